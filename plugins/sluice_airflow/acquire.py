@@ -62,6 +62,7 @@ def acquire(
     on_refused: Callable[[Claim, Reason], None] = lambda _claim, _reason: None,
     on_idle: Callable[[Claim], None] = lambda _claim: None,
     is_wanted: Callable[[TablePath], bool] = lambda _path: False,
+    is_others: Callable[[Claim], bool] = lambda _claim: False,
 ) -> list[ClaimedTable]:
     """Claims up to ``tables_max`` tables with rows that match a pattern; writes a plan for each.
 
@@ -74,13 +75,14 @@ def acquire(
     :param on_refused: called with the claim of a table that was reported as failed and the reason.
     :param on_idle: called with the claim of a table that was reported as finished.
     :param is_wanted: whether the run must reach the present end of a table.
+    :param is_others: whether another task of the run has a claim, which is then left alone.
     :raises TableNotExist: a pattern without wildcard names no lake table.
     :raises ConfigurationError: the work folder cannot be written. No table stays claimed.
     """
     work_uri = connection.require_work_uri()
     requested = requested_tables(client, patterns)
     try:
-        plans = take_over(client, work_uri, lease_id)
+        plans = take_over(client, work_uri, lease_id, is_others)
     except (OSError, ValueError, ImportError) as error:
         raise ConfigurationError(reason_text(f"work folder {work_uri}: {error}")) from error
     with Heartbeats(client.tiering, interval_s=heartbeat_interval_s) as heartbeats:
@@ -88,7 +90,8 @@ def acquire(
         try:
             for plan in plans:
                 run.take_over(plan)
-            settle.release_unplanned(client, lease_id, [plan.claim for plan in plans])
+            own = [plan.claim for plan in plans]
+            settle.release_unplanned(client, lease_id, own, is_others)
             with (
                 client.tiering.claim_session(requested, by=lease_id) as waiting,
                 client.idle_check() as check,
@@ -101,7 +104,7 @@ def acquire(
         except ConfigurationError:
             kept = [plan.claim for plan in plans] + [claim_of(entry) for entry in run.entries]
             kept += [*run.refused, *(claim for claim, _ in run.idle)]
-            settle.release_unplanned(client, lease_id, kept)  # those claimed with it
+            settle.release_unplanned(client, lease_id, kept, is_others)  # those claimed with it
             raise
         finally:
             # Only now: the coordinator would assign a reported table again at once, to this loop.
@@ -120,14 +123,14 @@ def acquire_again(
     lease_id: str,
     earlier: Mapping[TablePath, PlanFile],
     heartbeats: Heartbeats,
-) -> tuple[list[ClaimedTable], list[TablePath]]:
+) -> tuple[list[ClaimedTable], list[TablePath], dict[TablePath, Reason]]:
     """Claims tables of a run for one more round each, as far as they are due.
 
     A claim of these tables that a killed try has left counts, too. An idle table is reported as
     finished. One whose KV snapshots cannot be leased is reported as failed.
 
     :param earlier: the last plans of the tables, whose ends stay those that the run must reach.
-    :returns: the claimed tables, and the idle ones.
+    :returns: the claimed tables, the idle ones, and the refused ones with the reasons.
     :raises FlussError, ConfigurationError: as of :func:`acquire`.
     """
     run = _Acquired(client, connection, lease_id, heartbeats, lambda _path: False)
@@ -151,7 +154,8 @@ def acquire_again(
         plan = PlanFile.from_json(read_json(entry["plan_uri"]) or {})
         plan = replace(plan, lease_id=lease_id, until=before.until)
         entries.append(_write_plan(client, connection.require_work_uri(), plan))
-    return entries, [claim.path for claim, _ in run.idle]
+    refused = {claim.path: reason for claim, reason in run.refused.items()}
+    return entries, [claim.path for claim, _ in run.idle], refused
 
 
 class _Acquired:
@@ -216,16 +220,24 @@ class _Acquired:
         return PlanFile(claim, self._lease_id, bootstrap, snapshots, found.rows, until)
 
 
-def take_over(client: Client, work_uri: str, lease_id: str) -> list[PlanFile]:
+def take_over(
+    client: Client,
+    work_uri: str,
+    lease_id: str,
+    is_others: Callable[[Claim], bool] = lambda _claim: False,
+) -> list[PlanFile]:
     """Returns this run's plans whose claims are still valid; at most one for each table.
 
     The keeper of the run claims no table of the other plans again: this task claims it, or no
     task of the run tiers it.
+
+    :param is_others: as of :func:`acquire`.
     """
     plans = {}
     for uri in plan_uris(work_uri, lease_id):
         plan = replace(PlanFile.from_json(read_json(uri) or {}), lease_id=lease_id)
-        plans[plan.claim] = plan
+        if not is_others(plan.claim):
+            plans[plan.claim] = plan
     answers = heartbeat_all(client, plans)
     for claim, error in answers.items():
         uri = plan_uri(work_uri, lease_id, claim)

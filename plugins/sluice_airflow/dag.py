@@ -23,7 +23,7 @@ from sluice.errors import SluiceError
 from sluice_airflow import account
 from sluice_airflow import acquire as acquiring
 from sluice_airflow import settle as settling
-from sluice_airflow.airflow_names import AirflowException, AirflowFailException
+from sluice_airflow.airflow_names import AirflowException, AirflowFailException, conf
 from sluice_airflow.deployment import lease_of_run
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.keep import KeepClaimsOperator, end_keeper
@@ -31,7 +31,7 @@ from sluice_airflow.operators.tier import SluiceTierOperator
 from sluice_airflow.packs import Pack, PackLimits, tables_of
 from sluice_airflow.run_names import RunName
 from sluice_airflow.settings import Settings, load_settings, slots_at_once
-from sluice_airflow.task_states import state_of, states_of
+from sluice_airflow.task_states import mapped_states_of, state_of, states_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -230,6 +230,7 @@ def _tier_arguments(settings: Settings) -> dict[str, Any]:
 def _acquire(hook: FlussHook, settings: Settings, job: str) -> list[Pack]:
     # Imported here because they load pyarrow, which the DAG file itself does not need.
     from sluice_airflow import preflight
+    from sluice_airflow.earlier_packs import NOTHING_EARLIER, Earlier
     from sluice_airflow.requests import Request, acquire_request
     from sluice_airflow.submission import submission_of
 
@@ -248,14 +249,25 @@ def _acquire(hook: FlussHook, settings: Settings, job: str) -> list[Pack]:
         run_type = context["dag_run"].run_type
         is_manual = getattr(run_type, "value", run_type) == "manual"
         run = RunName(ti.dag_id, str(context["run_id"]))
-        request = Request.of(chosen, is_manual=is_manual, run=run)
+        is_again = ti.try_number > 1
+        earlier = NOTHING_EARLIER
+        if is_again:  # a retry, or a user has cleared this task, alone or with tier tasks
+            earlier = Earlier.read(connection.require_work_uri(), job, mapped_states_of(ti, TIER))
+        request = Request.of(chosen, is_manual=is_manual, run=run, earlier=earlier)
         with hook.get_client() as client:
             found = acquire_request(
-                client, connection, job, request, limits, slots, settings.heartbeat_interval_seconds
+                client,
+                connection,
+                job,
+                request,
+                limits,
+                slots,
+                settings.heartbeat_interval_seconds,
+                tasks_max=conf.getint("core", "max_map_length"),
             )
         # Scheduled runs leave no name of an idle table: they would fill Airflow's database.
         told = found.to_xcom(names=is_manual)
-        ti.xcom_push(key=ACCOUNT, value={**told, "again": ti.try_number > 1})
+        ti.xcom_push(key=ACCOUNT, value={**told, "again": is_again})
         return found.packs
     except SluiceError as error:
         if error.retryable:
@@ -320,7 +332,7 @@ def _drop(hook: FlussHook, job: str) -> None:
     _tell_account(ti, found, before.get("counts", {}))
     if why := account.error(found, before.get("wanted", ())):
         raise AirflowFailException(why)
-    ended = [state for state in states_of(ti, TIER).values() if state != "success"]
+    ended = [s for s in states_of(ti, TIER).values() if s not in ("success", "removed")]
     if ended and entries:
         raise AirflowFailException(
             f"all tables were tiered, but {len(ended)} of {len(packs)} tier tasks did not"

@@ -9,6 +9,10 @@ from typing import TypedDict
 from sluice_airflow.claims import ClaimedTable
 
 NAMES_IN_LABEL = 2
+LABEL_MAX = 250
+"""Airflow keeps so many characters of the label of a task."""
+TASKS_MAX = 1024
+"""Airflow's default of ``core.max_map_length``: it fails a task that returns more packs."""
 TABLE_COST_ROWS = 300_000
 """A small table costs as much CPU time as copying this number of rows."""
 
@@ -48,15 +52,19 @@ class _Bin:
 
 
 def pack_tables(
-    tables: Iterable[ClaimedTable], limits: PackLimits, applications_max: int
+    tables: Iterable[ClaimedTable],
+    limits: PackLimits,
+    applications_max: int,
+    tasks_max: int = TASKS_MAX,
 ) -> list[Pack]:
     """Packs tables into as few applications as the limits allow, the heaviest first.
 
     If that are more than ``applications_max``, the limits are exceeded: the tables are spread
     evenly over that number of applications. With ``limits.tables`` of 1, each table still has its
-    own, and the applications wait for each other.
+    own, and the applications wait for each other, unless they are more than ``tasks_max``.
 
     :param applications_max: applications that run at the same time, at least 1.
+    :param tasks_max: most applications of one run.
     """
     by_size = sorted(tables, key=lambda table: (-_rows(table), table["table"]))
     bins: list[_Bin] = []
@@ -65,8 +73,9 @@ def pack_tables(
         if room is None:
             bins.append(room := _Bin())
         room.add(table)
-    if len(bins) > max(1, applications_max) and limits.tables != 1:
-        bins = [_Bin() for _ in range(max(1, applications_max))]
+    most = max(1, tasks_max if limits.tables == 1 else min(applications_max, tasks_max))
+    if len(bins) > most:
+        bins = [_Bin() for _ in range(most)]
         for table in by_size:
             min(bins, key=lambda one: one.weight).add(table)
     bins.sort(key=lambda one: -one.weight)
@@ -81,9 +90,18 @@ def tables_of(packs: Iterable[Pack] | None) -> list[ClaimedTable]:
 def label_of(tables: Sequence[ClaimedTable]) -> str:
     """Names the tables of a pack in a few words: ``shop.a, shop.b and 40 more``."""
     names = [table["table"] for table in tables]
-    more = len(names) - NAMES_IN_LABEL
-    shown = ", ".join(names[:NAMES_IN_LABEL])
-    return f"{shown} and {more} more" if more > 0 else shown
+    count = NAMES_IN_LABEL
+    while count > 1 and len(_label(names, count)) > LABEL_MAX:
+        count -= 1
+    return _label(names, count)
+
+
+def _label(names: Sequence[str], count: int) -> str:
+    more = len(names) - count
+    end = f" and {more} more" if more > 0 else ""
+    shown = ", ".join(names[:count])
+    room = LABEL_MAX - len(end)
+    return (shown if len(shown) <= room or count > 1 else f"{shown[: room - 3]}...") + end
 
 
 def _rows(table: ClaimedTable) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sluice.errors import FlussError, TableNotDue, TableNotExist
+from sluice.errors import FlussError, NetworkError, RequestTimeOut, TableNotDue, TableNotExist
 from sluice.masking import mask
 from sluice.model import Claim, TablePath, TieringStatus
 from sluice.statuses import State
@@ -28,7 +28,8 @@ from sluice_airflow.account import (
 from sluice_airflow.acquire import acquire, is_pattern, requested_tables
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.connection import FlussConnection
-from sluice_airflow.packs import Pack, PackLimits, pack_tables
+from sluice_airflow.earlier_packs import NOTHING_EARLIER, Earlier, write_packs
+from sluice_airflow.packs import TASKS_MAX, Pack, PackLimits, pack_tables
 from sluice_airflow.run_names import RunName, RunNames, write_run_name
 
 if TYPE_CHECKING:
@@ -61,10 +62,17 @@ class Request:
     """Whether a person or a program triggered the run, and not its schedule."""
     run: RunName | None = None
     """The run that asks."""
+    earlier: Earlier = NOTHING_EARLIER
+    """What earlier tries of the task have left, if a user has cleared it."""
 
     @classmethod
     def of(
-        cls, params: Mapping[str, Any], *, is_manual: bool, run: RunName | None = None
+        cls,
+        params: Mapping[str, Any],
+        *,
+        is_manual: bool,
+        run: RunName | None = None,
+        earlier: Earlier = NOTHING_EARLIER,
     ) -> Request:
         """Reads the parameters of a run."""
         return cls(
@@ -75,6 +83,7 @@ class Request:
             bool(params["dry_run"]),
             is_manual,
             run,
+            earlier,
         )
 
     @property
@@ -83,8 +92,10 @@ class Request:
         return [name for name in self.patterns if not is_pattern(name)] if self.is_manual else []
 
     def is_forced(self, path: TablePath) -> bool:
-        """Whether the table is tiered even if it is not due."""
-        return self.force or self.is_wanted(path)
+        """Whether the table is tiered even if it is not due. A clear tiers only what is left."""
+        if str(path) in self.earlier.settled:
+            return False
+        return self.force or self.is_wanted(path) or str(path) in self.earlier.unfinished
 
     def is_wanted(self, path: TablePath) -> bool:
         """Whether the run fails unless the table is tiered up to its present end."""
@@ -132,10 +143,12 @@ def acquire_request(
     slots: int,
     heartbeat_interval_s: float,
     held_s: float = HELD_S,
+    tasks_max: int = TASKS_MAX,
 ) -> Acquired:
     """Claims the tables that a run was asked for, and packs them.
 
     :param slots: Spark applications that run at the same time.
+    :param tasks_max: most applications of a run: Airflow's ``core.max_map_length``.
     :param held_s: how long to wait for tables that another worker tiers, if the run must tier them.
     :raises TableNotExist, ConfigurationError: as :func:`sluice_airflow.acquire.acquire`.
     """
@@ -150,7 +163,8 @@ def acquire_request(
     if (request.force or request.wait) and requested is None:
         requested = client.statuses.lake_tables()
     own = {claim.path for claim in client.tiering.claims_of(job)}  # of a killed try
-    forced = [p for p in requested or () if request.is_forced(p) and p not in own]
+    asked = dict.fromkeys([*(requested or ()), *map(TablePath.parse, request.earlier.unfinished)])
+    forced = [p for p in asked if request.is_forced(p) and p not in own]
     names = RunNames(connection.work_uri)
     blocked = make_due(client, forced, request.is_wanted, held_s, names.of)
     told = {str(path): one for path, one in blocked.items()}
@@ -164,19 +178,24 @@ def acquire_request(
         lambda claim, why: told.update({str(claim.path): tell(claim.path, REFUSED, str(why))}),
         lambda claim: told.update({str(claim.path): tell(claim.path, NOTHING_NEW)}),
         request.is_wanted,
+        request.earlier.has,
     )
     if entries and request.run is not None:
         write_run_name(connection.require_work_uri(), job, request.run)
     claimed = {entry["table"] for entry in entries}
     found = [one for name, one in told.items() if name not in claimed]
-    if requested is not None:
+    if asked:
         count = len(entries) + sum(one["became"] == REFUSED for one in told.values())
         most = request.tables_max if count >= request.tables_max else None
         known = {*claimed, *told}
-        found += unclaimed(client, requested, known, {*forced}, names.of, most)
-    packs = pack_tables(entries, limits, slots)
+        found += unclaimed(client, [*asked], known, {*forced}, names.of, most)
+    found = request.earlier.account(found, claimed)
+    packs = pack_tables(entries, limits, slots, tasks_max - len(request.earlier.kept))
     applications = counted(len(packs), "Spark application")
     log.info("%s in %s", counted(len(entries), "table"), applications)
+    packs = request.earlier.place(packs)
+    if packs or request.earlier is not NOTHING_EARLIER:
+        write_packs(connection.require_work_uri(), job, packs, request.earlier)
     wanted = [str(path) for path in requested or () if request.is_wanted(path)]
     return Acquired(packs, found, wanted)
 
@@ -240,6 +259,11 @@ def _make_due_once(
             blocked[status.path] = refused_to_be_due(status.path, error, name_of)
         except TableNotExist as error:
             blocked[status.path] = tell(status.path, NOT_DUE, f"the table was dropped: {error}")
+        except (NetworkError, RequestTimeOut):
+            raise  # the coordinator is away: not one time limit for each table
+        except FlussError as error:  # of this table; the others can be tiered
+            why = f"it cannot be made due: {type(error).__name__}: {mask(str(error))}"
+            blocked[status.path] = tell(status.path, REFUSED, why)
     return blocked
 
 

@@ -11,6 +11,7 @@ from sluice.errors import ConfigurationError
 from sluice_airflow.airflow_names import conf
 from sluice_airflow.provider_info import OPTIONS
 
+AT_LEAST_ONE = frozenset({"tables_per_application"})
 PREFIX = "AIRFLOW__SLUICE__"
 """Of the environment variables that Airflow reads the section's options from."""
 
@@ -90,9 +91,10 @@ def _value(name: str) -> str | int:
         number = int(text)
     except ValueError:
         number = -1
-    if number < 0:
+    least = 1 if name in AT_LEAST_ONE else 0
+    if number < least:
         where = f"section [sluice] of airflow.cfg, or {PREFIX}{name.upper()}"
         raise ConfigurationError(
-            f"{where}: {name}: expected a whole number, 0 or more, found {text!r}"
+            f"{where}: {name}: expected a whole number, {least} or more, found {text!r}"
         )
     return number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -103,8 +103,11 @@ def settle(
     :param state: the state of the tier task. Only used without a result and a failure.
     :param stop_seen_s: how long to wait for the file of a task that a user may have marked failed.
     """
+    newest = _newest(entry)
+    result = _of_claim(newest, result, "result_uri")
+    failure = _of_claim(newest, failure, "failure_uri")
     is_reported = bool(result and result.get("reported"))
-    entry = _newest(entry) if is_reported else _end(entry)
+    entry = newest if is_reported else _end(entry)
     outcome: Outcome | None
     if result:
         outcome = _result(entry["plan_uri"], result)
@@ -225,6 +228,16 @@ def unsettled(entry: ClaimedTable) -> Verdict | None:
     return None
 
 
+def is_tiered(entry: ClaimedTable) -> bool:
+    """Whether the files of a run show that it has tiered a table, up to the end it must reach."""
+    entry = _newest(entry)
+    outcome = _outcome_in_files(entry["plan_uri"])
+    if not isinstance(outcome, RoundResult) or outcome.outcome == "claim_lost":
+        return False
+    plan = _read(PlanFile, entry["plan_uri"]) if entry.get("must_reach_end") else None
+    return plan is None or plan.is_reached(outcome)
+
+
 def tiered_before(work_uri: str, lease_id: str, tables: Collection[str]) -> list[Verdict]:
     """The verdicts on tables that the run has tiered before a user cleared it, by their files."""
     found: dict[str, Verdict] = {}
@@ -239,17 +252,23 @@ def tiered_before(work_uri: str, lease_id: str, tables: Collection[str]) -> list
     return [*found.values()]
 
 
-def release_unplanned(client: Client, lease_id: str, planned: Collection[Claim]) -> list[Verdict]:
+def release_unplanned(
+    client: Client,
+    lease_id: str,
+    planned: Collection[Claim],
+    is_others: Callable[[Claim], bool] = lambda _claim: False,
+) -> list[Verdict]:
     """Releases the claims of a run that have no plan: a killed acquire_lease had them last.
 
     :param planned: the run's claims that have a plan.
+    :param is_others: whether another task of the run has a claim, which is then left alone.
     """
     try:
         held = client.tiering.claims_of(lease_id)
     except SluiceError as error:
         log.warning("the claims of %s cannot be listed: %s", lease_id, mask(str(error)))
         return []
-    left = [claim for claim in held if claim not in planned]
+    left = [claim for claim in held if claim not in planned and not is_others(claim)]
     return [_release(client, claim, NOT_BEGUN) for claim in left]
 
 
@@ -347,6 +366,17 @@ def _is_without_failure(plan_uri: str) -> bool:
     except UNREADABLE as error:
         log.warning("cannot read the failures next to %s: %s", plan_uri, mask(str(error)))
         return False
+
+
+def _of_claim(
+    entry: ClaimedTable, xcom: Mapping[str, Any] | None, key: str
+) -> Mapping[str, Any] | None:
+    """The XCom, unless it is of an earlier claim: a cleared task keeps its XComs until it starts.
+
+    :param key: where the XCom has the address of its file, which is next to the plan of its claim.
+    """
+    folder, _, name = str((xcom or {}).get(key) or "").rpartition("/")
+    return None if name and folder != entry["plan_uri"].rpartition("/")[0] else xcom
 
 
 def _result(plan_uri: str, xcom: Mapping[str, Any]) -> RoundResult:

@@ -15,6 +15,16 @@ def states_of(ti: Any, task_id: str) -> dict[str, str | None]:
     return dict(found.get(ti.run_id, {}))
 
 
+def mapped_states_of(ti: Any, task_id: str) -> dict[int, str | None]:
+    """Returns the states of the mapped instances of a task of the run of ``ti``, by index."""
+    prefix = f"{task_id}_"
+    return {
+        int(name.removeprefix(prefix)): state
+        for name, state in states_of(ti, task_id).items()
+        if name.startswith(prefix)
+    }
+
+
 def state_of(ti: Any, task_id: str, map_index: int = -1) -> str | None:
     """Returns the state of a task of the run of ``ti``, or of one of its mapped instances."""
     return states_of(ti, task_id).get(task_id if map_index < 0 else f"{task_id}_{map_index}")

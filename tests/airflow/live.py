@@ -141,8 +141,8 @@ class Live:
         path = self._task_path(run_id, TIER)
         self.airflow._send("PATCH", f"{path}/0", {"new_state": state})
 
-    def clear_tier(self, run_id: str) -> list[str]:
-        """Clears the first tier task and what follows it, like a user in the UI.
+    def clear_tier(self, run_id: str, index: int = 0) -> list[str]:
+        """Clears a tier task and what follows it, like a user in the UI.
 
         :returns: the cleared tasks. Airflow clears the setups of a task with it.
         """
@@ -152,13 +152,18 @@ class Live:
             {
                 "dry_run": False,
                 "dag_run_id": run_id,
-                "task_ids": [[TIER, 0]],
+                "task_ids": [[TIER, index]],
                 "only_failed": False,
                 "include_downstream": True,
                 "reset_dag_runs": True,
             },
         )
         return [f"{one['task_id']}[{one['map_index']}]" for one in found["task_instances"]]
+
+    def shown(self, run_id: str, index: int) -> tuple[str, str]:
+        """The label of a tier task, and the tables among its rendered fields."""
+        task = self.airflow._get(f"{self._task_path(run_id, TIER)}/{index}")
+        return task["rendered_map_index"], task["rendered_fields"]["tables"]
 
     def account(self, run_id: str) -> dict[str, str]:
         """What became of each table of a run that has ended, as drop_lease says."""

@@ -270,6 +270,20 @@ def test_the_xcom_decides_where_no_file_can_be_read(
     assert caplog.text == "", "another try has left its result"
 
 
+def test_the_xcoms_of_an_earlier_claim_do_not_count(run: Run) -> None:
+    """A cleared task keeps its XComs until it starts, and a user may mark it before that."""
+    [path] = waiting(run, "a")
+    [entry] = run.acquire()
+    result = left_by(entry, result_of(entry))
+    failure = left_by(entry, RoundFailure(Reason.from_text("denied", kind="LakeNotWritable")))
+    settle(run.client, entry, result, None)
+    run.client.statuses.request_round(path)
+    [again] = run.acquire()
+    verdict = settle(run.client, again, result, failure, "failed", 0.0)
+    assert (verdict.reported, run.status(path).failures) == ("released", 0)
+    assert "the task tier failed before it began" in verdict.reason
+
+
 def test_a_failure_file_that_holds_a_secret_is_not_sent_on(run: Run) -> None:
     """As a driver would leave it that masks nothing."""
     [path] = waiting(run, "a")

@@ -170,6 +170,27 @@ def test_a_pack_whose_task_a_user_clears(live: Live) -> None:
     are_tiered_in_drivers(live, paths, [2, 1, 2])
 
 
+def test_a_user_clears_one_of_two_packs(live: Live) -> None:
+    """Airflow clears acquire_lease with it, but not the tier task of the other pack."""
+    ok, once = (live.place.table(name) for name in ("ok_two", "once_two"))
+    live.place.wait(ok, once)
+    run_id = live.trigger("*_two")
+    driver = live.driver("shop.once_two-slept")
+    live.wait(lambda: live.place.status(ok).status == "Scheduled", "the report of one table")
+    driver.kill()
+    assert live.ended(run_id) == "failed"
+    assert live.account(run_id) == {str(ok): "tiered", str(once): "failed"}
+    assert live.tiers(run_id) == ["success", "failed"]
+    assert [live.shown(run_id, n) for n in (0, 1)] == [(str(ok),) * 2, (str(once),) * 2]
+
+    assert "acquire_lease[-1]" in live.clear_tier(run_id, 1)
+    live.wait(lambda: live.state(run_id) != "failed", "the run to begin again")
+    assert live.ended(run_id) == "success", live.account(run_id)
+    assert live.account(run_id) == {str(ok): "tiered", str(once): "tiered"}
+    assert live.tiers(run_id) == ["success", "success"]
+    are_tiered_in_drivers(live, [ok, once], [1, 2])
+
+
 def are_tiered_in_drivers(live: Live, paths: list[TablePath], drivers: list[int]) -> None:
     """Each table is tiered, by so many drivers, and nothing is held or counted as a failure."""
     assert [live.commands(path) for path in paths] == drivers

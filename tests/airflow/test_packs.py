@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sluice_airflow.claims import ClaimedTable
-from sluice_airflow.packs import Pack, PackLimits, label_of, pack_tables, tables_of
+from sluice_airflow.packs import LABEL_MAX, Pack, PackLimits, label_of, pack_tables, tables_of
 
 LIMITS = PackLimits(tables=100, rows=5_000_000)
 
@@ -58,6 +58,22 @@ def test_each_table_has_its_own_if_a_user_says_so() -> None:
     """They wait for each other, if the pool has fewer slots."""
     tables = [table(name) for name in "abc"]
     assert names(pack_tables(tables, PackLimits(1, 5_000_000), 2)) == [["a"], ["b"], ["c"]]
+
+
+def test_no_run_has_more_tasks_than_airflow_allows() -> None:
+    tables = [table(f"t{n:03}") for n in range(30)]
+    for limits in (PackLimits(1, 5_000_000), LIMITS):
+        packs = pack_tables(tables, limits, 2, tasks_max=7)
+        assert len(packs) == (7 if limits.tables == 1 else 1)
+        assert len(tables_of(packs)) == 30
+
+
+def test_a_label_fits_into_airflows_column() -> None:
+    long = [table("n" * 180), table("m" * 180), table("o")]
+    assert label_of(long) == f"shop.{'n' * 180} and 2 more"
+    assert len(label_of([table("n" * 400), table("b")])) == LABEL_MAX
+    assert label_of([table("n" * 400), table("b")]).endswith("... and 1 more")
+    assert label_of([table("n" * 400)]) == f"shop.{'n' * (LABEL_MAX - 8)}..."
 
 
 def test_every_table_is_in_exactly_one_pack() -> None:

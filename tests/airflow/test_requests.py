@@ -9,11 +9,20 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sluice.client.lease_ids import lease_id
+from sluice.client.statuses import StatusClient
 from sluice.errors import TableNotExist
 from sluice.model import Reason, TablePath
 from sluice.rounds.clean_runs import run_folders
 from sluice.rounds.files import RoundResult, claim_of, result_uri, write_json
-from sluice_airflow.account import HELD, NOT_DUE, NOTHING_NEW, PAUSED, WOULD_TIER, TableAccount
+from sluice_airflow.account import (
+    HELD,
+    NOT_DUE,
+    NOTHING_NEW,
+    PAUSED,
+    REFUSED,
+    WOULD_TIER,
+    TableAccount,
+)
 from sluice_airflow.packs import PackLimits
 from sluice_airflow.requests import Acquired, Request, acquire_request
 from sluice_airflow.run_names import RunName, RunNames
@@ -169,6 +178,26 @@ def test_force_does_not_wait_for_the_next_attempt_of_a_failing_table(
     run.client.tiering.failed(claim, Reason.from_text("denied"))
     assert one["table"] == str(path)
     assert tables(ask(run, "shop.a", is_manual=True, job="2")) == ["a"]
+
+
+def test_a_table_that_cannot_be_made_due_ends_no_run(
+    run: Run, later: Callable[[str], TablePath], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was altered after the run had read which tables are tiered."""
+    altered, other = later("a"), later("b")
+    request_round = StatusClient.request_round
+
+    def alter_first(statuses: StatusClient, path: TablePath, *more: str) -> None:
+        if path == altered:
+            run.client.admin.set_options(path, {"table.datalake.enabled": "false"})
+        request_round(statuses, path, *more)
+
+    monkeypatch.setattr(StatusClient, "request_round", alter_first)
+    found = ask(run, force=True)
+    assert tables(found) == [other.table]
+    [one] = found.account
+    assert (one["table"], one["became"]) == (str(altered), REFUSED)
+    assert "InvalidTable" in one["text"]
 
 
 def test_a_dry_run_claims_nothing(run: Run, later: Callable[[str], TablePath]) -> None:
