@@ -52,6 +52,9 @@ def tier(uri: str, pack: str, arguments: list[str]) -> int:
     (folder / f"command-{attempt}").write_text("\n".join(arguments))
     tries = len(list(folder.glob("command-*")))
     kind = table.partition(".")[2].partition("_")[0]
+    if kind == "unbegun":
+        wait_for_another(folder)
+        os.kill(os.getpid(), signal.SIGKILL)
     mark_running(uri, attempt)
     if table.endswith("_keyed"):
         (folder / f"leased-{attempt}").write_text(json.dumps(leased(uri)))
@@ -104,10 +107,8 @@ def write_large_size(uri: str, attempt: str) -> None:
 
 def die_or_wait(kind: str, folder: Path, table: str, tries: int) -> None:
     """Ends the driver of all tables, or waits until another table has ended it."""
-    until = time.monotonic() + LOOK_S
-    if kind == "poison":  # after another table has ended, if there is one, and while others work
-        while time.monotonic() < until and not list(folder.parent.glob("*/result-*.json")):
-            time.sleep(0.05)
+    if kind == "poison":
+        wait_for_another(folder)
     if kind in ("killed", "poison"):
         print("the last words of a driver", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -116,6 +117,13 @@ def die_or_wait(kind: str, folder: Path, table: str, tries: int) -> None:
     if kind == "once" and not (slept := folder.parent.parent / f"{table}-slept").exists():
         slept.write_text(str(os.getpid()))
         time.sleep(LONG_S)
+
+
+def wait_for_another(folder: Path) -> None:
+    """Waits until another table has ended, if there is one."""
+    until = time.monotonic() + LOOK_S
+    while time.monotonic() < until and not list(folder.parent.glob("*/result-*.json")):
+        time.sleep(0.05)
 
 
 def hang_until_stopped(uri: str, pack: str, attempt: str, started: Path) -> int:

@@ -12,13 +12,15 @@ import pytest
 
 from sluice.client import Client
 from sluice.client.heartbeats import Heartbeats
+from sluice.client.idle import Waiting
 from sluice.config import ClientConfig, ServerConfig
-from sluice.errors import ClaimLost
+from sluice.errors import ClaimLost, LeaseNotObtained
 from sluice.model import Claim, Reason, TableBucket, TablePath
 from sluice.rounds.files import RoundFailure, RoundResult, read_json
 from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.ports import kept_port
-from sluice_airflow.account import CLAIM_LOST, NOTHING_NEW, of_verdict
+from sluice_airflow import leasing
+from sluice_airflow.account import CLAIM_LOST, NOTHING_NEW, TIERED, of_verdict
 from sluice_airflow.claimed_again import mark_ended
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.operators.next_rounds import CLAIMS_LOST_MAX, NextRounds
@@ -241,6 +243,38 @@ def test_a_lost_table_without_new_rows_has_nothing_new(shop: Shop) -> None:
     assert shop.settled(table) == (NOTHING_NEW, "")
     written = read_json(table.outcome_uri) or {}
     assert written["outcome"] == "nothing_new"
+
+
+def test_another_worker_may_reach_the_end(shop: Shop) -> None:
+    """The rows of the run's own round stay its result, and the run succeeds."""
+    table = shop.one(wait=True)
+    end_early(shop, table)
+    shop.clock.ms += 1_000
+    assert isinstance(table.outcome, RoundResult)
+    shop.client.tiering.finished(table.claim, forced=True, details=table.outcome.details(JOB))
+    table.is_reported = True
+    other = shop.client.tiering.claim([table.claim.path], by=OTHER)
+    assert other is not None
+    register(shop, other, 3)
+    shop.client.tiering.finished(other)
+    assert shop.rounds().begin([table], "1-0") == []
+    became, text = shop.settled(table)
+    assert (became, text) == (TIERED, "1 row")
+
+
+def test_a_table_whose_snapshots_cannot_be_leased_again_has_failed(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = shop.one()
+    shop.lose(table)
+
+    def refuse(*_: object) -> None:
+        raise LeaseNotObtained("no snapshot is left")
+
+    monkeypatch.setattr(leasing, "lease_snapshots", refuse)
+    monkeypatch.setattr(Waiting, "needs_kv_snapshots", True)
+    assert shop.rounds().begin([table], "1-0") == []
+    assert reason(table) == "LeaseNotObtained: no snapshot is left"
 
 
 def reason(table: TriedTable) -> str:

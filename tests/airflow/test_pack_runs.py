@@ -10,7 +10,7 @@ import pytest
 
 from sluice.model import Reason
 from sluice.rounds.files import PlanFile, read_json
-from tests.airflow.place import Place, failures_of, only, results_of, settled_of
+from tests.airflow.place import Place, failures_of, only, results_of, settled_of, wait_until
 
 pytestmark = pytest.mark.airflow
 
@@ -74,9 +74,13 @@ def test_a_poisonous_table_does_not_take_the_others_down_twice(place: Place) -> 
     assert [place.status(path).failures for path in (ok, pair, poison)] == [0, 0, 1]
     error = place.status(poison).last_error or ""
     assert error.startswith("DriverLost: the Spark driver ended without a result or a reason")
-    files = [json.loads(file.read_text()) for file in place.work.rglob("failure-*.json")]
-    [said] = {file["reason"].rpartition("; it tiered ")[2] for file in files[:1]}
-    assert said, "the tables in flight are named"
+    reasons = [
+        json.loads(file.read_text())["reason"] for file in place.work.rglob("failure-*.json")
+    ]
+    together = [reason.partition("; it tiered ")[2] for reason in reasons]
+    named = {frozenset(tables.split(", ")) for tables in together if tables}
+    assert named == {frozenset({"shop.pair", "shop.poison"})}, "the tables in flight are named"
+    assert len(reasons) == 3, "poison has failed twice"
     place.nothing_is_held()
 
 
@@ -94,6 +98,19 @@ def test_a_table_that_the_lost_driver_had_not_begun_has_no_failure(place: Place)
         status = place.status(paths[name])
         assert status.failures == (0 if f"shop.{name}" in not_begun else 1), name
     assert "it tiered shop." in failures_of(run)[not_begun[0]]["reason"]
+    place.nothing_is_held()
+
+
+def test_a_driver_that_is_lost_between_its_tables_has_failed_none(place: Place) -> None:
+    """`ok` has ended, and no other table had begun when the driver was killed."""
+    ok, wait = place.table("ok"), place.table("unbegun")
+    place.wait(ok, wait)
+    run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="0")
+    assert run["state"] == "failed"
+    assert only(failures_of(run))["kind"] == "TierNotStarted"
+    assert "before it began this table; it tiered shop.ok" in only(failures_of(run))["reason"]
+    assert [place.status(path).failures for path in (ok, wait)] == [0, 0]
+    assert place.status(wait).status == "Pending"
     place.nothing_is_held()
 
 
@@ -124,8 +141,7 @@ def test_a_pause_ends_that_table_and_no_other(place: Place) -> None:
         running = pool.submit(place.run, AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS="20")
         place.started(running)
         place.client.statuses.pause(hung)
-        while not running.done() and place.status(hung).status == "Tiering":
-            pass
+        wait_until(lambda: running.done() or place.status(hung).status != "Tiering", 300, "an end")
         assert place.status(ok).status == "Tiering", "before the end of the application"
         run = running.result(500)
     assert run["state"] == "success", "a pause is no failure"
@@ -178,8 +194,7 @@ def test_the_success_of_a_table_is_reported_while_others_are_tiered(place: Place
             AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS="30",
         )
         place.started(running)
-        while not running.done() and place.status(ok).status != "Scheduled":
-            pass
+        wait_until(lambda: running.done() or place.status(ok).status == "Scheduled", 300, "an end")
         assert place.status(hung).status == "Tiering", "before the end of the application"
         release(place, hung)
         running.result(500)

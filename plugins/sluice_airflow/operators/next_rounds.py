@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from sluice.client.heartbeats import Heartbeats
 from sluice.errors import RoundsNotEnough, SluiceError
 from sluice.masking import mask
-from sluice.model import TablePath
-from sluice.rounds.files import PlanFile, RoundResult, claim_of, read_json
+from sluice.model import Reason, TablePath
+from sluice.rounds.files import PlanFile, RoundFailure, RoundResult, claim_of, read_json
 from sluice_airflow.account import HELD, TableAccount
 from sluice_airflow.acquire import acquire_again
 from sluice_airflow.claimed_again import is_ended, mark_started, replace_claim
@@ -87,10 +87,11 @@ class NextRounds:
         why: dict[TablePath, TableAccount] = {}
         until, pause_s = time.monotonic() + self._due_s, POLL_S
         while waiting and not self._is_killed():
-            entries, idle = self._acquire(self._reported(waiting))
+            entries, idle, refused = self._acquire(self._reported(waiting))
             for table in [waiting.pop(path) for path in idle if path in waiting]:
-                if _is_lost(table):  # else another round has reached the end
-                    table.end_idle()
+                table.end_idle()
+            for path in [path for path in refused if path in waiting]:
+                waiting.pop(path).fail(RoundFailure(refused[path]))
             for entry in entries:
                 table = waiting.pop(claim_of(entry).path)
                 # The links between the claims are those that the keeper of the run makes.
@@ -146,9 +147,9 @@ class NextRounds:
 
     def _acquire(
         self, waiting: dict[TablePath, TriedTable]
-    ) -> tuple[list[ClaimedTable], list[TablePath]]:
+    ) -> tuple[list[ClaimedTable], list[TablePath], dict[TablePath, Reason]]:
         if not waiting:
-            return [], []
+            return [], [], {}
         plans = {path: _plan_of(table) for path, table in waiting.items()}
         try:
             return acquire_again(
@@ -156,7 +157,7 @@ class NextRounds:
             )
         except SluiceError as error:
             log.warning("no table was claimed again: %s", mask(str(error)))
-            return [], []
+            return [], [], {}
 
     def _wants(self, table: TriedTable) -> bool:
         result = table.outcome

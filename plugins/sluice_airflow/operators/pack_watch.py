@@ -76,7 +76,8 @@ class PackWatch:
         self._time_limit_s = time_limit_s
         self._stop_driver = stop_driver
         self._secrets = secrets
-        self._start = TimeLimit(time_limit_s, None, self._stop_all)
+        self._start: TimeLimit | None = self._new_start()
+        """How long the driver may take to begin a table, while it tiers none."""
         self._stopped_at: dict[str, float] = {}
         """When each stopped table was written to the stops file, by plan."""
         self._ended_at = 0.0
@@ -130,8 +131,10 @@ class PackWatch:
             left = self._unfinished()
             begun = {table for table in left if table.has_begun()}
             others = ""
-            if begun and isinstance(ended, DriverLost):
-                others = label_of([table.entry for table in begun])
+            if isinstance(ended, DriverLost):
+                # Without any, its start has failed: a reason that every table shows.
+                known = begun or {table for table in self._tables if table not in left}
+                others = label_of([table.entry for table in self._tables if table in known])
                 if len(begun) > 1:
                     ended = DriverLost(f"{ended}; it tiered {others}")
             for table in left:
@@ -174,7 +177,11 @@ class PackWatch:
                 return  # the coordinator is away: not one time limit for each table
 
     def _check_limits(self) -> None:
-        if not any(table.limit for table in self._tables):
+        left = self._unfinished()
+        if any(table.limit for table in left):
+            self._start = None
+        elif left:  # the driver starts, or has ended some tables and begun no other
+            self._start = self._start or self._new_start()
             self._start.check()
         for table in self._unfinished():
             if table.limit is not None and table.why_stopped is None:
@@ -187,6 +194,9 @@ class PackWatch:
             now = time.monotonic()
             # With many tables on the server, its answer costs more.
             self._paused_next_at = now + max(self._paused_every_s, (now - began) / LOOK_SHARE_MAX)
+
+    def _new_start(self) -> TimeLimit:
+        return TimeLimit(self._time_limit_s, None, self._stop_all)
 
     def _stop_all(self, why: TierTimedOut) -> None:
         for table in self._unfinished():

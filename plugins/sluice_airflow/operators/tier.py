@@ -43,7 +43,7 @@ from sluice_airflow.operators.start_claims import start_claims
 from sluice_airflow.operators.tried_table import TriedTable
 from sluice_airflow.operators.waiting import WaitingClaims
 from sluice_airflow.packs import Pack, label_of, tables_of
-from sluice_airflow.task_states import state_of, states_of
+from sluice_airflow.task_states import mapped_states_of, state_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -138,10 +138,14 @@ class SluiceTierOperator(SparkSubmitOperator):
         self._ti = ti
         self._tables = [TriedTable(table, attempt) for table in self.entry["tables"]]
         try:
-            self._tier(context, attempt)
+            if self._tables:  # a clear may leave a task without tables (earlier_packs.py)
+                self._tier(context, attempt)
             if self._killed:  # between two applications
                 for table in self._unfinished():
-                    table.fail_with(self._stopped or DriverLost(STOPPED))
+                    if self._stopped is None:
+                        table.fail_unbegun(STOPPED)
+                    else:
+                        table.fail_with(self._stopped)
         except AirflowTaskTimeout:
             self._ti = None  # Airflow calls on_kill next
             text = f"this try took longer than its execution_timeout of {self.execution_timeout}"
@@ -351,12 +355,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         }
 
         def states() -> dict[int, str | None]:
-            prefix = f"{ti.task_id}_"
-            return {
-                int(name.removeprefix(prefix)): state
-                for name, state in states_of(ti, ti.task_id).items()
-                if name.startswith(prefix)
-            }
+            return mapped_states_of(ti, ti.task_id)
 
         return WaitingClaims(heartbeats, claims, states, every_s)
 

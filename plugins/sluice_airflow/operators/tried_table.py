@@ -167,7 +167,8 @@ class TriedTable:
         """Decides the outcome after the driver has ended.
 
         :param ended: what to report of a table without any outcome.
-        :param others: if the driver was lost before it began this table, the tables that it tiered.
+        :param others: if the driver was lost before it began this table, the tables that it had
+            begun.
         """
         try:
             self.read_outcome(failures_count=not isinstance(ended, StoppedByUser))
@@ -179,8 +180,9 @@ class TriedTable:
         except Exception as error:  # the file is damaged, or a library has errors of its own
             self.fail(failure_of(error, self._secrets))
         if self.outcome is None and self.why_stopped is None and others:
-            text = f"the Spark driver was lost before it began this table; it tiered {others}"
-            self.fail(RoundFailure(Reason.from_text(text, kind=TIER_NOT_STARTED, retryable=True)))
+            self.fail_unbegun(
+                f"the Spark driver was lost before it began this table; it tiered {others}"
+            )
         if self.outcome is None:
             self.fail_with(self.why_stopped or ended)
 
@@ -196,6 +198,10 @@ class TriedTable:
         self.fail(
             RoundFailure(Reason.from_text(str(error), self._secrets, kind=kind, retryable=again))
         )
+
+    def fail_unbegun(self, why: str) -> None:
+        """Ends a table that no driver has begun in this try. This is no failure of the table."""
+        self.fail(RoundFailure(Reason.from_text(why, kind=TIER_NOT_STARTED, retryable=True)))
 
     def fail(self, failure: RoundFailure, *, is_written: bool = False) -> None:
         """Sets a failure as the outcome. A lost claim is none: it becomes a result."""
@@ -220,11 +226,17 @@ class TriedTable:
         self._end(result, self.outcome_uri)
 
     def end_idle(self) -> None:
-        """Ends a table that was claimed again and reported, because it had no new rows."""
+        """Ends a table that was claimed again and reported, because it had no new rows.
+
+        What its last round has tiered stays the result: another round has reached the end since.
+        """
+        assert isinstance(self.outcome, RoundResult)
         uri = self.outcome_uri or result_uri(self.plan_uri, self.attempt)
-        idle = RoundResult.of(self.claim, "nothing_new")
-        self._write(uri, idle.to_json())
-        self._end(idle, uri)
+        result = replace(self.outcome, forced="")
+        if result.outcome == "claim_lost":
+            result = RoundResult.of(self.claim, "nothing_new")
+        self._write(uri, result.to_json())
+        self._end(result, uri)
         self.is_reported = True
 
     def leave(self, failure: RoundFailure) -> None:
