@@ -230,13 +230,14 @@ def iceberg_class_path(jars: str) -> str:
     return ":".join([str(iceberg_jar(jars).absolute()), *others])
 
 
-def iceberg_jar(jars: str) -> Path:
+def iceberg_jar(jars: str, submit: Path | None = None) -> Path:
     """The jar of Iceberg's runtime for the installed Spark; fetches it if it is missing.
 
+    :param submit: the program spark-submit; None: the runtime is that of the package pyspark.
     :raises ConfigurationError: the jar cannot be found, fetched or stored, or Sluice does not
         support this Spark version.
     """
-    runtime = installed_iceberg()
+    runtime = installed_iceberg(submit)
     name = runtime.name
     if jars:
         if (Path(jars) / name).is_file():

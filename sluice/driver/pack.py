@@ -17,7 +17,7 @@ from typing import Any
 
 from sluice.config import Config
 from sluice.driver.spark import driver_cores, run
-from sluice.errors import ClaimLost, DriverLost, UnknownFileVersion
+from sluice.errors import ClaimLost, DriverLost, SluiceError, UnknownFileVersion
 from sluice.failpoints import failpoint
 from sluice.masking import mask
 from sluice.model import TablePath
@@ -78,7 +78,10 @@ def fail_pack(pack_uri: str, attempt: str, error: Exception, secrets: Sequence[s
     A table that has an outcome of this attempt keeps it.
     """
     content = read_json(pack_uri)
-    failure = failure_of(error, secrets).to_json(secrets)
+    found = failure_of(error, secrets)
+    if not isinstance(error, SluiceError):  # of the work folder or of Spark: a retry may succeed
+        found = replace(found, reason=replace(found.reason, retryable=True))
+    failure = found.to_json(secrets)
     for plan in PackFile.from_json(content).plans if content is not None else ():
         uris = (result_uri(plan, attempt), failure_uri(plan, attempt))
         try:

@@ -7,6 +7,7 @@ values, because an exception would lose its type in transit.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -56,6 +57,8 @@ LOCAL_FACTOR = 10
 """How many more rows the driver copies itself if its master is local. Up to 10M rows, executors
 cost about three core-seconds more there (`python -m bench packs`)."""
 _TASKS_MAX = 10_000
+_LOCAL_CORES = re.compile(r"local(?:\[(\d+)(?:,\s*\d+)?\])?")
+"""Spark's local masters with a number of threads. ``local[*]`` has as many as Java counts."""
 
 
 def config_of(
@@ -177,14 +180,17 @@ def driver_cores(context: Any) -> int:
     """The cores that the driver may use.
 
     A driver on the cluster has those that it asked for. Its machine may have many more. Elsewhere
-    Java counts them: unlike Python, it heeds the limits of a container.
+    Java counts them: unlike Python, it heeds the limits of a container. A local master may name
+    fewer.
     """
     conf = context.getConf()
     on_yarn = conf.get("spark.submit.deployMode", "client") == "cluster"
     on_kubernetes = conf.get("spark.kubernetes.submitInDriver", "false") == "true"
     if on_yarn or on_kubernetes:
         return max(1, int(conf.get("spark.driver.cores", "1")))
-    return int(context._jvm.Runtime.getRuntime().availableProcessors())
+    found = int(context._jvm.Runtime.getRuntime().availableProcessors())
+    local = _LOCAL_CORES.fullmatch(str(context.master))
+    return found if local is None else min(found, max(1, int(local[1] or 1)))
 
 
 def jvm_is_lost(context: Any) -> bool:

@@ -47,7 +47,7 @@ def make_start_archive(jars: str = "") -> tuple[Path, bool]:
     java_version()
     spark = spark_jars(submit)
     program, folder = java_program(java()), archive_folder()
-    class_path = as_class_path((jars or str(iceberg_jar("").absolute())).split(","))
+    class_path = as_class_path((jars or str(iceberg_jar("", submit).absolute())).split(","))
     if not class_path:
         raise ConfigurationError(
             f"jars {jars}: no such file on this machine; give absolute paths, separated by commas"

@@ -45,6 +45,8 @@ def main() -> int:
     handler.setFormatter(formatter)
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("py4j").setLevel(logging.WARNING)
+    # Each table has a thread, and the labels of its Spark job belong to that thread alone.
+    os.environ["PYSPARK_PIN_THREAD"] = "true"
     context = SparkContext.getOrCreate()  # a session takes a second more
     try:
         config = config_of(context, arguments.config, os.environ)

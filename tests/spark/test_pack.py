@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -66,17 +66,41 @@ def test_every_table_has_its_own_job_and_outcome(site: Site, spark: Any) -> None
         assert read_json(running_uri(uri, "a1")) is not None
 
 
+def test_jobs_of_one_thread_have_the_labels_of_their_tables(site: Site, spark: Any) -> None:
+    """One thread tiers all tables, one after the other."""
+    names = ("a", "b", "c")
+    plans = [plan(site, table(site, f"labelled_{name}", 50)) for name in names]
+    one_thread = replace(site.config, tiering=replace(site.config.tiering, tables_at_once=1))
+    assert run_pack(spark.sparkContext, pack(site, *plans), "a1", one_thread) == 0
+    store = spark.sparkContext._jsc.sc().statusStore()
+    jobs = store.jobsList(None)
+    for name in names:
+        group = f"shop.labelled_{name}"
+        [number] = spark.sparkContext.statusTracker().getJobIdsForGroup(group)
+        job = next(job for at in range(jobs.size()) if (job := jobs.apply(at)).jobId() == number)
+        assert job.description().get() == f"tier {group}, tiering epoch 1: 2 splits"
+        stage = store.lastStageAttempt(job.stageIds().apply(0))
+        assert stage.schedulingPool() == group
+
+
 @pytest.mark.parametrize("copied_by", [EXECUTORS, DRIVER_THREADS])
 def test_a_stopped_table_ends_its_copy_and_no_other(
     site: Site, spark: Any, monkeypatch: pytest.MonkeyPatch, copied_by: str
 ) -> None:
+    """Both are copied at that time."""
     monkeypatch.setattr(pack_driver, "STOPS_POLL_S", 0.05)
-    stopped, other = table(site, "stopped", 1_500_000), table(site, "other", 1_000)
-    plans = [plan(site, stopped), plan(site, other)]
+    paths = [table(site, f"{name}_{copied_by[0]}", 1_500_000) for name in ("stopped", "other")]
+    plans = [plan(site, path) for path in paths]
     uri = pack(site, *plans)
+    jobs = spark.sparkContext.statusTracker()
+
+    def are_copied() -> bool:
+        if copied_by == EXECUTORS:
+            return all(jobs.getJobIdsForGroup(str(path)) for path in paths)
+        return all(read_json(running_uri(one, "a1")) is not None for one in plans)
 
     def stop() -> None:
-        while read_json(running_uri(plans[0], "a1")) is None:
+        while not are_copied():
             time.sleep(0.01)
         write_stops(uri, [plans[0]])
 
@@ -86,8 +110,9 @@ def test_a_stopped_table_ends_its_copy_and_no_other(
     run_pack(spark.sparkContext, uri, "a1", with_driver_copy_rows(site.config, rows))
     stopping.join()
     assert getattr(round_outcome(plans[0]), "outcome", "failed") in ("failed", "claim_lost")
-    assert site.client.admin.lake_snapshot(stopped) is None
-    assert result(plans[1]).outcome == "committed"
+    assert site.client.admin.lake_snapshot(paths[0]) is None
+    found = result(plans[1])
+    assert (found.outcome, found.rows, found.copied_by) == ("committed", 1_500_000, copied_by)
 
 
 def test_a_pack_that_is_not_here(site: Site, spark: Any) -> None:
@@ -108,15 +133,44 @@ def test_an_error_of_the_application_is_the_failure_of_each_table(site: Site) ->
     assert isinstance(failed, RoundFailure)
     assert failed.reason.kind == "ConfigurationError"
     assert "planted" not in str(failed.reason)
+    assert not failed.reason.retryable
     fail_pack(f"{site.work_uri}/nowhere.json", "a1", error)  # nobody to tell
+    passing = plan(site, table(site, "passing", 10))
+    fail_pack(pack(site, passing), "a1", OSError("S3: 503 Slow Down"))
+    failed = round_outcome(passing)
+    assert isinstance(failed, RoundFailure)
+    assert failed.reason.retryable, "of the work folder, not of the table"
 
 
 def test_how_many_tables_are_tiered_at_once(site: Site, spark: Any) -> None:
     context = spark.sparkContext
-    cores = len(os.sched_getaffinity(0))
-    assert tables_at_once(site.config, context) == max(2, cores)
+    assert tables_at_once(site.config, context) == 2, "local[2]"
     config = replace(site.config, tiering=replace(site.config.tiering, tables_at_once=7))
     assert tables_at_once(config, context) == 7
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"),
+    [
+        ("local", 1),
+        ("local[3]", 3),
+        ("local[3, 2]", 3),
+        ("local[64]", 8),
+        ("local[*]", 8),
+        ("spark://spark.example:7077", 8),
+    ],
+)
+def test_a_local_master_may_name_fewer_cores_than_its_machine_has(
+    spark: Any, master: str, cores: int
+) -> None:
+    runtime = SimpleNamespace(availableProcessors=lambda: 8)
+    machine = SimpleNamespace(getRuntime=lambda: runtime)
+    context = SimpleNamespace(
+        master=master,
+        getConf=spark.sparkContext.getConf,
+        _jvm=SimpleNamespace(Runtime=machine),
+    )
+    assert driver_cores(context) == cores
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from tests.support.spark_cluster import (
     QUICK,
     SparkCluster,
     executors_of,
+    lost_tasks,
     tasks_by_executor,
 )
 
@@ -169,8 +170,7 @@ def test_workers_are_lost_in_the_middle(
     found = result(uri)
     assert (found.outcome, found.rows, found.files) == ("committed", rows, 200)
     check_whole(site, rows)
-    tasks = tasks_by_executor(submitted.events)
-    assert tasks.total() >= 200
+    assert lost_tasks(submitted.events) > 0, "they ran again"
     assert "Lost executor" in submitted.log
 
 

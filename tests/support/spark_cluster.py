@@ -158,6 +158,12 @@ def tasks_by_executor(events: Path) -> Counter[str]:
     )
 
 
+def lost_tasks(events: Path) -> int:
+    """How many tasks have ended with their executors."""
+    ends = _events(events, "SparkListenerTaskEnd")
+    return sum(event["Task End Reason"]["Reason"] == "ExecutorLostFailure" for event in ends)
+
+
 def executors_of(events: Path) -> int:
     """How many executors an application got."""
     return len(_events(events, "SparkListenerExecutorAdded"))
