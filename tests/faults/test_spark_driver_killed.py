@@ -21,6 +21,7 @@ from sluice.rounds.files import (
     result_uri,
     write_json,
 )
+from sluice.rounds.pack_files import PackFile, pack_uri, running_uri
 from tests.faults.scene import Scene
 from tests.support.processes import ROOT, environment
 
@@ -34,7 +35,10 @@ def spark_round(
     scene: Scene, client: Client, claim: Claim, failpoints: str, *conf: str
 ) -> tuple[int, str]:
     """A round by spark-submit, its claim kept alive meanwhile: exit code, and the plan's URI."""
-    uri = plan_uri((scene.home / "work").as_uri(), "sluice-lease", claim)
+    work_uri = (scene.home / "work").as_uri()
+    uri = plan_uri(work_uri, "sluice-lease", claim)
+    pack = pack_uri(work_uri, "sluice-lease", "a1", 0)
+    write_json(pack, PackFile((uri,)).to_json())
     write_json(uri, PlanFile(claim, "sluice-lease", scene.server.address).to_json())
     jar = ROOT / ".cache/jars" / installed_iceberg().name
     command = [
@@ -45,7 +49,7 @@ def spark_round(
         "--conf", "spark.sluice.datalake.iceberg.type=hadoop",
         "--conf", f"spark.sluice.datalake.iceberg.warehouse={scene.warehouse}",
         *(word for setting in conf for word in ("--conf", setting)),
-        str(driver_script()), "--plan", uri, "--attempt", "a1",
+        str(driver_script()), "--pack", pack, "--attempt", "a1",
     ]  # fmt: skip
     env = environment({"SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT)})
     with (
@@ -72,6 +76,7 @@ def snapshots(scene: Scene) -> int:
 @pytest.mark.parametrize(
     ("step", "landed"),
     [
+        pytest.param("pack.table.running", False, marks=pytest.mark.long),
         # The driver's own threads copy so few rows.
         pytest.param("round.copy.file.after", False, marks=pytest.mark.long),
         pytest.param("round.lake_commit.ready", False, marks=pytest.mark.long),
@@ -87,6 +92,7 @@ def test_a_spark_driver_killed_at_a_step(scene: Scene, step: str, landed: bool) 
         said = (scene.home / "spark-submit.log").read_text()[-3000:]
         assert code == KILLED, said
         assert read_json(result_uri(uri, "a1")) is None
+        assert read_json(running_uri(uri, "a1")) is not None, "the table is in flight"
         assert snapshots(scene) == landed, "killed at the step meant"
         registered = client.admin.lake_snapshot(scene.path)
         assert (registered is not None) == (step == "round.fluss_commit.after")
