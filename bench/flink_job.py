@@ -64,6 +64,7 @@ class FlinkJob:
     def __init__(self, fluss: RealFluss, jars: Sequence[Path], log: Path) -> None:
         self._fluss, self._jars, self._log = fluss, jars, log
         self._process: subprocess.Popen[bytes] | None = None
+        self._idle = 0.0
 
     def __enter__(self) -> Self:
         path = [*self._jars, fetch_jars() / LAKE_PLUGIN.name]
@@ -94,20 +95,28 @@ class FlinkJob:
         times = psutil.Process(self._process.pid).cpu_times()
         return float(times.user + times.system)
 
+    def measure_idle(self, seconds: float = 10.0) -> float:
+        """CPU seconds a second that the job spends on waiting, which :meth:`spent` leaves out."""
+        before = self.cpu_s()
+        time.sleep(seconds)
+        self._idle = (self.cpu_s() - before) / seconds
+        return self._idle
+
     def spent(self, client: Client, path: TablePath, begin: Callable[[], object]) -> float:
-        """CPU seconds of the job until the lake has all of a table.
+        """CPU seconds of the job until the lake has all of a table, less those of waiting.
 
         :param begin: gives the job its work. It is part of the time, in which the job may wait.
         """
         assert self._process is not None
-        before, deadline = self.cpu_s(), time.monotonic() + _TIERED_S
+        began = time.monotonic()
+        before, deadline = self.cpu_s(), began + _TIERED_S
         begin()
         ends = client.admin.list_offsets(path)
         while True:
             snapshot = client.admin.lake_snapshot(path)
             tiered = {b.bucket: end for b, end in snapshot.offsets.items()} if snapshot else {}
             if tiered == ends:
-                return self.cpu_s() - before
+                return self.cpu_s() - before - self._idle * (time.monotonic() - began)
             if self._process.poll() is not None or time.monotonic() > deadline:
                 said = self._log.read_text(errors="replace")[-3000:]
                 raise SystemExit(f"Flink did not tier {path}: {tiered} of {ends}\n{said}")

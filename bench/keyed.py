@@ -28,6 +28,8 @@ BUCKETS = 4
 WARM_ROUNDS = 5
 WARM_ROWS = 100_000
 WARM = TablePath("bench", "warm")
+SEED_KEYS = 1_000_000_000
+"""Distance of the new keys of two seeds."""
 
 
 def descriptor() -> TableDescriptor:
@@ -102,13 +104,15 @@ def put_updates(client: Client, path: TablePath, rows: int, keys: int, seed: int
     put(client, path, (_with_keys(b, chosen[b.column("id").to_numpy()]) for b in found))
 
 
-def operate(client: Client, path: TablePath, operations: int, keys: int) -> None:
+def operate(client: Client, path: TablePath, operations: int, keys: int, seed: int = 0) -> None:
     """Sends 70 % updates, 5 % deletes and 25 % inserts of new keys, mixed.
 
     An update of a deleted key inserts the key again.
+
+    :param seed: two calls for one table need different ones, or keys of the first are not new.
     """
-    rng = np.random.default_rng(2)
-    next_key = keys
+    rng = np.random.default_rng(2 + seed)
+    next_key = keys + seed * SEED_KEYS
     with client.kv_writer(path) as writer:
         for batch in data.batches(operations):
             for first in range(0, batch.num_rows, 10_000):

@@ -75,10 +75,15 @@ def load(client: Client, path: TablePath, rows: int, lake: Path, buckets: int = 
             writer.write(batch)
 
 
-def pyarrow_limit(rows: int, target: Path, options: Mapping[str, Any] = REFERENCE_OPTIONS) -> Cost:
-    """Writes the rows with the columns of the lake, in row groups of the size that a round had."""
+def pyarrow_limit(
+    rows: int, target: Path, options: Mapping[str, Any] = REFERENCE_OPTIONS, **others: int
+) -> Cost:
+    """Writes the rows with the columns of the lake, in row groups of the size that a round had.
+
+    :param others: as of ``bench.measure.cost``.
+    """
     table = _in_lake(rows)
-    with cost() as found, pq.ParquetWriter(target, table.schema, **options) as writer:
+    with cost(**others) as found, pq.ParquetWriter(target, table.schema, **options) as writer:
         for first in range(0, rows, _REFERENCE_GROUP_ROWS):
             group = table.slice(first, _REFERENCE_GROUP_ROWS)
             writer.write_table(group, row_group_size=group.num_rows)

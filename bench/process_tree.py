@@ -4,7 +4,7 @@ Includes its child processes, and those that outlive their parent, such as PySpa
 process becomes the parent of every orphan below it (Linux), and waits for all of them. That is not
 enough: PySpark's daemon ignores the signal of ended children, so Linux forgets what its workers
 spent, which is all of the copy. Their CPU seconds are read every few milliseconds, and the last
-reading counts.
+reading counts: of a worker that lives for a tenth of a second, a tenth may be missed.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ def run(rows: int) -> None:
     for size in sizes:
         plain, quick = (statistics.median(cpu_s[size, is_plain]) for is_plain in (True, False))
         name = f"spark_start, {size:,} rows" if size else "spark_start, empty"
-        text = f"of the plain start ({plain:.2f}); median of {REPEATS}"
+        span = f"{min(cpu_s[size, False]):.2f} to {max(cpu_s[size, False]):.2f}"
+        text = f"of the plain start ({plain:.2f}); median of {REPEATS}, {span}"
         report(Line(name, quick, "core-s, whole tree", quick / plain, text))
 
 

@@ -89,12 +89,15 @@ class Applications:
         *,
         tiering: Mapping[str, int] | None = None,
         is_plain: bool = False,
+        is_small: bool | None = None,
     ) -> Tree:
         """Claims the tables, tiers them as one pack, and reports them.
 
         :param rows: of all tables together; the task decides by it whether Spark's UI is off.
         :param tiering: settings of the section ``tiering``.
         :param is_plain: leaves out the properties of Sluice that make a start quick.
+        :param is_small: whether Spark's UI is off; None: as the task decides by the rows. Two sizes
+            that are subtracted must not differ in it.
         """
         from sluice_airflow import leasing
 
@@ -110,7 +113,8 @@ class Applications:
             write_json(uris[-1], plan.to_json())
         pack = pack_uri(work_uri, lease_id, ATTEMPT, 0)
         write_json(pack, PackFile(tuple(uris)).to_json())
-        spent = measured(self._command(pack, rows, tiering or {}, is_plain), self.home)
+        command = self._command(pack, rows, tiering or {}, is_plain, is_small)
+        spent = measured(command, self.home)
         results = [self._settle(claim, uri) for claim, uri in zip(claims, uris, strict=True)]
         self.client.leases.drop(lease_id)
         return Tree(spent.cpu_s, spent.wall_s, tuple(results))
@@ -122,7 +126,12 @@ class Applications:
         return RoundResult.from_json(content)
 
     def _command(
-        self, pack: str, rows: int, tiering: Mapping[str, int], is_plain: bool
+        self,
+        pack: str,
+        rows: int,
+        tiering: Mapping[str, int],
+        is_plain: bool,
+        is_small: bool | None,
     ) -> list[str]:
         from sluice_airflow.connection import FlussConnection
         from sluice_airflow.group_submit import GroupSubmitHook
@@ -138,7 +147,7 @@ class Applications:
             name="sluice bench",
             application_args=["--pack", pack, "--attempt", ATTEMPT],
         )
-        hook.is_small = rows < SMALL_ROWS
+        hook.is_small = rows < SMALL_ROWS if is_small is None else is_small
         command = hook._build_spark_submit_command(str(driver_script()))
         added = [word for word in command if word.partition("=")[0] in ADDED]
         assert len(added) == len(ADDED) - (not hook.is_small), command
