@@ -1,14 +1,17 @@
 """The DAG as Airflow loads it: shape, parameters, provider. One process, no cluster."""
 
+import importlib
 import json
 import subprocess
 import sys
 from importlib.metadata import version
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from sluice.testing.ports import kept_port
+from sluice_airflow.provider_info import get_provider_info
 from tests.airflow.place import AirflowProcess
 from tests.docs.blocks import claimed_blocks
 
@@ -122,6 +125,13 @@ def test_provider_is_found_and_describes_its_connection(
         assert fields == [f"extra__fluss__{name}" for name in expected]
     assert schedule == "* * * * *"
     assert heavy == []
+
+
+def test_airflow_finds_the_module_where_it_looks_for_example_dags() -> None:
+    """Else there is an error in the log of each task."""
+    name = get_provider_info()["package-name"].replace("-", "_")
+    module = importlib.import_module(name)
+    assert not [path for path in module.__path__ if (Path(path) / "example_dags").exists()]
 
 
 def test_the_keeper_task_never_fails(airflow_environment: dict[str, str]) -> None:

@@ -37,6 +37,7 @@ def test_it_holds_what_a_cluster_needs_and_no_tests() -> None:
         "sluice_spark/tier_tables.py",
         "pyspark_sluice/lake_tiering_status.py",
         "sluice_airflow/dag.py",
+        "fluss_sluice/__init__.py",
         "sluice/server/cluster.py",
         "sluice/py.typed",
         "sluice_airflow/py.typed",
