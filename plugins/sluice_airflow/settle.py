@@ -106,7 +106,7 @@ def settle(
     newest = _newest(entry)
     result = _of_claim(newest, result, "result_uri")
     failure = _of_claim(newest, failure, "failure_uri")
-    is_reported = bool(result and result.get("reported"))
+    is_reported = bool((result or failure or {}).get("reported"))
     entry = newest if is_reported else _end(entry)
     outcome: Outcome | None
     if result:
@@ -116,6 +116,8 @@ def settle(
     failpoint("airflow.settle.before_report")
     if is_reported and isinstance(outcome, RoundResult):
         verdict = _finished(entry["table"], outcome)
+    elif is_reported and isinstance(outcome, RoundFailure) and not _is_stop(outcome):
+        verdict = Verdict(entry["table"], "failed", str(outcome.reason.checked()))
     else:
         verdict = _report(client, claim_of(entry), outcome, TASK_LOST, entry.get("lease_id"))
     failpoint("airflow.settle.before_release")

@@ -77,7 +77,7 @@ def test_a_poisonous_table_does_not_take_the_others_down_twice(place: Place) -> 
     reasons = [
         json.loads(file.read_text())["reason"] for file in place.work.rglob("failure-*.json")
     ]
-    together = [reason.partition("; it tiered ")[2] for reason in reasons]
+    together = [reason.partition("; it was tiering ")[2].partition(";")[0] for reason in reasons]
     named = {frozenset(tables.split(", ")) for tables in together if tables}
     assert named == {frozenset({"shop.pair", "shop.poison"})}, "the tables in flight are named"
     assert len(reasons) == 3, "poison has failed twice"
@@ -97,7 +97,7 @@ def test_a_table_that_the_lost_driver_had_not_begun_has_no_failure(place: Place)
     for name in names:
         status = place.status(paths[name])
         assert status.failures == (0 if f"shop.{name}" in not_begun else 1), name
-    assert "it tiered shop." in failures_of(run)[not_begun[0]]["reason"]
+    assert "it had begun shop." in failures_of(run)[not_begun[0]]["reason"]
     place.nothing_is_held()
 
 
@@ -108,7 +108,7 @@ def test_a_driver_that_is_lost_between_its_tables_has_failed_none(place: Place) 
     run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="0")
     assert run["state"] == "failed"
     assert only(failures_of(run))["kind"] == "TierNotStarted"
-    assert "before it began this table; it tiered shop.ok" in only(failures_of(run))["reason"]
+    assert "before it began this table; it had begun shop.ok" in only(failures_of(run))["reason"]
     assert [place.status(path).failures for path in (ok, wait)] == [0, 0]
     assert place.status(wait).status == "Pending"
     place.nothing_is_held()
@@ -184,9 +184,10 @@ def test_a_table_that_takes_too_long_ends_alone(place: Place) -> None:
     place.nothing_is_held()
 
 
-def test_the_success_of_a_table_is_reported_while_others_are_tiered(place: Place) -> None:
-    hung, ok = place.table("hung"), place.table("ok")
-    place.wait(hung, ok)
+def test_a_table_is_reported_while_others_are_tiered(place: Place) -> None:
+    """A success, and a failure that no retry heals."""
+    hung, ok, broken = (place.table(name) for name in ("hung", "ok", "broken"))
+    place.wait(hung, ok, broken)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(
             place.run,
@@ -195,9 +196,15 @@ def test_the_success_of_a_table_is_reported_while_others_are_tiered(place: Place
         )
         place.started(running)
         wait_until(lambda: running.done() or place.status(ok).status == "Scheduled", 300, "an end")
+        wait_until(lambda: running.done() or place.status(broken).failures == 1, 300, "a failure")
         assert place.status(hung).status == "Tiering", "before the end of the application"
         release(place, hung)
-        running.result(500)
+        run = running.result(500)
+    assert settled_of(run)["shop.broken"]["reported"] == "failed"
+    assert place.status(broken).failures == 1, "counted once"
+    [last, *_] = place.client.statuses.history(broken)
+    assert last.outcome == "failed"
+    assert "Access Denied" in (last.reason or "")
 
 
 def release(place: Place, path: object) -> None:

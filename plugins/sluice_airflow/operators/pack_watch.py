@@ -21,14 +21,14 @@ from sluice.errors import (
 )
 from sluice.masking import mask
 from sluice.rounds.copy_size import size_uri
-from sluice.rounds.files import RoundResult, claim_of
+from sluice.rounds.files import RoundFailure, RoundResult, claim_of
 from sluice.rounds.pack_files import run_file_names, write_stops
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.operators.paused import release_paused, stop_paused
 from sluice_airflow.operators.time_limit import TimeLimit
 from sluice_airflow.operators.tried_table import TriedTable
 from sluice_airflow.packs import label_of
-from sluice_airflow.settle import NO_REPORT_EXPECTED
+from sluice_airflow.settle import NO_REPORT_EXPECTED, STOP_KINDS
 
 if TYPE_CHECKING:
     from sluice.client import Client
@@ -40,6 +40,8 @@ CHECK_S = 3.0
 LOOK_SHARE_MAX = 0.05
 """Largest share of the time for listing files: many files are listed less often."""
 PAUSE_MAX_S = 30.0
+LAST_LINES = "; its last lines:"
+"""What precedes the output of spark-submit in a reason."""
 STOP_GRACE_S = 60.0
 """How long the driver may take to end a stopped table while it tiers others, and to end after its
 last table. Then the driver is stopped. A shorter time limit of a table counts here, too."""
@@ -136,7 +138,8 @@ class PackWatch:
                 known = begun or {table for table in self._tables if table not in left}
                 others = label_of([table.entry for table in self._tables if table in known])
                 if len(begun) > 1:
-                    ended = DriverLost(f"{ended}; it tiered {others}")
+                    what, lines, last = str(ended).partition(LAST_LINES)
+                    ended = DriverLost(f"{what}; it was tiering {others}{lines}{last}")
             for table in left:
                 table.end(ended, "" if table in begun else others)
             self._report_results()
@@ -161,6 +164,11 @@ class PackWatch:
     def _report_results(self) -> None:
         for table in self._tables:
             result = table.outcome
+            if _is_final(table) and not table.is_reported:
+                if not report_failure(self._client, table, self._secrets):
+                    return  # the coordinator is away, as below
+                table.is_reported = True
+                self._heartbeats.remove(table.claim)
             if table.is_paused and not table.is_reported:
                 if not release_paused(self._client, table, self._secrets):
                     return  # the coordinator is away, as below
@@ -249,6 +257,35 @@ class PackWatch:
             except Exception as error:  # of a file system: look again
                 self._log_once(f"cannot read the files of {self._pack_uri}: {error}")
             pause_s = min(max(CHECK_S, self._listing_s / LOOK_SHARE_MAX), PAUSE_MAX_S)
+
+
+def _is_final(table: TriedTable) -> bool:
+    """Whether the table has failed, and no retry of the task tries it again."""
+    outcome = table.outcome
+    if not isinstance(outcome, RoundFailure) or outcome.reason.kind in STOP_KINDS:
+        return False
+    return not outcome.reason.retryable
+
+
+def report_failure(client: Client, table: TriedTable, secrets: Sequence[str] = ()) -> bool:
+    """Reports a failure that stays one, while the task tiers other tables.
+
+    :returns: whether the coordinator has its answer; if not, the settle task reports.
+    """
+    assert isinstance(table.outcome, RoundFailure)
+    reason = table.outcome.reason.checked(secrets)
+    try:
+        details = table.outcome.details(table.entry.get("lease_id"))
+        client.tiering.failed(table.claim, reason, details)
+    except NO_REPORT_EXPECTED as error:
+        log.info("%s: the coordinator expects no report: %s", table.name, error)
+    except FlussError as error:
+        shown = mask(str(error), secrets)
+        log.warning("%s: the settle task will report the failure: %s", table.name, shown)
+        return False
+    else:
+        log.info("%s: the failure was reported to the coordinator", table.name)
+    return True
 
 
 def report_success(

@@ -25,7 +25,7 @@ from sluice.rounds.files import RoundFailure, RoundResult, claim_of, write_json
 from sluice.rounds.pack_files import PackFile, pack_uri, run_file_names
 from sluice.rounds.reasons import failure_of
 from sluice_airflow import leasing
-from sluice_airflow.account import counted
+from sluice_airflow.account import counted, not_tiered
 from sluice_airflow.airflow_names import (
     AirflowException,
     AirflowFailException,
@@ -37,7 +37,7 @@ from sluice_airflow.group_submit import GroupSubmitHook
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.keep import missing_keeper
 from sluice_airflow.operators.next_rounds import NextRounds
-from sluice_airflow.operators.pack_watch import PackWatch
+from sluice_airflow.operators.pack_watch import LAST_LINES, PackWatch
 from sluice_airflow.operators.paused import stop_paused
 from sluice_airflow.operators.start_claims import start_claims
 from sluice_airflow.operators.tried_table import TriedTable
@@ -436,7 +436,7 @@ def applications(tables: Sequence[TriedTable]) -> list[list[TriedTable]]:
 def why_no_outcome(hook: GroupSubmitHook) -> SluiceError:
     """What to say of tables without a result and without a reason, after spark-submit's end."""
     code = f"spark-submit's exit code is {hook.exit_code}"
-    last_lines = f"; its last lines:\n{hook.last_lines}" if hook.last_lines else ""
+    last_lines = f"{LAST_LINES}\n{hook.last_lines}" if hook.last_lines else ""
     name = hook.driver_name
     if hook.deploy_mode != "cluster":
         return DriverLost(
@@ -476,4 +476,4 @@ def tier_error(failures: Sequence[tuple[str, Reason]], tables: int) -> AirflowEx
         return kind(shown[0])
     if len(failures) > len(shown):
         shown.append(f"and {len(failures) - len(shown)} more")
-    return kind("\n".join([f"{len(failures)} of {tables} tables were not tiered:", *shown]))
+    return kind("\n".join([not_tiered(len(failures), tables), *shown]))

@@ -181,7 +181,7 @@ class TriedTable:
             self.fail(failure_of(error, self._secrets))
         if self.outcome is None and self.why_stopped is None and others:
             self.fail_unbegun(
-                f"the Spark driver was lost before it began this table; it tiered {others}"
+                f"the Spark driver was lost before it began this table; it had begun {others}"
             )
         if self.outcome is None:
             self.fail_with(self.why_stopped or ended)
@@ -275,6 +275,7 @@ class TriedTable:
             "reason": text,
             "retryable": reason.retryable,
             "failure_uri": self.outcome_uri,
+            "reported": self.is_reported,
         }
 
     def _end(self, outcome: Outcome | None, uri: str) -> None:
