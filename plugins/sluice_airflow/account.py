@@ -150,6 +150,11 @@ def summary(found: Sequence[TableAccount], more: Mapping[str, int] = MappingProx
     return f"{counted(counts.total(), 'table')}: {', '.join(parts)}"
 
 
+def not_tiered(number: int, total: int) -> str:
+    """``2 of 5 tables were not tiered:``."""
+    return f"{number:,} of {counted(total, 'table')} {'was' if total == 1 else 'were'} not tiered:"
+
+
 def counted(number: int, noun: str) -> str:
     """``1 row``, ``1,200 rows``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
@@ -165,10 +170,11 @@ def lines(found: Sequence[TableAccount]) -> list[str]:
     return [row.rstrip() for row in rows] + ([f"and {more} more"] if more else [])
 
 
-def error(found: Sequence[TableAccount], wanted: Iterable[str] = ()) -> str:
+def error(found: Sequence[TableAccount], wanted: Iterable[str] = (), more: int = 0) -> str:
     """Why the run fails: the tables that were not tiered, with reasons. Empty: it does not fail.
 
     :param wanted: the tables that must be tiered for the run to succeed.
+    :param more: the number of tables without an account, which need none.
     """
     must = set(wanted)
     known = {one["table"] for one in found}
@@ -182,7 +188,7 @@ def error(found: Sequence[TableAccount], wanted: Iterable[str] = ()) -> str:
     shown = [_reason(one) for one in left[:REASONS_IN_ERROR_MAX]]
     if len(left) > len(shown):
         shown.append(f"and {len(left) - len(shown)} more; see the log of this task")
-    return "\n".join([f"{len(left)} of {len(found)} tables were not tiered:", *shown])
+    return "\n".join([not_tiered(len(left), len(found) + more), *shown])
 
 
 def _reason(one: TableAccount) -> str:

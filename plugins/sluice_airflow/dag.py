@@ -16,7 +16,7 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, Param, get_current_context, setup, task_group, teardown
+from airflow.sdk import DAG, Param, get_current_context, setup, task, task_group, teardown
 from airflow.sdk.execution_time.xcom import XCom
 
 from sluice.errors import SluiceError
@@ -94,7 +94,7 @@ def params() -> dict[str, Param]:
             False,
             type="boolean",
             title="Dry run",
-            description="Only log what the run would tier. It claims nothing.",
+            description="Claim nothing. The log of drop_lease has what the run would tier.",
         ),
         "spark_conf": Param(
             {},
@@ -164,6 +164,7 @@ def _tasks(dag: DAG, settings: Settings) -> None:
         return lease_of_run(hook.config(), context["dag"].dag_id, str(context["run_id"]))
 
     @setup
+    @task(show_return_value_in_logs=False)  # it would be one line for all tables
     def acquire_lease(job: str) -> list[Pack]:
         """Claims tables that are due, leases their KV snapshots, and packs them."""
         return _acquire(hook, settings, job)
@@ -329,8 +330,9 @@ def _drop(hook: FlussHook, job: str) -> None:
         told,
         verdicts,
     )
-    _tell_account(ti, found, before.get("counts", {}))
-    if why := account.error(found, before.get("wanted", ())):
+    counts = before.get("counts", {})
+    _tell_account(ti, found, counts)
+    if why := account.error(found, before.get("wanted", ()), sum(counts.values())):
         raise AirflowFailException(why)
     ended = [s for s in states_of(ti, TIER).values() if s not in ("success", "removed")]
     if ended and entries:
@@ -353,4 +355,4 @@ def _tell_account(ti: Any, found: list[account.TableAccount], counts: dict[str, 
 
 def _log_verdict(level: int, verdict: settling.Verdict) -> None:
     reason = f" ({verdict.reason})" if verdict.reason else ""
-    log.log(level, "%s: reported to the coordinator: %s%s", verdict.table, verdict.reported, reason)
+    log.log(level, "%s: %s%s", verdict.table, verdict.reported, reason)

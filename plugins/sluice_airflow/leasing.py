@@ -40,7 +40,8 @@ def lease_snapshots(client: Client, lease_id: str, claim: Claim) -> tuple[Bucket
         return ()
     found = client.leases.acquire_latest(lease_id, never_tiered_buckets(client.admin, info))
     failpoint("airflow.acquire.after_lease")
-    log.info("%s: leased %d KV snapshots", claim.path, len(found.snapshots))
+    if found.snapshots:
+        log.info("%s: leased %d KV snapshots", claim.path, len(found.snapshots))
     return tuple(found.snapshots.values())
 
 

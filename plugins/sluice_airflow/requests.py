@@ -229,7 +229,8 @@ def make_due(
         ]
         if not left or time.monotonic() >= until:
             return blocked
-        log.info("waiting for %d tables that other workers tier: %s", len(left), left[0])
+        count = counted(len(left), "table")
+        log.info("waiting for other workers: they tier %s, such as %s", count, left[0])
         time.sleep(min(HELD_POLL_S, held_s))
     return blocked
 
@@ -250,9 +251,7 @@ def _make_due_once(
             blocked[status.path] = of_status(status, now_ms, name_of)
             continue
         try:
-            if status.failures:
-                client.statuses.retry(status.path)
-            client.statuses.request_round(status.path)
+            client.statuses.request_round(status.path)  # its failures stay counted
             log.info("%s: made due", status.path)
         except TableNotDue as error:  # Apache Fluss: a worker has it, or it cannot be made due
             once.update([status.path] if error.details.get("ask_again") is False else [])
@@ -336,15 +335,14 @@ def dry_run(
     due, over = left[: request.tables_max], left[request.tables_max :]
     reached = f"it is due, but max_tables ({request.tables_max}) is reached before"
     found += [tell(claim.path, NOT_DUE, reached) for claim in over]
-    nothing = "nothing new: no rows, no Spark application"
-    found += [tell(claim.path, WOULD_TIER, nothing) for claim in idle]
+    found += [tell(claim.path, NOTHING_NEW, "no rows, no Spark application") for claim in idle]
     packs = pack_tables([_planned(claim, waiting[claim].rows) for claim in due], limits, slots)
     number = {t["table"]: n for n, pack in enumerate(packs, 1) for t in pack["tables"]}
     for claim in due:
         text = f"{_size_of(waiting[claim])}, application {number[str(claim.path)]} of {len(packs)}"
         found.append(tell(claim.path, WOULD_TIER, text))
     for one in found if is_estimate else ():
-        if one["became"] in (WOULD_TIER, NOT_DUE):
+        if one["became"] in (WOULD_TIER, NOTHING_NEW, NOT_DUE):
             one["text"] += ESTIMATE
     return found
 

@@ -140,7 +140,7 @@ class _PackedTable:
             # It may have been committed: the next try finds that out.
             failure = replace(failure, reason=replace(failure.reason, retryable=True))
             write_json(failure_uri(self.plan_uri, attempt), failure.to_json(config.secrets()))
-            return 1
+            return 0 if isinstance(error, ClaimLost) else 1
 
     def stop(self, context: Any) -> None:
         """Ends the round: its Spark job at once, the driver's own copying at its next batch."""

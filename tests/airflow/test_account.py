@@ -147,7 +147,7 @@ def test_the_error_has_the_reasons() -> None:
 
 def test_a_wanted_table_that_nobody_tells_of_fails_the_run() -> None:
     assert error([], ["s.gone"]) == (
-        "1 of 1 tables were not tiered:\n"
+        "1 of 1 table was not tiered:\n"
         "s.gone: not tiered: its state could not be read; `sluice status` shows it"
     )
 
@@ -163,6 +163,7 @@ def test_a_claim_that_had_ended_says_nothing_of_a_table_that_was_told_of() -> No
 def test_green_means_that_the_wanted_tables_are_tiered() -> None:
     found = account()[2:]
     assert error(found, ["s.ok", "s.idle"]) == ""
+    assert error(found, ["s.later"], more=40).startswith("1 of 43 tables were not tiered:")
     assert error(found, ["s.later"]) == (
         "1 of 3 tables were not tiered:\ns.later: not due: due at noon"
     )

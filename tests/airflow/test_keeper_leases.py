@@ -172,7 +172,7 @@ def test_the_run_drops_its_lease_after_its_keeper_has_ended(
     airflow.xcom_push = lambda **_: None  # type: ignore[attr-defined]
     airflow.states |= {DROP: "running", dag.ACQUIRE: "success"}
     monkeypatch.setattr(dag, "get_current_context", lambda: {"ti": airflow})
-    with pytest.raises(AirflowFailException, match="1 of 1 tables were not tiered"):
+    with pytest.raises(AirflowFailException, match="1 of 1 table was not tiered"):
         dag._drop(FlussHook("fluss_default"), JOB)
     assert running.result(30) == ["TaskSuccessEvent"]
     assert SkipDownstreamTasks(tasks=[KEEP]) not in airflow.sent

@@ -44,8 +44,9 @@ def test_a_table_is_tiered(place: Place) -> None:
     run = place.run({"spark_conf": {"spark.executor.memory": "2g"}})
     assert (run["state"], run["tasks"]) == ("success", SUCCESS_ONE)
     log = place.airflow.log.read_text()[seen:]
-    assert "shop.ok: reported to the coordinator: finished (committed)" in log
+    assert "shop.ok: finished (committed)" in log
     assert "XCom not found" not in log, "an error that Airflow logs where nothing is wrong"
+    assert "Returned value was: [" not in log, "one line for all tables of a run"
 
     [result] = results_of(run).values()
     assert (result["outcome"], result["rows"]) == ("committed", 5)
