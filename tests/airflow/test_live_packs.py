@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from sluice.model import TablePath
-from tests.airflow.live import SLOTS, TIER, Live, running_live
+from tests.airflow.live import SLOTS, Live, running_live
 from tests.support.findings import finding
 from tests.support.living import lives
 
@@ -81,10 +81,12 @@ def test_a_pool_that_is_full_for_ten_minutes(live: Live) -> None:
     live.pool(0)
     run_id = live.trigger("shop.ok_1", "shop.ok_2")
     live.task(run_id, "acquire_lease", "success")
+    # The scheduler makes the tier task a moment later.
+    live.wait(lambda: live.tiers(run_id) == ["scheduled"], "the tier task to wait for a slot")
     until = time.monotonic() + FULL_S
     while time.monotonic() < until:
         live.are_claimed(*paths)
-        assert live.tasks(run_id)[f"{TIER}[0]"] == "scheduled"
+        assert live.tiers(run_id) == ["scheduled"]
         time.sleep(10)
     live.pool(SLOTS)
     are_tiered(live, run_id, *paths)
