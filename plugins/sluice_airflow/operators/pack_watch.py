@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from sluice.client.heartbeats import Heartbeats
 from sluice.errors import (
     DriverLost,
-    FlussError,
     SluiceError,
     StoppedByUser,
     TierTimedOut,
@@ -25,10 +24,11 @@ from sluice.rounds.files import RoundFailure, RoundResult, claim_of
 from sluice.rounds.pack_files import run_file_names, write_stops
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.operators.paused import release_paused, stop_paused
+from sluice_airflow.operators.reports import send_report
 from sluice_airflow.operators.time_limit import TimeLimit
 from sluice_airflow.operators.tried_table import TriedTable
 from sluice_airflow.packs import label_of
-from sluice_airflow.settle import NO_REPORT_EXPECTED, STOP_KINDS
+from sluice_airflow.settle import STOP_KINDS
 
 if TYPE_CHECKING:
     from sluice.client import Client
@@ -274,18 +274,14 @@ def report_failure(client: Client, table: TriedTable, secrets: Sequence[str] = (
     """
     assert isinstance(table.outcome, RoundFailure)
     reason = table.outcome.reason.checked(secrets)
-    try:
-        details = table.outcome.details(table.entry.get("lease_id"))
-        client.tiering.failed(table.claim, reason, details)
-    except NO_REPORT_EXPECTED as error:
-        log.info("%s: the coordinator expects no report: %s", table.name, error)
-    except FlussError as error:
-        shown = mask(str(error), secrets)
-        log.warning("%s: the settle task will report the failure: %s", table.name, shown)
-        return False
-    else:
-        log.info("%s: the failure was reported to the coordinator", table.name)
-    return True
+    details = table.outcome.details(table.entry.get("lease_id"))
+    return send_report(
+        table.name,
+        lambda: client.tiering.failed(table.claim, reason, details),
+        done="the failure was reported to the coordinator",
+        otherwise="report the failure",
+        secrets=secrets,
+    )
 
 
 def report_success(
@@ -297,14 +293,10 @@ def report_success(
     """
     claim = claim_of(entry)
     forced, details = bool(result.forced), result.details(entry.get("lease_id"))
-    try:
-        client.tiering.finished(claim, forced=forced, details=details)
-    except NO_REPORT_EXPECTED as error:
-        log.info("%s: the coordinator expects no report: %s", claim.path, error)
-    except FlussError as error:
-        shown = mask(str(error), secrets)
-        log.warning("%s: the settle task will report the success: %s", claim.path, shown)
-        return False
-    else:
-        log.info("%s: the success was reported to the coordinator", claim.path)
-    return True
+    return send_report(
+        claim.path,
+        lambda: client.tiering.finished(claim, forced=forced, details=details),
+        done="the success was reported to the coordinator",
+        otherwise="report the success",
+        secrets=secrets,
+    )

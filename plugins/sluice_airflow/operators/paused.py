@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from sluice.errors import FlussError, TablePaused
 from sluice.masking import mask
 from sluice.rounds.files import RoundFailure
+from sluice_airflow.operators.reports import send_report
 from sluice_airflow.operators.tried_table import TriedTable
-from sluice_airflow.settle import NO_REPORT_EXPECTED
 
 if TYPE_CHECKING:
     from sluice.client import Client
@@ -36,14 +36,12 @@ def release_paused(client: Client, table: TriedTable, secrets: Sequence[str] = (
     :returns: whether the coordinator knows; if not, the settle task releases the claim.
     """
     assert isinstance(table.outcome, RoundFailure)
-    try:
-        client.tiering.release(table.claim, table.outcome.reason, stopped=True)
-    except NO_REPORT_EXPECTED as error:
-        log.info("%s: the claim ended before it was released: %s", table.name, error)
-    except FlussError as error:
-        shown = mask(str(error), secrets)
-        log.warning("%s: the settle task will release the claim: %s", table.name, shown)
-        return False
-    else:
-        log.info("%s: paused, and its claim was released", table.name)
-    return True
+    reason = table.outcome.reason
+    return send_report(
+        table.name,
+        lambda: client.tiering.release(table.claim, reason, stopped=True),
+        done="paused, and its claim was released",
+        otherwise="release the claim",
+        unexpected="the claim ended before it was released",
+        secrets=secrets,
+    )
