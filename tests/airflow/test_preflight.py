@@ -92,8 +92,10 @@ def test_what_is_not_checked_is_logged_line_by_line(
 
 
 def test_icebergs_runtime_for_the_spark_of_spark_submit(
-    submission: Submission, tmp_path: Path
+    submission: Submission, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for variable in ("HOME", "XDG_CACHE_HOME"):  # this user may have fetched runtimes
+        monkeypatch.setenv(variable, str(tmp_path / "user"))
     asked, jars = replace(submission, jars="", packages=AUTO), tmp_path / "spark/jars"
     [told] = [found for found in check_all(connection(tmp_path), asked) if found.what == "packages"]
     newest = RUNTIMES["4.1"].coordinates
@@ -106,6 +108,12 @@ def test_icebergs_runtime_for_the_spark_of_spark_submit(
     (jars / "spark-core_2.13-4.0.2.jar").touch()
     seen = {str(finding) for finding in check_all(connection(tmp_path), asked)}
     assert f"packages: spark-submit fetches {PACKAGES}" in seen
+    kept = tmp_path / "user/sluice/jars" / RUNTIMES["4.0"].name
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    assert f"packages: {kept}" in {
+        str(finding) for finding in check_all(connection(tmp_path), asked)
+    }
     (jars / "spark-core_2.13-4.0.2.jar").rename(jars / "spark-core_2.12-3.5.7.jar")
     line = refused(connection(tmp_path), asked)
     assert line.startswith("packages: Spark 3.5.7 is not supported: Sluice runs on Spark 4.0 and 4")
