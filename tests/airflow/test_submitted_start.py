@@ -13,15 +13,22 @@ from sluice.artifacts import jars as jars_module
 from sluice.artifacts.class_archive import JAVA_OPTIONS, archive_folder, archive_key, java_program
 from sluice.artifacts.iceberg import installed_iceberg
 from sluice.artifacts.java import java, pyspark_jars
+from sluice.driver.jvm import iceberg_jar
 from tests.airflow.place import ROOT
 
 pytestmark = pytest.mark.airflow
 OPTIONS = "spark.driver.extraJavaOptions"
-JAR = ROOT / ".cache/jars" / installed_iceberg().name
+
+
+@pytest.fixture(scope="module")
+def jar() -> Path:
+    """Iceberg's runtime for the installed Spark; `make setup` fetched it for the locked one."""
+    kept = ROOT / ".cache/jars" / installed_iceberg().name
+    return kept if kept.is_file() else iceberg_jar("")
 
 
 @pytest.fixture(autouse=True)
-def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _machine(jar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("SPARK_SUBMIT_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "SPARK_CONF_DIR"):
@@ -40,7 +47,7 @@ def command(
     return said
 
 
-def put_archive() -> Path:
+def put_archive(jar: Path) -> Path:
     """Any file under the right name, as `sluice warm` leaves it."""
     program, folder = java_program(java()), archive_folder()
     assert program is not None
@@ -48,37 +55,39 @@ def put_archive() -> Path:
     folder.mkdir(parents=True)
     content = folder / "content"
     content.write_bytes(b"classes")
-    key = archive_key(program, pyspark_jars(), (JAR,))
+    key = archive_key(program, pyspark_jars(), (jar,))
     return content.rename(folder / f"{key}-{jars_module.sha256(content)}.jsa")
 
 
-def test_a_start_with_and_without_an_archive(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert f"{OPTIONS}={JAVA_OPTIONS}" in command(monkeypatch, jars=str(JAR))
-    archive = put_archive()
-    said = command(monkeypatch, jars=str(JAR))
+def test_a_start_with_and_without_an_archive(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert f"{OPTIONS}={JAVA_OPTIONS}" in command(monkeypatch, jars=str(jar))
+    archive = put_archive(jar)
+    said = command(monkeypatch, jars=str(jar))
     [options] = [word for word in said if word.startswith(OPTIONS)]
     assert f" -XX:SharedArchiveFile={archive} " in options
-    assert f"spark.driver.extraClassPath={JAR}" in said
-    assert said[said.index("--jars") + 1] == str(JAR)
+    assert f"spark.driver.extraClassPath={jar}" in said
+    assert said[said.index("--jars") + 1] == str(jar)
 
 
-def test_a_user_decides_about_java(monkeypatch: pytest.MonkeyPatch) -> None:
-    put_archive()
-    said = command(monkeypatch, jars=str(JAR), conf={OPTIONS: "-Xss4m"})
+def test_a_user_decides_about_java(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_archive(jar)
+    said = command(monkeypatch, jars=str(jar), conf={OPTIONS: "-Xss4m"})
     assert [word for word in said if word.startswith(OPTIONS)] == [f"{OPTIONS}=-Xss4m"]
     assert not any("extraClassPath" in word for word in said)
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:+UseG1GC")
-    assert not any(OPTIONS in word for word in command(monkeypatch, jars=str(JAR)))
+    assert not any(OPTIONS in word for word in command(monkeypatch, jars=str(jar)))
 
 
-def test_a_driver_on_the_cluster_gets_no_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    put_archive()
-    said = command(monkeypatch, {"deploy-mode": "cluster"}, jars=str(JAR))
+def test_a_driver_on_the_cluster_gets_no_options(
+    jar: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_archive(jar)
+    said = command(monkeypatch, {"deploy-mode": "cluster"}, jars=str(jar))
     assert not any("spark.driver." in word for word in said)
 
 
 def test_auto_means_a_jar_of_this_machine_if_it_has_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    jar: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     runtime = installed_iceberg()
     said = command(monkeypatch, packages="auto")
@@ -87,7 +96,7 @@ def test_auto_means_a_jar_of_this_machine_if_it_has_one(
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"cut off")
     assert "--packages" in command(monkeypatch, packages="auto")
-    shutil.copy(JAR, kept)
+    shutil.copy(jar, kept)
     said = command(monkeypatch, packages="auto")
     assert said[said.index("--jars") + 1] == str(kept)
     assert "--packages" not in said
