@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,6 @@ from sluice.artifacts.class_archive import JAVA_OPTIONS, archive_folder, archive
 from sluice.artifacts.iceberg import installed_iceberg
 from sluice.artifacts.java import java, pyspark_jars
 from sluice.driver.jvm import iceberg_jar
-from tests.airflow.place import ROOT
 
 pytestmark = pytest.mark.airflow
 OPTIONS = "spark.driver.extraJavaOptions"
@@ -22,9 +22,7 @@ OPTIONS = "spark.driver.extraJavaOptions"
 
 @pytest.fixture(scope="module")
 def jar() -> Path:
-    """Iceberg's runtime for the installed Spark; `make setup` fetched it for the locked one."""
-    kept = ROOT / ".cache/jars" / installed_iceberg().name
-    return kept if kept.is_file() else iceberg_jar("")
+    return iceberg_jar(os.environ.get("SLUICE_TIERING_JARS", "")).absolute()
 
 
 @pytest.fixture(autouse=True)

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.built_wheel import ROOT
+from tests.support.built_wheel import ROOT, run
 from tests.support.versions import End, development_at, interpreter
 
 QUICK = "not slow and not long and not spark and not real_fluss"
 TIMEOUT_S = 3_000
+FETCH_TIMEOUT_S = 1_000
 
 
 @pytest.mark.long
@@ -23,12 +24,14 @@ TIMEOUT_S = 3_000
 def test_quick_tests_pass(python: str, end: End | None, tmp_path: Path) -> None:
     """Those that start Airflow are among them; Spark and a real Fluss are tried by the wheel."""
     environment = development_at(tmp_path, interpreter(python), end)
+    jars = str(tmp_path / "jars")
+    run([str(environment.home / "bin/sluice"), "jars", "fetch", jars], FETCH_TIMEOUT_S)
     scratch = ["--basetemp", str(tmp_path / "scratch"), "-p", "no:cacheprovider"]
     command = [environment.python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", *scratch]
     done = subprocess.run(
         [*command, "--no-loadscope-reorder", "-m", QUICK, str(ROOT / "tests")],
         cwd=ROOT,
-        env={**environment.variables, "HYPOTHESIS_PROFILE": "ci"},
+        env={**environment.variables, "HYPOTHESIS_PROFILE": "ci", "SLUICE_TIERING_JARS": jars},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
