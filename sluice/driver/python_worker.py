@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 import zipimport
@@ -21,5 +22,10 @@ def lighten() -> None:
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):
             del sys.path_importer_cache[path]
-    if not gc.get_freeze_count():  # once: later garbage would never be collected
-        gc.freeze()
+    _freeze()
+
+
+@functools.cache  # once, because later garbage would never be collected
+def _freeze() -> None:
+    # Whether there are frozen objects does not tell: Python 3.12 begins with some.
+    gc.freeze()
