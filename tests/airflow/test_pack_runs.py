@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.model import Reason
+from sluice.model import Reason, TablePath
 from sluice.rounds.files import PlanFile, read_json
 from tests.airflow.place import Place, failures_of, only, results_of, settled_of, wait_until
 
@@ -157,19 +157,21 @@ def test_a_pause_ends_that_table_and_no_other(place: Place) -> None:
 
 
 def test_a_table_that_is_paused_before_its_driver_starts(place: Place) -> None:
-    """The pause comes between acquire_lease and the tier task."""
-    hung, ok = place.table("hung"), place.table("ok")
-    place.wait(hung, ok)
+    """The pause comes between acquire_lease and the tier task; which of two is first is open."""
+    paths = [place.table(name) for name in ("hung_1", "hung_2")]
+    place.wait(*paths)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(place.run, AIRFLOW__SLUICE__TABLES_PER_APPLICATION="1")
-        place.started(running)
-        place.client.statuses.pause(ok)
-        release(place, hung)
+        plan = place.started(running).with_name("plan.json")
+        first = TablePath.parse(json.loads(plan.read_text())["table"])
+        [second] = {*paths} - {first}
+        place.client.statuses.pause(second)
+        release(place, first)
         run = running.result(500)
     assert run["state"] == "success"
-    assert commands(place) == [["hung"]], "no Spark application for a paused table"
-    assert place.status(ok).stopped == "TablePaused: a user paused the table shop.ok"
-    assert place.status(ok).status != "Tiering"
+    assert commands(place) == [[first.table]], "no Spark application for a paused table"
+    assert place.status(second).stopped == f"TablePaused: a user paused the table {second}"
+    assert place.status(second).status != "Tiering"
 
 
 def test_a_table_that_takes_too_long_ends_alone(place: Place) -> None:
