@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from sluice.model import TablePath
 from .conftest import RealSite
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.spark]
+GONE_S = 30
 DAYS = ("while_planned", "before_copy", "before_commit", "stays")
 
 
@@ -46,6 +48,10 @@ def test_dropped_while_a_round_runs(site: RealSite, monkeypatch: pytest.MonkeyPa
     ) -> dict[int, int]:
         if partition == ids["while_planned"]:
             drop("while_planned")
+            until = time.monotonic() + GONE_S
+            while time.monotonic() < until:  # the tablet server answers until it has deleted it
+                latest(self, asked, table_id, partition, of)
+                time.sleep(0.02)
         return latest(self, asked, table_id, partition, of)
 
     monkeypatch.setattr(TieringClient, "latest_offsets", dropping)
