@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 import urllib.request
@@ -21,12 +20,12 @@ from sluice.errors import DriverLost, DriverRefused
 from sluice_airflow.operators.tier import why_no_outcome
 from sluice_airflow.provider_info import OPTIONS
 from tests.docs.blocks import claimed_blocks
+from tests.support.installed import JARS
 from tests.support.kubernetes_api import KILLED, KubernetesApi, kubernetes_api
 from tests.support.processes import wait_for
 from tests.support.yarn_client import launch_of
 
 pytestmark = pytest.mark.airflow
-JARS = os.environ.get("SLUICE_TIERING_JARS", "")
 PAGE = [block.content for block in claimed_blocks("docs/spark-clusters.md", __file__)]
 ARGUMENTS = ["--pack", "s3://bucket/sluice/run/pack.json", "--attempt", "a1"]
 PLANTED = "geheim-4711"

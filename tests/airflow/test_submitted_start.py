@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from sluice.artifacts.class_archive import JAVA_OPTIONS, archive_folder, archive
 from sluice.artifacts.iceberg import installed_iceberg
 from sluice.artifacts.java import java, pyspark_jars
 from sluice.driver.jvm import iceberg_jar
+from tests.support.installed import JARS
 
 pytestmark = pytest.mark.airflow
 OPTIONS = "spark.driver.extraJavaOptions"
@@ -22,7 +22,7 @@ OPTIONS = "spark.driver.extraJavaOptions"
 
 @pytest.fixture(scope="module")
 def jar() -> Path:
-    return iceberg_jar(os.environ.get("SLUICE_TIERING_JARS", "")).absolute()
+    return iceberg_jar(JARS).absolute()
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ import pytest
 
 from demo.processes import MARK
 from tests.support.findings import finding
+from tests.support.installed import JARS
 from tests.support.living import living
 
 pytestmark = [
@@ -27,14 +28,13 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_demo_on_a_real_fluss(tmp_path: Path) -> None:
     temporary, kept = tmp_path / "tmp", tmp_path / "kept"
     temporary.mkdir()
-    jars = os.environ.get("SLUICE_TIERING_JARS") or str(ROOT / ".cache/jars")
     done = subprocess.run(
         [sys.executable, "-m", "demo", "--fluss", "real", "--keep", str(kept)],
         cwd=ROOT,
         env={
             **os.environ,
             "TMPDIR": str(temporary),
-            "SLUICE_TIERING_JARS": jars,
+            "SLUICE_TIERING_JARS": JARS,
             "PYSPARK_PYTHON": sys.executable,
             "COLUMNS": "100",
         },

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.built_wheel import ROOT, run
+from tests.support.built_wheel import ROOT
 from tests.support.versions import End, development_at, interpreter
 
 QUICK = "not slow and not long and not spark and not real_fluss"
@@ -25,17 +24,18 @@ def test_quick_tests_pass(python: str, end: End | None, tmp_path: Path) -> None:
     """Those that start Airflow are among them; Spark and a real Fluss are tried by the wheel."""
     environment = development_at(tmp_path, interpreter(python), end)
     jars = str(tmp_path / "jars")
-    run([str(environment.home / "bin/sluice"), "jars", "fetch", jars], FETCH_TIMEOUT_S)
+    fetched = environment.run(
+        "sluice", "jars", "fetch", jars, cwd=tmp_path, timeout_s=FETCH_TIMEOUT_S
+    )
+    assert fetched.returncode == 0, fetched.stderr
     scratch = ["--basetemp", str(tmp_path / "scratch"), "-p", "no:cacheprovider"]
-    command = [environment.python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", *scratch]
-    done = subprocess.run(
-        [*command, "--no-loadscope-reorder", "-m", QUICK, str(ROOT / "tests")],
+    command = ["python", "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", *scratch]
+    done = environment.run(
+        *(*command, "--no-loadscope-reorder", "-m", QUICK, str(ROOT / "tests")),
         cwd=ROOT,
-        env={**environment.variables, "HYPOTHESIS_PROFILE": "ci", "SLUICE_TIERING_JARS": jars},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
+        timeout_s=TIMEOUT_S,
+        HYPOTHESIS_PROFILE="ci",
+        SLUICE_TIERING_JARS=jars,
     )
     assert done.returncode == 0, done.stdout[-12_000:] + done.stderr[-2_000:]
     assert " passed" in done.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -22,11 +21,11 @@ from sluice.formats.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
 from sluice.server.cluster import EmbeddedCluster
 from tests.docs.blocks import Command, claimed
-from tests.support.built_wheel import ROOT, Environment
+from tests.support.built_wheel import Environment
+from tests.support.installed import JARS
 
 pytestmark = [pytest.mark.slow, pytest.mark.airflow, pytest.mark.spark]
 
-JARS = os.environ.get("SLUICE_TIERING_JARS") or str(ROOT / ".cache/jars")
 README = claimed("README.md", __file__)
 READY_S, RUN_S = 300, 500
 NAMES = ("orders", "visits")
