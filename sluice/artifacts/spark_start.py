@@ -111,14 +111,29 @@ def configured_elsewhere(
     A file ``java-opts``, and a ``spark-env.sh`` that sets Java or its options, count as if they set
     those properties.
     """
-    conf = environment.get("SPARK_CONF_DIR") or (spark_home / "conf" if spark_home else "")
+    conf = _conf_folder(environment, spark_home)
     files = [properties_file] if properties_file else []
-    if not conf:
+    if conf is None:
         return frozenset(_names(files))
-    found = _names([*files, str(Path(conf) / "spark-defaults.conf")])
-    if _text(Path(conf) / "java-opts") or _IN_SCRIPT.search(_text(Path(conf) / "spark-env.sh")):
+    found = _names([*files, str(conf / "spark-defaults.conf")])
+    if _text(conf / "java-opts") or _IN_SCRIPT.search(_text(conf / "spark-env.sh")):
         found |= _OWN_OPTIONS
     return frozenset(found)
+
+
+def spark_conf_folder(submit: Path | None, environment: Mapping[str, str]) -> Path | None:
+    """The folder of Spark's own configuration files; None: this machine has no Spark.
+
+    :param submit: the program spark-submit, if it is here.
+    """
+    jars = _jars_folder(submit)
+    return _conf_folder(environment, jars.parent if jars else None)
+
+
+def _conf_folder(environment: Mapping[str, str], spark_home: Path | None) -> Path | None:
+    if named := environment.get("SPARK_CONF_DIR"):
+        return Path(named)
+    return spark_home / "conf" if spark_home else None
 
 
 def start_here(

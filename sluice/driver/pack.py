@@ -22,7 +22,7 @@ from sluice.failpoints import failpoint
 from sluice.masking import mask
 from sluice.model import TablePath
 from sluice.rounds.files import failure_uri, read_json, result_uri, write_json
-from sluice.rounds.pack_files import PackFile, mark_running, read_stops
+from sluice.rounds.pack_files import PackFile, SparkApplication, mark_running, read_stops
 from sluice.rounds.reasons import failure_of
 
 _LOG = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def run_pack(
         _LOG.error("a table has no outcome: %s", mask(f"{type(error).__name__}: {error}"))
     codes = [1 if future.exception() else future.result() for future in running]
     failed = sum(code != 0 for code in codes)
-    _LOG.info("%d of %d tables failed", failed, len(codes))
+    _LOG.info("%d of %d tables ended without a failure", len(codes) - failed, len(codes))
     return 1 if failed else 0
 
 
@@ -94,6 +94,11 @@ def fail_pack(pack_uri: str, attempt: str, error: Exception, secrets: Sequence[s
 def tables_at_once(config: Config, context: Any) -> int:
     """How many tables of a pack are tiered at the same time."""
     return config.tiering.tables_at_once or max(2, driver_cores(context))
+
+
+def application_of(context: Any) -> SparkApplication:
+    """The Spark application of a context."""
+    return SparkApplication(str(context.applicationId), str(context.uiWebUrl or ""))
 
 
 def _quiet_pools(context: Any) -> None:
@@ -123,7 +128,7 @@ class _PackedTable:
         try:
             if self.stopped.is_set():
                 raise ClaimLost("the table was stopped before its round began")
-            mark_running(self.plan_uri, attempt)
+            mark_running(self.plan_uri, attempt, application_of(context))
             content = read_json(self.plan_uri) or {}
             self.group = str(TablePath.parse(content["table"])) if content else ""
             failpoint("pack.table.running")

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from sluice.client import Client
-from sluice.model import BucketSnapshot
+from sluice.model import BucketSnapshot, TablePath
 from sluice.rounds.copy_size import CopySize, log_seconds
 from sluice.rounds.files import write_json
 from sluice.rounds.reasons import reason_of
@@ -34,7 +34,7 @@ def copy_size(client: Client, splits: Sequence[Split]) -> CopySize:
     return CopySize(sum(sizes.values()), rows, log_seconds(of_logs, max(limits, default=0)))
 
 
-def write_size(client: Client, splits: Sequence[Split], uri: str) -> None:
+def write_size(client: Client, table: TablePath, splits: Sequence[Split], uri: str) -> None:
     """Writes the size file, unless the round copies only a little from logs.
 
     The file is optional: an error is logged, and the round continues.
@@ -43,7 +43,7 @@ def write_size(client: Client, splits: Sequence[Split], uri: str) -> None:
         size = copy_size(client, splits)
         if not size.seconds:
             return
-        _LOG.info("the copy of this round may take %s", size)
+        _LOG.info("%s: the copy may take %s", table, size)
         write_json(uri, size.to_json())
     except Exception as error:  # libraries of object stores have errors of their own
         _LOG.warning("cannot write %s: %s", uri, reason_of(error))

@@ -21,6 +21,7 @@ from sluice.client.log_source import ClientLogSource
 from sluice.config import Config, load_config
 from sluice.driver.local import keyed_round_options, round_limits
 from sluice.driver.open_lake import open_lake
+from sluice.driver.phase_log import PhaseLog
 from sluice.driver.python_worker import lighten
 from sluice.driver.size_file import write_size
 from sluice.driver.threads import ThreadRunner
@@ -46,6 +47,7 @@ from sluice.rounds.files import (
 from sluice.rounds.parts import PartRules, in_copy_order
 from sluice.rounds.ports import LogSource, SplitRunner, SplitWriterFactory
 from sluice.rounds.reasons import failure_of
+from sluice.rounds.result_line import failure_line, result_line
 from sluice.rounds.round import run_round
 from sluice.rounds.types import Split, SplitFailure, SplitResult
 
@@ -106,16 +108,24 @@ def run(
         if jvm_is_lost(context):
             raise DriverLost("the JVM of the Spark driver does not answer any more") from error
         failure = failure_of(error, config.secrets())
-        _LOG.error("round of plan %s failed: %s", plan_uri, failure.reason)
+        _LOG.error("%s", failure_line(_table_of(plan_uri), failure))
         if not isinstance(error, SluiceError):
             _LOG.error("traceback of the unexpected error", exc_info=error)
         write_json(failure_uri(plan_uri, attempt), failure.to_json(config.secrets()))
         return 1
     write_json(result_uri(plan_uri, attempt), result.to_json())
-    _LOG.info("round of table %s: %s, %d rows", result.table, result.outcome, result.rows)
+    _LOG.info("%s", result_line(result))
     if result.forced:
-        _LOG.info("round of table %s: %s", result.table, result.forced)
+        _LOG.info("%s: the round ended early: %s", result.table, result.forced)
     return 0
+
+
+def _table_of(plan_uri: str) -> str:
+    """The table of a plan; the plan's address if it cannot be read."""
+    try:
+        return str((read_json(plan_uri) or {})["table"])
+    except Exception:  # the failure itself says why
+        return f"plan {plan_uri}"
 
 
 def _run(
@@ -135,7 +145,7 @@ def _run(
         )
     plan = PlanFile.from_json(content)
     client_config = replace(config.client, bootstrap=plan.bootstrap)
-    copied_by: list[str] = []
+    phases = PhaseLog(str(plan.claim.path))
     rows_max = driver_copy_rows(context, config)
 
     def runner(info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
@@ -146,9 +156,9 @@ def _run(
         in_driver = ThreadRunner(source, writers, threads, cancelled=stopped, secrets=secrets)
 
         def copy_measured(splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
-            write_size(client, splits, size_uri(plan_uri, attempt))
+            write_size(client, plan.claim.path, splits, size_uri(plan_uri, attempt))
             is_small = sum(split.weight for split in splits) <= rows_max
-            copied_by.append(DRIVER_THREADS if is_small else EXECUTORS)
+            phases.copied_by = DRIVER_THREADS if is_small else EXECUTORS
             return in_driver(splits) if is_small else on_executors(splits)
 
         return copy_measured
@@ -163,11 +173,12 @@ def _run(
             lake,
             runner,
             attempt=attempt,
+            progress=phases,
             limits=round_limits(config),
             keyed=keyed_round_options(config, plan.snapshots),
             parts=PartRules(context.defaultParallelism, config.tiering.part_offsets),
         )
-    return replace(result, copied_by=copied_by[-1] if copied_by else "")
+    return replace(result, copied_by=phases.copied_by)
 
 
 def driver_copy_rows(context: Any, config: Config) -> int:

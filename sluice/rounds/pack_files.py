@@ -74,12 +74,34 @@ def running_uri(plan: str, attempt: str) -> str:
     return f"{plan.rsplit('/', 1)[0]}/running-{attempt}.json"
 
 
-def mark_running(plan: str, attempt: str) -> None:
+@dataclass(frozen=True, slots=True)
+class SparkApplication:
+    """The Spark application that tiers a table."""
+
+    id: str
+    ui_url: str = ""
+    """Address of its UI while it runs. Empty: it has none."""
+
+
+def mark_running(plan: str, attempt: str, application: SparkApplication | None = None) -> None:
     """Call it before the driver begins a table.
 
     :raises OSError: the file cannot be written.
     """
-    write_json(running_uri(plan, attempt), {"version": VERSION})
+    content: dict[str, Any] = {"version": VERSION}
+    if application is not None:
+        content |= {"application_id": application.id, "ui_url": application.ui_url}
+    write_json(running_uri(plan, attempt), content)
+
+
+def running_application(plan: str, attempt: str) -> SparkApplication | None:
+    """The application that has begun a table in this try; None if the file does not name it.
+
+    :raises OSError, ValueError, UnknownFileVersion: the file cannot be read.
+    """
+    content = read_json(running_uri(plan, attempt)) or {}
+    name = content.get("application_id")
+    return SparkApplication(str(name), str(content.get("ui_url") or "")) if name else None
 
 
 def run_file_names(work_uri: str, lease_id: str) -> dict[str, set[str]]:

@@ -102,10 +102,12 @@ def test_a_snapshot_whose_size_cannot_be_read_counts_as_a_scan(
 
 def test_a_small_round_of_logs_writes_no_file(client: Client, tmp_path: Path) -> None:
     uri = f"file://{tmp_path}/work/size-a.json"
-    write_size(client, [Split(TableBucket(0, None, 0), (), 0, 100, SplitLimit(0, 10**9))], uri)
+    write_size(
+        client, PATH, [Split(TableBucket(0, None, 0), (), 0, 100, SplitLimit(0, 10**9))], uri
+    )
     assert read_json(uri) is None
     splits = [split_of(snapshot) for snapshot in snapshots_of(client)]
-    write_size(client, splits, uri)
+    write_size(client, PATH, splits, uri)
     assert CopySize.from_json(read_json(uri) or {}) == copy_size(client, splits)
 
 
@@ -122,5 +124,5 @@ def test_a_folder_that_refuses_the_file_fails_no_round(
     register_implementation("refusing", Refusing, clobber=True)
     (tmp_path / "file").touch()
     uri = f"{place.format(folder=tmp_path)}/size-a.json"
-    write_size(client, [split_of(snapshot) for snapshot in snapshots_of(client)], uri)
+    write_size(client, PATH, [split_of(snapshot) for snapshot in snapshots_of(client)], uri)
     assert f"cannot write {uri}" in caplog.text

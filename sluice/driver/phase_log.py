@@ -1,0 +1,54 @@
+"""Logs the phases of a table's round as they end: one line each, with rows and rates."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from sluice.rounds.result_line import rate
+
+_LOG = logging.getLogger(__name__)
+
+
+class PhaseLog:
+    """A Progress for a log that several tables share: each line names its table.
+
+    Used by the round's thread, ``copied`` also by copying threads.
+    """
+
+    def __init__(self, table: str, now: Callable[[], float] = time.monotonic) -> None:
+        """:param now: returns seconds of a clock that never goes back."""
+        self._table = table
+        self._now = now
+        self._phase = ""
+        self._began_s = 0.0
+        self._splits = self._offsets = 0
+        self.copied_by = ""
+        """What copies the rows, set when the copy begins. Empty: nothing was copied."""
+
+    def phase(self, name: str) -> None:
+        """Logs the phase before. The last one is in the line of the result."""
+        now_s = self._now()
+        if self._phase:
+            self._log(self._phase, now_s - self._began_s)
+        self._phase, self._began_s = name, now_s
+
+    def planned(self, splits: int, offsets: int) -> None:
+        self._splits, self._offsets = splits, offsets
+
+    def copied(self, rows: int) -> None:
+        """Does nothing: only the driver's own threads report, executors do not."""
+
+    def _log(self, phase: str, spent_s: float) -> None:
+        more = ""
+        if phase == "plan" and self._splits:
+            more = f": {self._offsets:,} offsets in {_counted(self._splits, 'split')}"
+        if phase == "copy":
+            by = f" by {self.copied_by}" if self.copied_by else ""
+            more = f": {self._offsets:,} offsets{by}{rate(self._offsets, spent_s)}"
+        _LOG.info("%s: %s took %.2f s%s", self._table, phase, spent_s, more)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -1,0 +1,49 @@
+"""A round in one line, for logs: what it wrote, how long each phase took, and at which rate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sluice.rounds.files import RoundFailure, RoundResult
+
+PHASES = ("recover", "plan", "copy", "prepare", "lake_commit", "fluss_commit")
+
+
+def result_line(result: RoundResult, *, phases: bool = True) -> str:
+    """Returns the line, such as
+    ``shop.orders: committed, 1,200 rows in 2.1 s (plan 0.2, copy 1.1, ...), lake snapshot 5``.
+
+    :param phases: whether it has the seconds.
+    """
+    words = [f"{result.table}: {result.outcome}"]
+    if result.rows or result.lake_snapshot_id is not None:
+        words.append(_rows(result, phases=phases))
+    if result.lake_snapshot_id is not None:
+        words.append(f"lake snapshot {result.lake_snapshot_id}")
+    if result.bytes_written:
+        files = f"{result.files} file" + ("" if result.files == 1 else "s")
+        words.append(f"{result.bytes_written / 1e6:.1f} MB in {files}")
+    return ", ".join(words)
+
+
+def failure_line(table: str, failure: RoundFailure) -> str:
+    """Returns the line, such as ``shop.orders: failed after 2.1 s (plan 0.2, copy 1.9): ...``."""
+    after = f" after {_spent(failure.seconds)}" if "total" in failure.seconds else ""
+    return f"{table}: failed{after}: {failure.reason}"
+
+
+def _rows(result: RoundResult, *, phases: bool) -> str:
+    count = f"{result.rows:,} row" + ("" if result.rows == 1 else "s")
+    if not phases or "total" not in result.seconds:
+        return count
+    return f"{count} in {_spent(result.seconds)}"
+
+
+def _spent(seconds: Mapping[str, float]) -> str:
+    phases = ", ".join(f"{name} {seconds[name]:.1f}" for name in PHASES if name in seconds)
+    return f"{seconds['total']:.1f} s" + (f" ({phases})" if phases else "")
+
+
+def rate(count: int, seconds: float) -> str:
+    """Returns ``, 90,765 a second``; empty if the time is too short to tell."""
+    return f", {count / seconds:,.0f} a second" if seconds >= 0.05 else ""

@@ -1,0 +1,59 @@
+"""Spark logs warnings only, unless its user has configured its log."""
+
+from pathlib import Path
+
+import pytest
+
+from sluice.artifacts.spark_log import log_conf
+from sluice.artifacts.spark_start import Application
+
+WARN = {"spark.log.level": "WARN"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def found(folder: Path, application: Application | None = None, **environment: str) -> object:
+    named = {"SPARK_CONF_DIR": str(folder), **environment}
+    return log_conf(application or Application(), None, named)
+
+
+def test_an_unconfigured_spark_logs_warnings(folder: Path) -> None:
+    (folder / "spark-defaults.conf").write_text("spark.executor.memory 2g\n# spark.log.level INFO")
+    assert found(folder) == WARN
+    assert log_conf(Application(), None, {}) == WARN, "a Spark that is not found"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("log4j2.properties", ""),
+        ("log4j2-spark.xml", ""),
+        ("log4j.properties", ""),
+        ("spark-defaults.conf", "spark.log.level=INFO"),
+        ("spark-defaults.conf", "spark.driver.extraJavaOptions -Dlog4j2.configurationFile=a"),
+        ("java-opts", "-Dlog4j2.configurationFile=a"),
+    ],
+)
+def test_files_of_spark_that_configure_its_log(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text)
+    assert found(folder) == {}
+
+
+def test_an_application_that_configures_its_log(folder: Path) -> None:
+    file = folder / "own.conf"
+    file.write_text("spark.log.level DEBUG")
+    for application in (
+        Application({"spark.log.level": "INFO"}),
+        Application({"spark.driver.extraJavaOptions": "-Dlog4j.configuration=a"}),
+        Application(properties_file=str(file)),
+    ):
+        assert found(folder, application) == {}
+    assert found(folder, SPARK_SUBMIT_OPTS="-Dlog4j2.configurationFile=a") == {}
+
+
+def test_a_driver_on_the_cluster_logs_there(folder: Path) -> None:
+    assert found(folder, Application(deploy_mode="cluster")) == {}
+    assert found(folder, Application({"spark.submit.deployMode": "cluster"})) == {}

@@ -1,0 +1,54 @@
+"""A round in one line, for logs."""
+
+from dataclasses import replace
+
+import pytest
+
+from sluice.model import Claim, Reason, TablePath
+from sluice.rounds.files import RoundFailure, RoundResult
+from sluice.rounds.result_line import failure_line, rate, result_line
+
+CLAIM = Claim(7, TablePath("shop", "orders"), 3, 1)
+SECONDS = {"recover": 0.2, "plan": 0.04, "copy": 1.06, "lake_commit": 0.5, "total": 2.14}
+COMMITTED = RoundResult.of(
+    CLAIM,
+    "committed",
+    rows=1200,
+    lake_snapshot_id=5,
+    bytes_written=4_800_000,
+    files=1,
+    seconds=SECONDS,
+)
+
+
+def test_a_committed_round() -> None:
+    assert result_line(COMMITTED) == (
+        "shop.orders: committed, 1,200 rows in 2.1 s (recover 0.2, plan 0.0, copy 1.1,"
+        " lake_commit 0.5), lake snapshot 5, 4.8 MB in 1 file"
+    )
+    short = "shop.orders: committed, 1,200 rows, lake snapshot 5, 4.8 MB in 1 file"
+    assert result_line(COMMITTED, phases=False) == short
+    assert result_line(replace(COMMITTED, seconds={})) == short
+    assert "1 row in 2.1 s" in result_line(replace(COMMITTED, rows=1))
+    assert "in 4 files" in result_line(replace(COMMITTED, files=4))
+
+
+def test_a_round_without_anything_to_commit() -> None:
+    result = RoundResult.of(CLAIM, "nothing_new", seconds=SECONDS)
+    assert result_line(result) == "shop.orders: nothing_new"
+
+
+def test_a_failure() -> None:
+    reason = Reason("LakeNotWritable", "create lake table shop.orders: Access Denied")
+    failure = RoundFailure(reason, {"recover": 0.2, "total": 0.3})
+    text = "LakeNotWritable: create lake table shop.orders: Access Denied"
+    expected = f"shop.orders: failed after 0.3 s (recover 0.2): {text}"
+    assert failure_line("shop.orders", failure) == expected
+    assert failure_line("shop.orders", RoundFailure(reason)) == f"shop.orders: failed: {text}"
+
+
+@pytest.mark.parametrize(
+    ("count", "seconds", "text"), [(90_000, 2.0, ", 45,000 a second"), (9, 0.04, ""), (0, 0.0, "")]
+)
+def test_rate(count: int, seconds: float, text: str) -> None:
+    assert rate(count, seconds) == text
