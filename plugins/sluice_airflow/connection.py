@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -75,19 +75,30 @@ class FlussConnection:
         work_uri = extra.get("work_uri") or ""
         _check_work_uri(connection_id, work_uri)
         by_token = transport == "grpc"
+        where = f"connection {connection_id!r}"
         deployment_id = str(extra.get("deployment_id") or "").strip()
         return cls(
             bootstrap=f"{transport}://{host}:{port or DEFAULT_PORT}",
             deployment_id="" if deployment_id == UNNAMED else deployment_id,
             work_uri=work_uri,
-            datalake=_options(connection_id, "datalake", extra.get("datalake"), "datalake."),
-            fs=_options(connection_id, "fs", extra.get("fs"), "client.fs."),
+            datalake=_options(f"{where}: datalake", "datalake", extra.get("datalake"), "datalake."),
+            fs=_options(f"{where}: fs", "fs", extra.get("fs"), "client.fs."),
             username=login or "",
             password="" if by_token else password or "",
             token=password or "" if by_token else "",
             tls=tls,
             tls_ca=tls_ca,
         )
+
+    def with_datalake(self, options: Mapping[str, Any] | None) -> FlussConnection:
+        """Returns the connection with these lake options over its own.
+
+        :raises ConfigurationError: names the option.
+        """
+        if not options:
+            return self
+        given = _options("argument of the DAG file: datalake", "datalake", options, "datalake.")
+        return replace(self, datalake=MappingProxyType({**self.datalake, **given}))
 
     def require_work_uri(self) -> str:
         """:raises ConfigurationError: if the connection names no work folder."""
@@ -211,7 +222,7 @@ def _is_secret(name: str, value: str) -> bool:
     return is_secret_name(name) or mask(value) != value  # an address may hold a password
 
 
-def _options(connection_id: str, name: str, value: Any, prefix: str) -> Mapping[str, str]:
+def _options(where: str, name: str, value: Any, prefix: str) -> Mapping[str, str]:
     """Flattens options: ``{"iceberg": {"type": "hadoop"}}`` becomes ``iceberg.type``."""
     if value in (None, ""):
         return MappingProxyType({})
@@ -220,15 +231,9 @@ def _options(connection_id: str, name: str, value: Any, prefix: str) -> Mapping[
             value = json.loads(value)
         except json.JSONDecodeError as error:
             # The message holds a position, never the text, which may hold secrets.
-            raise ConfigurationError(
-                f"connection {connection_id!r}: {name} is not valid JSON: {error}"
-            ) from None
+            raise ConfigurationError(f"{where} is not valid JSON: {error}") from None
     if not isinstance(value, Mapping):
-        raise ConfigurationError(
-            f"connection {connection_id!r}: {name} must be a JSON object, not"
-            f" {type(value).__name__}"
-        )
-    where = f"connection {connection_id!r}: {name}"
+        raise ConfigurationError(f"{where} must be a JSON object, not {type(value).__name__}")
     found = dict(_flat(where, value, "", prefix))
     if name == "datalake":
         check_names(where, [key.partition(".")[0] for key in found], ("format", "iceberg"))

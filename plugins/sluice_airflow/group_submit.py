@@ -6,8 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +14,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from sluice.artifacts.iceberg import AUTO, installed_iceberg
 from sluice.artifacts.jars import kept_copy
+from sluice.artifacts.spark_log import log_conf
 from sluice.artifacts.spark_start import (
     Application,
     driver_is_here,
@@ -24,8 +24,8 @@ from sluice.artifacts.spark_start import (
 from sluice.artifacts.spark_submit import spark_submit
 from sluice.config import SETTINGS_FILE_VARIABLE, SETTINGS_VARIABLE
 from sluice.masking import mask
+from sluice_airflow.submit_output import LeveledLog, TellingLine
 
-LAST_LINES = 5
 GRACE_S = 3.0
 """Airflow kills a task five seconds after SIGTERM."""
 _ON_CLUSTER = {
@@ -64,18 +64,20 @@ class GroupSubmitHook(SparkSubmitHook):
     _properties_file: str | None
     _spark_exit_code: int | None
     _yarn_application_id: str | None
-    _tail: Collection[str] = ()
+    _log: Any
+    _telling = TellingLine()
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         return super().submit(application, start_new_session=True, **kwargs)
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
         self._name_iceberg()
-        self._conf = {**self._conf, **self._start_conf(), **self._cluster_conf()}
+        added = {**self._start_conf(), **self._log_conf(), **self._cluster_conf()}
+        self._conf = {**self._conf, **added}
         command: list[str] = super()._build_spark_submit_command(application)
         variables: dict[str, Any] = self._env or {}
         self._env = {**variables, **self._path(), **self.secret_environment}
-        if self.secret_environment and self._on_cluster and not self._names_settings():
+        if self.secret_environment and self.is_on_cluster and not self._names_settings():
             self.log.warning(
                 "deploy mode cluster: the driver does not receive the passwords and keys of the"
                 " Fluss connection; give it %s or %s (docs/spark-clusters.md)",
@@ -86,7 +88,7 @@ class GroupSubmitHook(SparkSubmitHook):
 
     def _cluster_conf(self) -> dict[str, str]:
         found = [conf for kind, conf in _ON_CLUSTER.items() if self.master.startswith(kind)]
-        return found[0] if found and self._on_cluster else {}
+        return found[0] if found and self.is_on_cluster else {}
 
     def _names_settings(self) -> bool:
         """Whether a property gives the driver its secret settings."""
@@ -95,7 +97,8 @@ class GroupSubmitHook(SparkSubmitHook):
         return any(name.endswith(_SETTINGS_NAMES) for name in (*self._conf, *elsewhere))
 
     @property
-    def _on_cluster(self) -> bool:
+    def is_on_cluster(self) -> bool:
+        """Whether the driver runs on the cluster, in deploy mode ``cluster``."""
         return self.deploy_mode == "cluster"
 
     def _name_iceberg(self) -> None:
@@ -119,6 +122,10 @@ class GroupSubmitHook(SparkSubmitHook):
         """The properties with which a driver starts quickly on this machine."""
         submit = spark_submit(self.binary)
         return start_here(self._application, self._jars or "", submit, self._submit_environment)
+
+    def _log_conf(self) -> dict[str, str]:
+        submit = spark_submit(self.binary)
+        return log_conf(self._application, submit, self._submit_environment)
 
     @property
     def _application(self) -> Application:
@@ -168,7 +175,7 @@ class GroupSubmitHook(SparkSubmitHook):
     @property
     def driver_exit_code(self) -> int | None:
         """Exit code of a driver on Kubernetes, as spark-submit printed it; None: not known."""
-        code: int | None = self._spark_exit_code if self._on_cluster else None
+        code: int | None = self._spark_exit_code if self.is_on_cluster else None
         return code
 
     @property
@@ -177,34 +184,37 @@ class GroupSubmitHook(SparkSubmitHook):
         return self._kubernetes_driver_pod or self._yarn_application_id or ""
 
     @property
-    def last_lines(self) -> str:
-        """Last lines that spark-submit printed, with secrets masked."""
-        return "\n".join(self._mask_cmd([line]) for line in self._tail)
+    def telling_line(self) -> str:
+        """The line that spark-submit printed and that explains its end, with secrets masked."""
+        return str(self._mask_cmd([str(self._telling)]))
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
         # A cancellation just before the start found no process to kill.
         if self.is_cancelled():
             self.on_kill()
-        super()._process_spark_submit_log(self._shown(itr))
+        log = self.log
+        self._log = LeveledLog(log)
+        try:
+            super()._process_spark_submit_log(self._shown(itr))
+        finally:
+            self._log = log
 
     def _shown(self, lines: Iterator[Any]) -> Iterator[str]:
-        """Masks each line and keeps the last ones. Providers before 6.3 keep none."""
-        self._tail = tail = deque[str](maxlen=LAST_LINES)
+        """Masks each line, and keeps the one that tells most."""
+        self._telling = telling = TellingLine()
         for line in lines:
             shown = mask(str(line), self.secrets)
-            text = shown.strip()
-            if text and not text.startswith("at "):  # frames of a stack trace explain nothing
-                tail.append(text)
+            telling.add(shown)
             yield shown
 
     def on_kill(self) -> None:
         process = self._submit_sp
         runs = process is not None and process.poll() is None
-        if runs and self._on_cluster:
+        if runs and self.is_on_cluster:
             self._end_on_cluster()  # the provider does it only while spark-submit runs
         if process is not None and runs:
             _end_group(process)
-        if not self._on_cluster:
+        if not self.is_on_cluster:
             super().on_kill()
 
     def _end_on_cluster(self) -> None:

@@ -172,6 +172,24 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
         "Seconds between two heartbeats of a claim. The coordinator ends a claim after 120 s"
         " without a heartbeat.",
     ),
+    "spark_history_url": (
+        "string",
+        "",
+        "Address of Spark's history server, such as https://spark.example:18080. The tier tasks"
+        " link their Spark application there. Empty: only to Spark's UI, while it runs.",
+    ),
+    "lake_table_url": (
+        "string",
+        "",
+        "Address of the page of a lake table, in your catalog for instance. {database}, {table} and"
+        " {snapshot_id} are replaced. The tier tasks link to it. Empty: no link.",
+    ),
+    "health_url": (
+        "string",
+        "",
+        "Address of a page that shows the health of a table, such as a dashboard of Grafana."
+        " {database} and {table} are replaced. The tier tasks link to it. Empty: no link.",
+    ),
 }
 """Name -> type, default, description. :mod:`sluice_airflow.settings` reads the defaults here."""
 

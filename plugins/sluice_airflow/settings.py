@@ -1,9 +1,10 @@
-"""Reads the section [sluice] of Airflow's configuration when a DAG file is loaded."""
+"""Settings of a DAG: arguments of its file over the section [sluice] of Airflow's configuration."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields
+from typing import Any
 
 from sluice.artifacts.spark_files import driver_script
 from sluice.did_you_mean import did_you_mean
@@ -36,6 +37,9 @@ class Settings:
     tier_retry_delay_seconds: int
     tier_timeout_seconds: int
     heartbeat_interval_seconds: int
+    spark_history_url: str
+    lake_table_url: str
+    health_url: str
 
     @property
     def cron(self) -> str | None:
@@ -51,13 +55,22 @@ class Settings:
         return self.application or str(driver_script())
 
 
-def load_settings() -> Settings:
+def load_settings(**given: Any) -> Settings:
     """Reads the section: the environment overrides airflow.cfg, which overrides the defaults.
 
+    :param given: arguments of a DAG file, named as the options. They override the section; None
+        does not.
     :raises ConfigurationError: names the option and its value.
     """
     _check_names()
-    values = {field.name: _value(field.name) for field in fields(Settings)}
+    for name in given:
+        if name not in OPTIONS:
+            hint = did_you_mean(name, OPTIONS) or f"; the arguments are {', '.join(OPTIONS)}"
+            raise ConfigurationError(f"argument of the DAG file: {name!r} does not exist{hint}")
+    values = {}
+    for field in fields(Settings):
+        own = given.get(field.name)
+        values[field.name] = _value(field.name) if own is None else _argument(field.name, own)
     return Settings(**values)  # type: ignore[arg-type]
 
 
@@ -87,14 +100,35 @@ def _value(name: str) -> str | int:
     if kind != "integer":
         return text
     text = text or default
+    where = f"section [sluice] of airflow.cfg, or {PREFIX}{name.upper()}"
     try:
-        number = int(text)
+        return _number(name, int(text), where)
     except ValueError:
-        number = -1
-    least = 1 if name in AT_LEAST_ONE else 0
-    if number < least:
-        where = f"section [sluice] of airflow.cfg, or {PREFIX}{name.upper()}"
-        raise ConfigurationError(
-            f"{where}: {name}: expected a whole number, {least} or more, found {text!r}"
-        )
+        raise _not_a_number(name, text, where) from None
+
+
+def _argument(name: str, given: Any) -> str | int:
+    where = "argument of the DAG file"
+    if OPTIONS[name][0] != "integer":
+        if not isinstance(given, str):
+            raise ConfigurationError(f"{where}: {name}: expected a text, found {given!r}")
+        return given.strip()
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise _not_a_number(name, given, where)
+    return _number(name, given, where)
+
+
+def _number(name: str, number: int, where: str) -> int:
+    if number < _least(name):
+        raise _not_a_number(name, number, where)
     return number
+
+
+def _least(name: str) -> int:
+    return 1 if name in AT_LEAST_ONE else 0
+
+
+def _not_a_number(name: str, found: object, where: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{where}: {name}: expected a whole number, {_least(name)} or more, found {str(found)!r}"
+    )

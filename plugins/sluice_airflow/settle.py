@@ -84,6 +84,10 @@ class Verdict:
     paused if a user paused the table, else empty."""
     rows: int = 0
     lake_snapshot_id: int | None = None
+    """Of a failed round: the snapshot with the buckets that did not fail, if there is one."""
+    offsets_sum: int | None = None
+    """The sum of the end offsets of the table's buckets in that snapshot."""
+    tiering_epoch: int | None = None
 
 
 def settle(
@@ -117,7 +121,7 @@ def settle(
     if is_reported and isinstance(outcome, RoundResult):
         verdict = _finished(entry["table"], outcome)
     elif is_reported and isinstance(outcome, RoundFailure) and not _is_stop(outcome):
-        verdict = Verdict(entry["table"], "failed", str(outcome.reason.checked()))
+        verdict = _failed(entry["table"], outcome)
     else:
         verdict = _report(client, claim_of(entry), outcome, TASK_LOST, entry.get("lease_id"))
     failpoint("airflow.settle.before_release")
@@ -468,7 +472,7 @@ def _report(
             found = PAUSED if reason.kind == TablePaused.__name__ else ""
             return Verdict(table, "released", str(reason), found)
         client.tiering.failed(claim, reason, failure.details(worker))
-        return Verdict(table, "failed", str(reason))
+        return _failed(table, failure)
     except NO_REPORT_EXPECTED as error:
         log.info("%s: the coordinator expects no report of this round: %s", table, error)
         why = f"{type(error).__name__}: {error}"
@@ -476,10 +480,26 @@ def _report(
             return _finished(table, outcome, why)
         if outcome is not None and outcome.reason.kind == TablePaused.__name__:
             return Verdict(table, "released", str(outcome.reason), PAUSED)  # by its tier task
-        return Verdict(table, "failed", str(outcome.reason) if outcome else why)
+        return Verdict(table, "failed", why) if outcome is None else _failed(table, outcome)
 
 
 def _finished(table: str, result: RoundResult, reason: str = "") -> Verdict:
     forced = f", forced: {result.forced}" if result.forced else ""
     text = reason or f"{result.outcome}{forced}"
-    return Verdict(table, "finished", text, result.outcome, result.rows, result.lake_snapshot_id)
+    return Verdict(table, "finished", text, result.outcome, **_landed(result))
+
+
+def _failed(table: str, failure: RoundFailure) -> Verdict:
+    return Verdict(table, "failed", str(failure.reason.checked()), **_landed(failure.committed))
+
+
+def _landed(result: RoundResult | None) -> dict[str, Any]:
+    """What a verdict says of the rows that a round has committed."""
+    if result is None:
+        return {}
+    return {
+        "rows": result.rows,
+        "lake_snapshot_id": result.lake_snapshot_id,
+        "offsets_sum": sum(result.offsets.values()) if result.offsets else None,
+        "tiering_epoch": result.tiering_epoch,
+    }

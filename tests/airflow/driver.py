@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
 
 
 def tier(uri: str, pack: str, arguments: list[str]) -> int:
-    from sluice.rounds.pack_files import mark_running
+    from sluice.rounds.pack_files import SparkApplication, mark_running
 
     attempt = arguments[arguments.index("--attempt") + 1]
     plan_file = Path(uri.removeprefix("file://"))
@@ -55,7 +55,7 @@ def tier(uri: str, pack: str, arguments: list[str]) -> int:
     if kind == "unbegun":
         wait_for_another(folder)
         os.kill(os.getpid(), signal.SIGKILL)
-    mark_running(uri, attempt)
+    mark_running(uri, attempt, SparkApplication("app-of-a-test", "http://127.0.0.1:4040"))
     if table.endswith("_keyed"):
         (folder / f"leased-{attempt}").write_text(json.dumps(leased(uri)))
     return act(kind, uri, pack, arguments, tries, table)

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -237,7 +238,9 @@ class Place:
 
         def look() -> bool:
             assert not running.done(), f"it ended before: {running.result()}"
-            return any(file.read_text() for file in self.work.rglob("started"))
+            with suppress(FileNotFoundError):  # the checks of a run make this folder and remove it
+                return any(file.read_text() for file in self.work.rglob("started"))
+            return False
 
         wait_until(look, 400, "a driver")
         [found] = self.work.rglob("started")
@@ -247,10 +250,15 @@ class Place:
         self,
         conf: dict[str, Any] | None = None,
         logical_date: str | None = None,
+        *,
+        file: str | None = None,
         **environment: str,
     ) -> dict[str, Any]:
-        """One run of the DAG, with these variables over the usual ones."""
+        """One run of the DAG, with these variables over the usual ones.
+
+        :param file: the DAG file, if it is not ours.
+        """
         environment = {**self.connection(), **environment}
         return self.airflow.ask(
-            "run", conf=conf, logical_date=logical_date, environment=environment
+            "run", conf=conf, logical_date=logical_date, file=file, environment=environment
         )

@@ -137,7 +137,7 @@ def test_the_driver_pod_of_the_page(
     name = api.pod["metadata"]["name"]
     assert str(why_no_outcome(hook)).startswith(
         f"the Spark driver {name} ended without a result or a reason"
-        " (its exit code is 137, spark-submit's exit code is 0); its last lines:\n"
+        " (its exit code is 137, spark-submit's exit code is 0); its output says: "
     )
 
 

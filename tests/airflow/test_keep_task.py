@@ -23,7 +23,7 @@ from sluice.rounds.files import claim_of
 from sluice_airflow import leasing
 from sluice_airflow.claimed_again import mark_started, newest_claim
 from sluice_airflow.keeper import ClaimKeeper
-from sluice_airflow.operators.keep import TIMED_OUT, KeepClaimsOperator, end_keeper
+from sluice_airflow.operators.keep import TIMED_OUT, SluiceKeepOperator, end_keeper
 from sluice_airflow.triggers import keep as triggers
 from tests.airflow.place import wait_until
 from tests.airflow.test_keeper import JOB, Shop
@@ -80,8 +80,8 @@ def airflow(monkeypatch: pytest.MonkeyPatch) -> Airflow:
 
 
 @pytest.fixture
-def operator() -> KeepClaimsOperator:
-    return KeepClaimsOperator(task_id=KEEP, lease_id="sluice-job", drop_task_id=DROP)
+def operator() -> SluiceKeepOperator:
+    return SluiceKeepOperator(task_id=KEEP, lease_id="sluice-job", drop_task_id=DROP)
 
 
 TIME_PASSED = [{"event": "defer again"}, {"error": TIMED_OUT}]
@@ -89,7 +89,7 @@ TIME_PASSED = [{"event": "defer again"}, {"error": TIMED_OUT}]
 
 @pytest.mark.parametrize("found", TIME_PASSED)
 def test_a_run_of_many_hours_is_deferred_again(
-    airflow: Airflow, operator: KeepClaimsOperator, found: dict[str, Any]
+    airflow: Airflow, operator: SluiceKeepOperator, found: dict[str, Any]
 ) -> None:
     with pytest.raises(TaskDeferred) as deferred:
         operator.resume_execution("", found, airflow.context())
@@ -101,14 +101,14 @@ def test_a_run_of_many_hours_is_deferred_again(
 
 @pytest.mark.parametrize("found", TIME_PASSED)
 def test_a_run_that_has_ended_is_not_deferred_again(
-    airflow: Airflow, operator: KeepClaimsOperator, found: dict[str, Any]
+    airflow: Airflow, operator: SluiceKeepOperator, found: dict[str, Any]
 ) -> None:
     airflow.states[DROP] = "running"
     operator.resume_execution("", found, airflow.context())
 
 
 def test_a_triggerer_that_is_missing_when_the_time_has_passed(
-    airflow: Airflow, operator: KeepClaimsOperator, capfd: pytest.CaptureFixture[str]
+    airflow: Airflow, operator: SluiceKeepOperator, capfd: pytest.CaptureFixture[str]
 ) -> None:
     airflow.triggerer = "unhealthy"
     operator.resume_execution("", {"error": TIMED_OUT}, airflow.context())
@@ -121,7 +121,7 @@ def test_a_triggerer_that_is_missing_when_the_time_has_passed(
 
 
 def test_a_trigger_that_fails_is_not_started_again(
-    airflow: Airflow, operator: KeepClaimsOperator, capfd: pytest.CaptureFixture[str]
+    airflow: Airflow, operator: SluiceKeepOperator, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The triggerer may have no Sluice installed: it would fail at once, again and again."""
     found = {"error": "Trigger failure", "traceback": ["No module named 'sluice_airflow'"]}

@@ -10,13 +10,14 @@ from airflow.sdk.execution_time.comms import SkipDownstreamTasks
 from sluice.client import Client
 from sluice.model import BucketSnapshot, Claim, Reason
 from sluice.rounds.files import claim_of
-from sluice_airflow import dag, leasing
 from sluice_airflow import keeper as keeper_module
+from sluice_airflow import leasing
 from sluice_airflow.airflow_names import AirflowFailException
 from sluice_airflow.claimed_again import mark_started, newest_claim
 from sluice_airflow.claims import ClaimedTable
-from sluice_airflow.hooks.fluss import FlussHook
+from sluice_airflow.group import ACQUIRE
 from sluice_airflow.keeper import ClaimKeeper
+from sluice_airflow.operators.drop import SluiceDropOperator
 from sluice_airflow.settle import drop
 from tests.airflow.place import wait_until
 from tests.airflow.test_keep_task import DROP, KEEP, Airflow, Triggerer
@@ -164,16 +165,16 @@ def test_the_run_drops_its_lease_after_its_keeper_has_ended(
     wait_until(lambda: bool(tables), 30, "the claim")
 
     def xcom_pull(task_ids: str, key: str = "", **_: object) -> object:
-        if task_ids != dag.ACQUIRE or key:
+        if task_ids != ACQUIRE or key:
             return None
         return [{"label": "shop.a", "tables": entries}]
 
     airflow.xcom_pull = xcom_pull  # type: ignore[attr-defined]
     airflow.xcom_push = lambda **_: None  # type: ignore[attr-defined]
-    airflow.states |= {DROP: "running", dag.ACQUIRE: "success"}
-    monkeypatch.setattr(dag, "get_current_context", lambda: {"ti": airflow})
+    airflow.states |= {DROP: "running", ACQUIRE: "success"}
+    task = SluiceDropOperator(task_id=DROP, lease_id=JOB)
     with pytest.raises(AirflowFailException, match="1 of 1 table was not tiered"):
-        dag._drop(FlussHook("fluss_default"), JOB)
+        task.execute({"ti": airflow})  # type: ignore[typeddict-item]
     assert running.result(30) == ["TaskSuccessEvent"]
     assert SkipDownstreamTasks(tasks=[KEEP]) not in airflow.sent
     assert held == [{JOB: 2}]

@@ -19,8 +19,8 @@ from sluice.lake.parquet_files import storage_errors
 from sluice.rounds.reasons import reason_of
 from sluice.storage import file_system
 from sluice_airflow.connection import FlussConnection
-from sluice_airflow.dag import params
 from sluice_airflow.operators.tier import tier_error
+from sluice_airflow.params import run_params
 from sluice_airflow.preflight import Submission, find_obstacle
 from sluice_airflow.provider_info import OPTIONS, get_provider_info
 from tests.docs.blocks import ROOT, Page, claimed_blocks
@@ -53,7 +53,7 @@ def test_every_setting_has_its_default_and_its_words() -> None:
 
 def test_every_parameter_has_its_default() -> None:
     found = {name: row[0].strip("`") for name, row in table("Parameters of a run").items()}
-    expected: dict[str, Any] = {name: param.value for name, param in params().items()}
+    expected: dict[str, Any] = {name: param.value for name, param in run_params().items()}
     assert {name: json.loads(found[name]) for name in expected} == expected
 
 

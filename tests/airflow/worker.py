@@ -27,13 +27,15 @@ def shape(dag: Any) -> dict[str, Any]:
             "execution_timeout": task.execution_timeout and task.execution_timeout.total_seconds(),
             "time_limit": getattr(task, "time_limit_s", None),
             "pool": task.pool,
+            "fluss_conn_id": getattr(task, "fluss_conn_id", None),
+            "pool_slots": getattr(getattr(task, "settings", None), "pool_slots", None),
         }
         for task in dag.tasks
     }
 
 
-def load(path: str) -> Any:
-    """The DAG of our one DAG file, built anew: its settings come from the environment."""
+def load_all(path: str) -> dict[str, Any]:
+    """The DAGs of a file or folder, built anew: their settings come from the environment."""
     try:
         from airflow.dag_processing.dagbag import DagBag
     except ImportError:  # Airflow 3.1
@@ -41,16 +43,26 @@ def load(path: str) -> Any:
 
     bag = DagBag(dag_folder=path)
     assert not bag.import_errors, bag.import_errors
-    assert list(bag.dags) == ["sluice_lake_tiering"]
-    if DagBag.__module__ == "airflow.models.dagbag":
+    is_ours = path.startswith(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
+    if DagBag.__module__ == "airflow.models.dagbag" or not is_ours:
         write_to_database(bag)
-    return bag.dags["sluice_lake_tiering"]
+    return dict(bag.dags)
+
+
+def load(path: str) -> Any:
+    """The DAG of a file that has one."""
+    [dag] = load_all(path).values()
+    return dag
 
 
 def write_to_database(bag: Any) -> None:
-    """What ``dag.test()`` does itself after Airflow 3.1."""
+    """What ``dag.test()`` does itself after Airflow 3.1, for a file of the DAG folder."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
-    from airflow.models.dagbag import sync_bag_to_db
+
+    try:
+        from airflow.dag_processing.dagbag import sync_bag_to_db
+    except ImportError:  # Airflow 3.1
+        from airflow.models.dagbag import sync_bag_to_db
 
     DagBundlesManager().sync_bundles_to_db()
     sync_bag_to_db(bag, "dags-folder", None)
@@ -86,7 +98,44 @@ def run(path: str, conf: dict[str, Any] | None, logical_date: str | None) -> dic
         },
         "tries": {t.task_id: t.try_number for t in instances},
         "xcoms": xcoms(dag.dag_id, dag_run.run_id),
+        "events": asset_events(dag_run.run_id),
+        "labels": {
+            f"{t.task_id}[{t.map_index}]": t.rendered_map_index
+            for t in instances
+            if t.map_index >= 0
+        },
+        "rendered": rendered_fields(dag.dag_id, dag_run.run_id),
     }
+
+
+def asset_events(run_id: str) -> list[dict[str, Any]]:
+    """The asset events that a run has sent: URI, name and extra of each."""
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        query = select(AssetEvent).where(AssetEvent.source_run_id == run_id)
+        return [
+            {"uri": event.asset.uri, "name": event.asset.name, "extra": event.extra}
+            for event in session.scalars(query)
+        ]
+
+
+def rendered_fields(dag_id: str, run_id: str) -> dict[str, Any]:
+    """What the page "Rendered Templates" shows: task[map index] -> field -> value."""
+    from airflow.models.renderedtifields import RenderedTaskInstanceFields as Fields
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        query = select(Fields).where(Fields.dag_id == dag_id, Fields.run_id == run_id)
+        return {
+            row.task_id if row.map_index < 0 else f"{row.task_id}[{row.map_index}]": dict(
+                row.rendered_fields
+            )
+            for row in session.scalars(query)
+        }
 
 
 def variables() -> list[str]:
@@ -109,10 +158,11 @@ def describe(dag: Any) -> dict[str, Any]:
         "tasks": shape(dag),
         "params": params,
         "dag": {
-            "schedule": dag.schedule,
+            "schedule": dag.schedule if dag.schedule is None else str(dag.schedule),
             "catchup": dag.catchup,
             "max_active_runs": dag.max_active_runs,
             "dagrun_timeout": dag.dagrun_timeout,
+            "doc_md": dag.doc_md,
             "callback": dag.on_failure_callback is not None,
         },
     }
@@ -128,6 +178,8 @@ def validate(dag: Any, conf: dict[str, Any]) -> dict[str, Any]:
 def answer_to(path: str, request: dict[str, Any]) -> dict[str, Any]:
     if request["ask"] == "shape":
         return describe(load(path))
+    if request["ask"] == "shapes":
+        return {name: describe(dag) for name, dag in load_all(request["folder"]).items()}
     if request["ask"] == "connection":
         from sluice_airflow.hooks.fluss import FlussHook
 
@@ -136,7 +188,7 @@ def answer_to(path: str, request: dict[str, Any]) -> dict[str, Any]:
         return validate(load(path), request["conf"])
     if request["ask"] == "variables":
         return {"keys": variables()}
-    return run(path, request.get("conf"), request.get("logical_date"))
+    return run(request.get("file") or path, request.get("conf"), request.get("logical_date"))
 
 
 def main() -> None:

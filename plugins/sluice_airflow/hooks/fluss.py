@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
@@ -14,16 +15,26 @@ if TYPE_CHECKING:
 
 
 class FlussHook(BaseHook):
-    """Opens clients of the Fluss cluster that an Airflow connection names."""
+    """Opens clients of the Fluss cluster that an Airflow connection names.
+
+    :param fluss_conn_id: connection of type fluss.
+    :param datalake: options of the lake that override those of the connection.
+    """
 
     conn_name_attr = "fluss_conn_id"
     default_conn_name = "fluss_default"
     conn_type = "fluss"
     hook_name = "Apache Fluss"
 
-    def __init__(self, fluss_conn_id: str = default_conn_name, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        fluss_conn_id: str = default_conn_name,
+        datalake: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.fluss_conn_id = fluss_conn_id
+        self.datalake = datalake
 
     def config(self) -> FlussConnection:
         """Reads and checks the connection.
@@ -38,7 +49,7 @@ class FlussHook(BaseHook):
             connection.extra_dejson,
             connection.login,
             connection.password,
-        )
+        ).with_datalake(self.datalake)
         for secret in checked.secrets():  # Airflow masks only fields of certain names
             mask_secret(secret)
         return checked

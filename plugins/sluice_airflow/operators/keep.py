@@ -37,7 +37,7 @@ TIMED_OUT = "Trigger timeout"
 HEALTH_TIMEOUT_S = 5.0
 
 
-class KeepClaimsOperator(BaseOperator):
+class SluiceKeepOperator(BaseOperator):
     """Keeps the claims of a run alive while none of its tasks runs. Never fails a run.
 
     Its trigger runs in the triggerer, takes no pool slot, and continues while the DAG is paused.

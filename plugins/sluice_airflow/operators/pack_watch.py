@@ -21,7 +21,12 @@ from sluice.errors import (
 from sluice.masking import mask
 from sluice.rounds.copy_size import size_uri
 from sluice.rounds.files import RoundFailure, RoundResult, claim_of
-from sluice.rounds.pack_files import run_file_names, write_stops
+from sluice.rounds.pack_files import (
+    SparkApplication,
+    run_file_names,
+    running_application,
+    write_stops,
+)
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.operators.paused import release_paused, stop_paused
 from sluice_airflow.operators.reports import send_report
@@ -40,8 +45,8 @@ CHECK_S = 3.0
 LOOK_SHARE_MAX = 0.05
 """Largest share of the time for listing files: many files are listed less often."""
 PAUSE_MAX_S = 30.0
-LAST_LINES = "; its last lines:"
-"""What precedes the output of spark-submit in a reason."""
+SAID = "; its output says: "
+"""What precedes the line of spark-submit's output in a reason."""
 STOP_GRACE_S = 60.0
 """How long the driver may take to end a stopped table while it tiers others, and to end after its
 last table. Then the driver is stopped. A shorter time limit of a table counts here, too."""
@@ -65,10 +70,12 @@ class PackWatch:
         stop_driver: Callable[[], None],
         secrets: Sequence[str] = (),
         paused_every_s: float = 20.0,
+        on_application: Callable[[SparkApplication], None] = lambda _: None,
     ) -> None:
         """:param time_limit_s: see ``SluiceTierOperator``.
         :param stop_driver: ends the Spark driver.
         :param paused_every_s: seconds between two checks for paused tables.
+        :param on_application: called once, when the driver has begun a table.
         """
         self._client = client
         self._heartbeats = heartbeats
@@ -86,6 +93,7 @@ class PackWatch:
         """When all tables had an outcome."""
         self._grace_s = min(STOP_GRACE_S, time_limit_s) if time_limit_s > 0 else STOP_GRACE_S
         self._is_ended = False
+        self._on_application: Callable[[SparkApplication], None] | None = on_application
         self._paused_every_s = paused_every_s
         # The task itself checks before it starts the driver.
         self._paused_next_at = time.monotonic() + paused_every_s
@@ -138,8 +146,8 @@ class PackWatch:
                 known = begun or {table for table in self._tables if table not in left}
                 others = label_of([table.entry for table in self._tables if table in known])
                 if len(begun) > 1:
-                    what, lines, last = str(ended).partition(LAST_LINES)
-                    ended = DriverLost(f"{what}; it was tiering {others}{lines}{last}")
+                    what, said, line = str(ended).partition(SAID)
+                    ended = DriverLost(f"{what}; it was tiering {others}{said}{line}")
             for table in left:
                 table.end(ended, "" if table in begun else others)
             self._report_results()
@@ -154,6 +162,19 @@ class PackWatch:
         if table.limit is None and f"running-{attempt}.json" in names:
             size = size_uri(table.plan_uri, attempt)
             table.limit = TimeLimit(self._time_limit_s, size, table.stop)
+            self._name_application(table)
+
+    def _name_application(self, table: TriedTable) -> None:
+        if self._on_application is None:
+            return
+        try:
+            application = running_application(table.plan_uri, table.attempt)
+        except Exception as error:  # the next table may show it
+            self._log_once(f"cannot read which Spark application tiers {table.name}: {error}")
+            return
+        found, self._on_application = self._on_application, None
+        if application is not None:
+            found(application)
 
     def _read_outcome(self, table: TriedTable, *, failures_count: bool = True) -> None:
         try:

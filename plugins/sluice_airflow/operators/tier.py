@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
@@ -22,8 +22,9 @@ from sluice.errors import (
 from sluice.failpoints import failpoint
 from sluice.model import Claim, Reason
 from sluice.rounds.files import RoundFailure, RoundResult, claim_of, write_json
-from sluice.rounds.pack_files import PackFile, pack_uri, run_file_names
+from sluice.rounds.pack_files import PackFile, SparkApplication, pack_uri, run_file_names
 from sluice.rounds.reasons import failure_of
+from sluice.rounds.result_line import result_line
 from sluice_airflow import leasing
 from sluice_airflow.account import counted, not_tiered
 from sluice_airflow.airflow_names import (
@@ -32,17 +33,21 @@ from sluice_airflow.airflow_names import (
     AirflowTaskTimeout,
 )
 from sluice_airflow.claimed_again import newest_claim
+from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.connection import CONF_PREFIX
 from sluice_airflow.group_submit import GroupSubmitHook
 from sluice_airflow.hooks.fluss import FlussHook
+from sluice_airflow.links import LINKS, SPARK_LINK, LinkTargets, push_link
 from sluice_airflow.operators.keep import missing_keeper
+from sluice_airflow.operators.labels import PACK_LABEL
 from sluice_airflow.operators.next_rounds import NextRounds
-from sluice_airflow.operators.pack_watch import LAST_LINES, PackWatch
+from sluice_airflow.operators.pack_watch import SAID, PackWatch
 from sluice_airflow.operators.paused import stop_paused
 from sluice_airflow.operators.start_claims import start_claims
 from sluice_airflow.operators.tried_table import TriedTable
 from sluice_airflow.operators.waiting import WaitingClaims
 from sluice_airflow.packs import Pack, label_of, tables_of
+from sluice_airflow.settings import load_settings
 from sluice_airflow.task_states import mapped_states_of, state_of
 
 if TYPE_CHECKING:
@@ -82,40 +87,92 @@ class SluiceTierOperator(SparkSubmitOperator):
 
     ``tables`` among the rendered fields has the names of all tables.
 
-    :param entry: one of the packs that acquire_lease returned. (templated)
+    The arguments of Airflow's SparkSubmitOperator are accepted, too. ``conn_id``, ``application``,
+    ``py_files``, ``spark_binary``, ``packages`` and ``jars`` are by default what the section
+    [sluice] of Airflow's configuration says, like the three addresses of links.
+
+    :param entry: one of the packs that SluiceAcquireOperator returned. (templated)
     :param fluss_conn_id: connection of type fluss.
+    :param datalake: options of the lake that override those of the connection.
+    :param spark_conf: Spark properties of the run, over those of ``conf``. (templated)
     :param acquire_task_id: task whose XCom lists all packs of the run.
     :param keep_task_id: task that claims lost tables of the run again.
     :param heartbeat_interval_s: seconds between two heartbeats.
     :param time_limit_s: maximum seconds for one table, which the size of its round extends (see
         :class:`TimeLimit`); 0: no limit. ``execution_timeout`` is a limit that nothing extends.
+    :param spark_history_url: address of Spark's history server, for a link.
+    :param lake_table_url: address of a lake table's page, for a link; see the option of that name.
+    :param health_url: address of a page on a table's health, for a link; see the option.
     """
 
     conf: dict[str, Any] | None
-    template_fields: Sequence[str] = ("tables", *SparkSubmitOperator.template_fields, "entry")
+    template_fields: Sequence[str] = (
+        "tables",
+        "name",
+        *(field for field in SparkSubmitOperator.template_fields if field != "name"),
+        "spark_conf",
+        "entry",
+    )
+    operator_extra_links: ClassVar[Any] = LINKS
 
     def __init__(
         self,
         *,
-        entry: Pack,
+        entry: Any,
         fluss_conn_id: str = FlussHook.default_conn_name,
+        datalake: Mapping[str, Any] | None = None,
+        spark_conf: Any = None,
         acquire_task_id: str = "acquire_lease",
         keep_task_id: str = "keep_claims",
         heartbeat_interval_s: float = 20.0,
         time_limit_s: float = 0.0,
+        conn_id: str | None = None,
+        application: str | None = None,
+        py_files: str | None = None,
+        spark_binary: str | None = None,
+        packages: str | None = None,
+        jars: str | None = None,
+        spark_history_url: str | None = None,
+        lake_table_url: str | None = None,
+        health_url: str | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        settings = load_settings(
+            spark_connection=conn_id,
+            py_files=py_files,
+            spark_binary=spark_binary,
+            packages=packages,
+            jars=jars,
+            spark_history_url=spark_history_url,
+            lake_table_url=lake_table_url,
+            health_url=health_url,
+        )
+        kwargs.setdefault("map_index_template", PACK_LABEL)
+        super().__init__(
+            conn_id=settings.spark_connection,
+            application=application or settings.script,
+            py_files=settings.py_files or None,
+            spark_binary=settings.spark_binary or None,
+            packages=None if settings.jars else settings.packages,
+            jars=settings.jars or None,
+            **kwargs,
+        )
         # Always start a new driver: a driver of an earlier try has another attempt id, and its
         # base fences it. Not an argument, because providers before 6.2 do not accept it.
         self.durable = False
-        self.entry = entry
+        self.entry: Pack = entry
         self.tables = ""
         self.fluss_conn_id = fluss_conn_id
+        self.datalake = datalake
+        self.spark_conf = spark_conf
         self.acquire_task_id = acquire_task_id
         self.keep_task_id = keep_task_id
         self.heartbeat_interval_s = heartbeat_interval_s
         self.time_limit_s = time_limit_s
+        self.links = LinkTargets(
+            settings.spark_history_url, settings.lake_table_url, settings.health_url
+        )
+        self._given_conf: dict[str, Any] = dict(self.conf or {})
         self._tables: list[TriedTable] = []
         self._killed = False
         self._is_stopping = False
@@ -163,10 +220,22 @@ class SluiceTierOperator(SparkSubmitOperator):
             raise
         return self._outcome(ti)
 
-    def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
-        """Renders as usual, and names the tables: Airflow shows only the start of ``entry``."""
-        super().render_template_fields(context, jinja_env)
+    def _do_render_template_fields(self, parent: Any, *args: Any, **kwargs: Any) -> None:
+        """Renders as usual, then sets what the page "Rendered Templates" shows of this task.
+
+        The tables, because Airflow shows only the start of ``entry``; the name of the application
+        and its Spark properties, because they depend on the pack and on the connection.
+        """
+        super()._do_render_template_fields(parent, *args, **kwargs)
+        if parent is not self:
+            return
+        self._given_conf = dict(self.conf or {})
         self.tables = ", ".join(table["table"] for table in self.entry["tables"])
+        self.name = application_name(self.entry["tables"])
+        try:
+            self._set_conf(FlussHook(self.fluss_conn_id, self.datalake).config())
+        except Exception as error:  # execute raises it again, and leaves the reason
+            self.log.debug("the Spark properties are not known yet: %s", error)
 
     def on_kill(self) -> None:
         self._killed = True
@@ -210,9 +279,9 @@ class SluiceTierOperator(SparkSubmitOperator):
             table.leave(failure)
 
     def _tier(self, context: Context, attempt: str) -> None:
-        hook = FlussHook(self.fluss_conn_id)
+        hook = FlussHook(self.fluss_conn_id, self.datalake)
         connection = hook.config()
-        self._set_conf(context, connection)
+        self._set_conf(connection)
         self._tables = [TriedTable(table, attempt, self._secrets) for table in self.entry["tables"]]
         work_uri = connection.require_work_uri()
         lease_id = self.entry["tables"][0]["lease_id"]
@@ -263,12 +332,12 @@ class SluiceTierOperator(SparkSubmitOperator):
                                 return
                         left = rounds.begin(self._tables, f"{attempt}-{number}")
 
-    def _set_conf(self, context: Context, connection: FlussConnection) -> None:
+    def _set_conf(self, connection: FlussConnection) -> None:
         """Sets the Spark properties. The lake options of the connection override all others."""
-        given = context["params"].get("spark_conf") or {}
+        given = self.spark_conf or {}
         hidden = {f"{CONF_PREFIX}{name}" for name in connection.secret_settings()}
         own_conf = {name: value for name, value in given.items() if name not in hidden}
-        self.conf = {**FAIR, **(self.conf or {}), **own_conf, **connection.spark_conf()}
+        self.conf = {**FAIR, **self._given_conf, **own_conf, **connection.spark_conf()}
         self._secret_environment = connection.secret_environment()
         self._secrets = connection.secrets()
 
@@ -313,8 +382,7 @@ class SluiceTierOperator(SparkSubmitOperator):
             return
         write_json(uri, PackFile(tuple(table.plan_uri for table in left)).to_json())
         label = label_of([table.entry for table in left])
-        epoch = f" epoch {left[0].claim.tiering_epoch}" if len(left) == 1 else ""
-        self.name = f"sluice {label}{epoch}"
+        self.name = application_name([table.entry for table in left])
         self.application_args = ["--pack", uri, "--attempt", left[0].attempt]
         self._hook = None
         self._is_stopping = False
@@ -330,12 +398,21 @@ class SluiceTierOperator(SparkSubmitOperator):
             self._stop_driver,
             self._secrets,
             self.heartbeat_interval_s,
+            self._on_application,
         )
         with watch:
             failpoint("airflow.tier.before_submit")
             ended = self._submit(context)
         failpoint("airflow.tier.after_submit")
         watch.end(ended)
+
+    def _on_application(self, application: SparkApplication) -> None:
+        """Links the running application, which the driver has named with its first table."""
+        self.links.running(application)
+        if application.ui_url:
+            self.log.info("Spark application %s: %s", application.id, application.ui_url)
+        if self._ti is not None:
+            push_link(self._ti, SPARK_LINK, self.links.spark)
 
     def _stop_driver(self) -> None:
         """Stops the driver: its commits would be refused, its input may be deleted, or it hangs."""
@@ -391,6 +468,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         :raises TierFailed, TierFailedForGood: tables have failed.
         """
         self._ti = None
+        self.links.ended(self.entry["tables"], [table.outcome for table in self._tables])
         results = []
         failures = []
         for table in self._tables:
@@ -416,10 +494,19 @@ class SluiceTierOperator(SparkSubmitOperator):
         if result.outcome == "claim_lost":
             self.log.info("%s: claim lost: %s", result.table, "; ".join(result.notes))
         else:
-            rows = counted(result.rows, "row")
-            self.log.info("%s: %s, %s", result.table, result.outcome, rows)
+            # The log of a driver on this machine has the phases already.
+            is_here = isinstance(self._hook, GroupSubmitHook) and not self._hook.is_on_cluster
+            line = result_line(result, phases=not is_here)
+            url = self.links.lake_table_of(result)
+            self.log.info("%s", f"{line}: {url}" if url else line)
         if result.forced:
             self.log.info("%s: the round ended early: %s", result.table, result.forced)
+
+
+def application_name(tables: Sequence[ClaimedTable]) -> str:
+    """What Spark calls the application of these tables."""
+    epoch = f" epoch {tables[0]['tiering_epoch']}" if len(tables) == 1 else ""
+    return f"sluice {label_of(tables)}{epoch}"
 
 
 def applications(tables: Sequence[TriedTable]) -> list[list[TriedTable]]:
@@ -436,22 +523,20 @@ def applications(tables: Sequence[TriedTable]) -> list[list[TriedTable]]:
 def why_no_outcome(hook: GroupSubmitHook) -> SluiceError:
     """What to say of tables without a result and without a reason, after spark-submit's end."""
     code = f"spark-submit's exit code is {hook.exit_code}"
-    last_lines = f"{LAST_LINES}\n{hook.last_lines}" if hook.last_lines else ""
+    said = f"{SAID}{hook.telling_line}" if hook.telling_line else ""
     name = hook.driver_name
     if hook.deploy_mode != "cluster":
-        return DriverLost(
-            f"the Spark driver ended without a result or a reason ({code}){last_lines}"
-        )
+        return DriverLost(f"the Spark driver ended without a result or a reason ({code}){said}")
     if hook.driver_exit_code is not None:
         return DriverLost(
             f"the Spark driver {name} ended without a result or a reason"
-            f" (its exit code is {hook.driver_exit_code}, {code}){last_lines}"
+            f" (its exit code is {hook.driver_exit_code}, {code}){said}"
         )
     if not name and (hook.exit_code or 0) > 0:
-        return DriverRefused(f"spark-submit started no driver on the cluster ({code}){last_lines}")
+        return DriverRefused(f"spark-submit started no driver on the cluster ({code}){said}")
     return DriverLost(
         f"spark-submit ended before the Spark driver {name or 'on the cluster'} left a result or a"
-        f" reason ({code}); the driver may still run on the cluster{last_lines}"
+        f" reason ({code}); the driver may still run on the cluster{said}"
     )
 
 

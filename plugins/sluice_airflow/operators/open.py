@@ -1,0 +1,34 @@
+"""Names a run: the lease id under which it claims tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from sluice_airflow.deployment import lease_of_run
+from sluice_airflow.hooks.fluss import FlussHook
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+
+class SluiceOpenOperator(BaseOperator):
+    """Computes the lease id of the run, and touches nothing.
+
+    As a setup that always succeeds, it makes Airflow run the teardowns even if the task that
+    claims the tables fails.
+
+    Returns the lease id: a text that is the same in each task and try of the run.
+
+    :param fluss_conn_id: connection of type fluss.
+    """
+
+    def __init__(self, *, fluss_conn_id: str = FlussHook.default_conn_name, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.fluss_conn_id = fluss_conn_id
+
+    def execute(self, context: Context) -> str:
+        """:raises ConfigurationError: the connection has a wrong field."""
+        connection = FlussHook(self.fluss_conn_id).config()
+        return lease_of_run(connection, context["dag"].dag_id, str(context["run_id"]))

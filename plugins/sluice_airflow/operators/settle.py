@@ -1,0 +1,98 @@
+"""Reports what became of the tables of a pack, and updates their assets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from sluice_airflow import account
+from sluice_airflow import settle as settling
+from sluice_airflow.assets import add_events, lake_tables
+from sluice_airflow.hooks.fluss import FlussHook
+from sluice_airflow.operators.labels import PACK_LABEL
+from sluice_airflow.packs import Pack
+from sluice_airflow.task_states import state_of
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+log = logging.getLogger(__name__)
+
+VERDICTS = "verdicts"
+"""XCom key: the reports of the tables of the pack."""
+
+
+class SluiceSettleOperator(BaseOperator):
+    """Reports outcomes to the coordinator that the tier task has not, and releases KV snapshots.
+
+    A teardown of the tasks that open the run and claim its tables. It reads the files that the
+    Spark driver left, whatever became of the tier task. The asset of each table that was tiered
+    gets an event.
+
+    :param entry: the pack, as for the tier task. (templated)
+    :param fluss_conn_id: connection of type fluss.
+    :param tier_task_id: id of the task that tiers the pack.
+    """
+
+    template_fields: Sequence[str] = ("tables", "entry")
+
+    def __init__(
+        self,
+        *,
+        entry: Any,
+        fluss_conn_id: str = FlussHook.default_conn_name,
+        tier_task_id: str = "tier",
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("map_index_template", PACK_LABEL)
+        kwargs.setdefault("outlets", [lake_tables(fluss_conn_id)])
+        super().__init__(**kwargs)
+        self.entry: Pack = entry
+        self.tables = ""
+        self.fluss_conn_id = fluss_conn_id
+        self.tier_task_id = tier_task_id
+
+    def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
+        """Renders as usual, and names the tables: Airflow shows only the start of ``entry``."""
+        super().render_template_fields(context, jinja_env)
+        self.tables = ", ".join(table["table"] for table in self.entry["tables"])
+
+    def execute(self, context: Context) -> None:
+        """:raises FlussError, OSError: a table could not be reported. drop_lease reports it."""
+        ti = context["ti"]
+        context["label"] = self.entry["label"]
+        state = state_of(ti, self.tier_task_id, ti.map_index)
+        results, failures = (
+            ti.xcom_pull(task_ids=self.tier_task_id, key=key, map_indexes=ti.map_index) or {}
+            for key in ("results", "failures")
+        )
+        with FlussHook(self.fluss_conn_id).get_client() as client:
+            verdicts, errors = settling.settle_pack(
+                client, self.entry["tables"], results, failures, state
+            )
+        for verdict in verdicts:
+            log_verdict(logging.INFO, verdict)
+        told = [
+            {**asdict(verdict), "reason": verdict.reason[: account.REASON_MAX]}
+            for verdict in verdicts
+        ]
+        ti.xcom_push(key=VERDICTS, value=told)  # also if this task fails
+        add_events(context, self.fluss_conn_id, verdicts)
+        if errors:
+            raise errors[0]
+
+
+def log_verdict(level: int, verdict: settling.Verdict) -> None:
+    """Logs what was reported of a table."""
+    text = f"{verdict.table}: {verdict.reported}"
+    if verdict.reason:
+        text += f" ({verdict.reason})"
+    if verdict.lake_snapshot_id is not None:
+        text += (
+            f", {account.counted(verdict.rows, 'row')}, lake snapshot {verdict.lake_snapshot_id}"
+        )
+    log.log(level, "%s", text)

@@ -1,0 +1,69 @@
+"""The parameters of a run of the tiering DAG, which Airflow checks and shows as a form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow.sdk import Param
+
+TABLES_MAX = 10_000
+PATTERNS_MAX = 1000
+ALL_TABLES = ("*",)
+
+
+def run_params(
+    tables: Sequence[str] = ALL_TABLES,
+    max_tables: int = TABLES_MAX,
+    spark_conf: Mapping[str, Any] | None = None,
+) -> dict[str, Param]:
+    """Returns the parameters of a run, with these defaults."""
+    return {
+        "tables": Param(
+            list(tables),
+            type="array",
+            items={"type": "string", "minLength": 1, "maxLength": 401},
+            minItems=1,
+            maxItems=PATTERNS_MAX,
+            title="Tables",
+            description="Tables to tier: names or patterns, such as sales.orders, sales.* or *.",
+        ),
+        "max_tables": Param(
+            max_tables,
+            type="integer",
+            minimum=1,
+            maximum=TABLES_MAX,
+            title="Maximum number of tables",
+            description="The run claims no more tables than this.",
+        ),
+        "force": Param(
+            False,
+            type="boolean",
+            title="Force",
+            description="Tier the tables now, even if they are not due. A table that is named"
+            " without a wildcard in a manual run is always tiered now.",
+        ),
+        "wait": Param(
+            False,
+            type="boolean",
+            title="Wait",
+            description="Tier the tables now, up to their ends at the time of the trigger, or fail."
+            " Rounds repeat for that. A table that is named without a wildcard in a manual run is"
+            " always tiered up to its end.",
+        ),
+        "dry_run": Param(
+            False,
+            type="boolean",
+            title="Dry run",
+            description="Claim nothing. The log of drop_lease has what the run would tier.",
+        ),
+        "spark_conf": Param(
+            dict(spark_conf or {}),
+            type="object",
+            propertyNames={"pattern": "^spark\\."},
+            additionalProperties={"type": ["string", "number", "boolean"]},
+            title="Spark properties",
+            description="Spark properties of every driver of the run, such as"
+            ' {"spark.executor.memory": "2g"}. Lake options of the Fluss connection override them.',
+        ),
+    }
