@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ SLOTS = 4
 PACK_MAX = 3
 """So many tables of one row share a Spark application. A table of three rows has its own."""
 TIER = "per_application.tier"
+SETTLE = "per_application.settle"
 DROP = "drop_lease"
 
 
@@ -160,9 +161,9 @@ class Live:
         )
         return [f"{one['task_id']}[{one['map_index']}]" for one in found["task_instances"]]
 
-    def shown(self, run_id: str, index: int) -> tuple[str, str]:
-        """The label of a tier task, and the tables among its rendered fields."""
-        task = self.airflow._get(f"{self._task_path(run_id, TIER)}/{index}")
+    def shown(self, run_id: str, index: int, task_id: str = TIER) -> tuple[str, str]:
+        """The label of a mapped task, and the tables among its rendered fields."""
+        task = self.airflow._get(f"{self._task_path(run_id, task_id)}/{index}")
         return task["rendered_map_index"], task["rendered_fields"]["tables"]
 
     def account(self, run_id: str) -> dict[str, str]:
@@ -189,11 +190,13 @@ def running_live(
     *,
     tiering_timeout_ms: int = LONG_MS,
     triggerer: bool = False,
+    same_cluster: Sequence[str] = (),
     **more: str,
 ) -> Iterator[Live]:
     """Starts a cluster and an Airflow, and ends them.
 
     :param tiering_timeout_ms: by default Airflow says what became of a task, not the server.
+    :param same_cluster: names, in capitals, of more connections to this cluster.
     :param more: settings of Airflow, over the usual ones.
     """
     (folder / "logs").mkdir()
@@ -211,7 +214,10 @@ def running_live(
         client.admin.create_database("shop")
         none: AirflowProcess = None  # type: ignore[assignment]
         place = Place(none, client, cluster.address, folder / "work")
-        settings = {**place.connection(), **_settings(airflow_environment), **more}
+        [connection] = place.connection().values()
+        names = ("FLUSS_DEFAULT", *same_cluster)
+        connections = {f"AIRFLOW_CONN_{name}": connection for name in names}
+        settings = {**connections, **_settings(airflow_environment), **more}
         airflow = Airflow(folder / "home", processes, settings, triggerer=triggerer)
         try:
             (folder / "home").mkdir()

@@ -4,18 +4,18 @@ A real Airflow, SQLite and LocalExecutor, as the demo starts it; driver.py stand
 Its triggerer starts for the last tests: without one, runs end some seconds earlier.
 """
 
-import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from sluice.model import TablePath
-from tests.airflow.live import SLOTS, Live, running_live
-from tests.docs.blocks import claimed_blocks
+from tests.airflow.live import SETTLE, SLOTS, TIMEOUT_S, Live, running_live
+from tests.docs.blocks import claimed_blocks, commands
 from tests.support.findings import finding
 from tests.support.living import lives
 
@@ -41,25 +41,29 @@ def triggerer(live: Live) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_a_run_is_triggered_as_the_page_says(live: Live) -> None:
-    [shown] = claimed_blocks("docs/airflow.md", __file__)
-    table = live.place.table("by_curl")
-    live.place.wait(table)
-    command = (
-        shown.content.replace("http://127.0.0.1:8080", live.airflow.url)
-        .replace('"..."', f'"{live.airflow.password}"')
-        .replace("sales.*", "shop.by_*")
-    )
+def test_the_script_that_tiers_tables_by_rest(live: Live, tmp_path: Path) -> None:
+    script, shown = claimed_blocks("docs/airflow-rest.md", __file__)
+    (tmp_path / "tier_now.py").write_text(script.content)
+    live.pack("rest_orders", "broken_rest")
+    [_, call] = commands(shown)
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", command],
+        call.text.replace("python", sys.executable, 1).split(),
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "AIRFLOW_URL": live.airflow.url,
+            "AIRFLOW_USER": live.airflow.user,
+            "AIRFLOW_PASSWORD": live.airflow.password,
+        },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIMEOUT_S,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert live.ended(json.loads(done.stdout)["dag_run_id"]) == "success"
-    assert live.place.client.admin.lake_snapshot(table) is not None
+    assert done.returncode == 1, done.stdout + done.stderr
+    found, expected = done.stdout.splitlines(), list(call.output)
+    assert sorted(found[:-3]) == sorted(expected[:-3]), "the states of the tasks"
+    assert found[-3:] == expected[-3:], "the account"
 
 
 def test_a_run_that_a_user_marks_failed(live: Live) -> None:
@@ -182,6 +186,8 @@ def test_a_user_clears_one_of_two_packs(live: Live) -> None:
     assert live.account(run_id) == {str(ok): "tiered", str(once): "failed"}
     assert live.tiers(run_id) == ["success", "failed"]
     assert [live.shown(run_id, n) for n in (0, 1)] == [(str(ok),) * 2, (str(once),) * 2]
+    settles = [live.shown(run_id, n, SETTLE) for n in (0, 1)]
+    assert settles == [(str(ok),) * 2, (str(once),) * 2]
 
     assert "acquire_lease[-1]" in live.clear_tier(run_id, 1)
     live.wait(lambda: live.state(run_id) != "failed", "the run to begin again")
