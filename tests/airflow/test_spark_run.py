@@ -1,6 +1,7 @@
 """The whole way: the DAG, spark-submit, the driver, and a lake that Spark reads back."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from sluice.artifacts.iceberg import installed_iceberg
 from tests.airflow.place import ROOT, Place, failures_of, only, results_of
+from tests.docs.blocks import claimed_blocks
 from tests.support.spark_cluster import EXECUTOR_MEMORY, SparkCluster
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
@@ -21,7 +23,8 @@ SPARK = {
     "AIRFLOW__SLUICE__TIER_RETRIES": "0",
     "SPARK_LOCAL_IP": "127.0.0.1",
 }
-CONF = {"spark.ui.enabled": False, "spark.log.level": "WARN"}
+CONF = {"spark.ui.enabled": False}
+[LOG] = (block.content for block in claimed_blocks("docs/airflow.md", __file__))
 
 
 def lake_at(folder: Path) -> dict[str, str]:
@@ -47,6 +50,18 @@ def test_a_table_reaches_iceberg(
     assert snapshot is not None
     assert snapshot.snapshot_id == result["lake_snapshot_id"]
     assert place.status(path).last_error is None
+    log = place.airflow.log.read_text()
+    log = log[log.rindex("Spark-Submit cmd:") :]
+    for line in LOG.splitlines():
+        assert re.search(as_pattern(line), log), f"the page shows {line}; the log is\n{log[-6000:]}"
+    assert "SparkEnv" not in log, "Spark logs warnings only"
+
+
+def as_pattern(line: str) -> str:
+    """The line of the page with any numbers, of this test's table."""
+    escaped = re.escape(line).replace("orders", "events").replace("splits", "splits?")
+    numbers = re.sub(r"\d(?:(?:\\\.|,)?\d)*", lambda _: r"[\d.,]+", escaped)
+    return numbers.replace("files", "files?")
 
 
 @pytest.mark.slow
