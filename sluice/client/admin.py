@@ -308,6 +308,34 @@ class Admin:
             left = [bucket for bucket in left if bucket.bucket not in offsets]
         return {bucket: offsets[bucket] for bucket in buckets}
 
+    def table_offsets(
+        self, info: TableInfo, timestamp_ms: int | Literal["earliest", "latest"] | None = None
+    ) -> dict[TableBucket, int]:
+        """Returns one log offset for each bucket of a table, in all partitions that exist now.
+
+        :param timestamp_ms: as of :meth:`list_offsets`.
+        :raises TableNotExist, PartitionNotExists, UnknownTableOrBucket: the table or a partition
+            was dropped meanwhile.
+        """
+        partitions: list[int | None] = [None]
+        if info.is_partitioned:
+            ids = [partition.partition_id for partition in self.partitions_of(info)]
+            if ids:
+                self._connection.describe_tables([info.path], ids)  # learns all leaders at once
+            partitions = [*ids]
+        found: dict[TableBucket, int] = {}
+        for partition_id in partitions:
+            offsets = self.list_offsets(
+                info.path,
+                range(info.bucket_count),
+                partition_id,
+                timestamp_ms,
+                table_id=info.table_id,
+            )
+            for number, offset in offsets.items():
+                found[TableBucket(info.table_id, partition_id, number)] = offset
+        return found
+
     def lake_snapshot(
         self, path: TablePath, snapshot_id: int | None = None
     ) -> LakeSnapshotInfo | None:

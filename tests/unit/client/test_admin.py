@@ -150,6 +150,30 @@ def test_offsets_by_time(client: Client, cluster: Any) -> None:
         admin.list_offsets(ORDERS, timestamp_ms="newest")  # type: ignore[arg-type]
 
 
+def test_offsets_of_all_partitions(client: Client, cluster: Any) -> None:
+    admin = client.admin
+    admin.create_table(ORDERS, BY_REGION)
+    assert admin.table_offsets(admin.table_info(ORDERS)) == {}
+    for region, rows in (("eu", 2), ("us", 3)):
+        admin.create_partition(ORDERS, {"region": region})
+        with client.log_writer(ORDERS) as writer:
+            writer.write(pa.table({"id": range(rows), "region": [region] * rows}))
+        cluster.clock.ms += 1000
+    info = admin.table_info(ORDERS)
+    eu, us = [partition.partition_id for partition in admin.partitions(ORDERS)]
+    expected = {
+        TableBucket(info.table_id, one, bucket): end
+        for one in (eu, us)
+        for bucket, end in admin.list_offsets(ORDERS, partition_id=one).items()
+    }
+    assert sum(expected.values()) == 5
+    assert admin.table_offsets(info) == expected
+    before = admin.table_offsets(info, cluster.clock.ms - 1000)
+    assert sum(end for bucket, end in before.items() if bucket.partition_id == eu) == 2
+    assert {end for bucket, end in before.items() if bucket.partition_id == us} == {0}
+    assert set(admin.table_offsets(info, "earliest").values()) == {0}
+
+
 @pytest.mark.parametrize("buckets", [[0], [2, 0], []])
 def test_offsets_of_the_buckets_that_were_asked_for(client: Client, buckets: list[int]) -> None:
     client.admin.create_table(ORDERS, PLAIN)
