@@ -8,6 +8,8 @@ try:
         AirflowException,
         AirflowFailException,
         AirflowNotFoundException,
+        AirflowSensorTimeout,
+        AirflowSkipException,
         AirflowTaskTimeout,
     )
 except ImportError:  # Airflow 3.1
@@ -16,6 +18,8 @@ except ImportError:  # Airflow 3.1
         AirflowException,
         AirflowFailException,
         AirflowNotFoundException,
+        AirflowSensorTimeout,
+        AirflowSkipException,
         AirflowTaskTimeout,
     )
 
@@ -23,6 +27,8 @@ __all__ = [
     "AirflowException",
     "AirflowFailException",
     "AirflowNotFoundException",
+    "AirflowSensorTimeout",
+    "AirflowSkipException",
     "AirflowTaskTimeout",
     "conf",
 ]

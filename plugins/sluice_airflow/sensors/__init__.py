@@ -1,0 +1,1 @@
+"""Sensors for the DAGs of users."""
