@@ -248,18 +248,27 @@ class TableWatch:
             self._say("status", f"{self.path}: its status cannot be read: {text}")
             return Look()
         status = found[0] if found else None
+        state, trouble = words.status(self.path, status, is_counted=is_counted)
         level = logging.WARNING if words.is_stuck(status) else logging.INFO
-        self._say("status", words.status(self.path, status, is_counted=is_counted), level)
+        self._say("status", state, level, trouble)
         if status is not None and status.paused and self.fail_on_paused:
             return Look(failure=self.missing())
         return Look()
 
-    def _say(self, subject: str, line: str, level: int = logging.INFO) -> None:
-        """Adds a line if it differs from the last one of its subject."""
-        line = mask(line, self.secrets)
-        if self._said.get(subject) != line:
-            self._said[subject] = line
-            self._lines.append((level, line))
+    def _say(self, subject: str, line: str, level: int = logging.INFO, trouble: str = "") -> None:
+        """Adds a line if it differs from the last one of its subject.
+
+        :param trouble: follows the line, in the log only where it is new.
+        """
+        line, trouble = self._mask(line), self._mask(trouble)
+        complete = f"{line}; {trouble}" if trouble else line
+        if self._said.get(subject) == complete:
+            return
+        is_old = trouble == self._said.get("trouble", "")
+        self._said[subject] = complete
+        if subject == "status":
+            self._said["trouble"] = trouble
+        self._lines.append((level, line if is_old else complete))
 
     def _masked(self, lines: Iterable[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
         found = tuple((level, self._mask(text)) for level, text in lines)

@@ -109,26 +109,33 @@ def is_stuck(found: TieringStatus | None) -> bool:
     return found is None or bool(found.paused) or found.is_failing
 
 
-def status(path: TablePath, found: TieringStatus | None, *, is_counted: bool) -> str:
-    """The state of the table: who tiers it, or why nobody does. Has no text that only time changes.
+def status(path: TablePath, found: TieringStatus | None, *, is_counted: bool) -> tuple[str, str]:
+    """The state of the table: who tiers it, or why nobody does; and its failures, if it has some.
+
+    Neither has a text that only time changes.
 
     :param is_counted: say so if all rows are tiered, because the rest is not written yet.
     """
     if found is None:
-        return f"{path}: the coordinator does not list it as tiered, although tiering is enabled"
+        return f"{path}: the coordinator does not list it as tiered, though tiering is enabled", ""
     parts = [_state(found)]
     if found.paused:
         parts.insert(0, f"paused, `sluice resume {path}` ends the pause")
     if is_counted and found.lag_rows == 0:
         parts.append("the lake has all rows that are written, and more are waited for")
+    if found.note:
+        parts.append(one_line(found.note))
+    return f"{path}: {'; '.join(parts)}", _trouble(found)
+
+
+def _trouble(found: TieringStatus) -> str:
+    parts = []
     if found.failures or found.last_error:
         often = counted(found.failures, "failure") if found.failures else "no failure since a retry"
         parts.append(f"{often}, last error: {one_line(found.last_error or 'no reason reported')}")
     if found.stopped:
         parts.append(f"last round stopped: {one_line(found.stopped)}")
-    if found.note:
-        parts.append(one_line(found.note))
-    return f"{path}: {'; '.join(parts)}"
+    return "; ".join(parts)
 
 
 def _state(found: TieringStatus) -> str:

@@ -189,6 +189,7 @@ def running_live(
     airflow_environment: dict[str, str],
     *,
     tiering_timeout_ms: int = LONG_MS,
+    tiering_backoff_ms: int = 0,
     triggerer: bool = False,
     same_cluster: Sequence[str] = (),
     **more: str,
@@ -205,7 +206,7 @@ def running_live(
     config = ServerConfig(
         data_dir=str(folder / "data"),
         listen="grpc://127.0.0.1:0",
-        tiering_backoff_ms=0,
+        tiering_backoff_ms=tiering_backoff_ms,
         tiering_check_interval_ms=200,
         tiering_timeout_ms=tiering_timeout_ms,
     )

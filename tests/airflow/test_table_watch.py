@@ -361,7 +361,15 @@ def test_a_stuck_table_is_understood_from_the_log(shop: Shop) -> None:
     )
     [claim] = shop.claim(path)
     [line] = watching.waits()
-    assert "; 1 failure, last error: LakeNotWritable: cannot" in line
+    assert line.startswith("Tiering by ")
+    assert "last error" not in line, "it is known"
+    reason = "1 failure, last error: LakeNotWritable: cannot write s3://lake: AccessDenied,"
+    assert f"{line}; {reason}" in watching.watch.timed_out(90)
+    shop.client.tiering.failed(claim, Reason.from_text("no space is left"))
+    [line] = watching.waits()
+    assert line.endswith("; 2 failures, last error: no space is left")
+    [claim] = shop.claim(path)
+    watching.waits()
     shop.register(claim)
     assert watching.tiered()["offsets_sum"] == 10
 
