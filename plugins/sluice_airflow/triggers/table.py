@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
@@ -16,6 +18,12 @@ if TYPE_CHECKING:
     from sluice.client import Client
     from sluice_airflow.table_watch import Look, TableWatch
 
+T = TypeVar("T")
+
+THREADS = 8
+_LOOKS = ThreadPoolExecutor(THREADS, thread_name_prefix="sluice-sensors")
+"""For all sensors of a triggerer. The loop's own threads stay free for the heartbeats of claims,
+even if many sensors wait for a server that does not answer."""
 ARGUMENTS = ("fluss_conn_id", "watch", "interval_s", "until", "timeout_s")
 
 
@@ -52,7 +60,7 @@ class TableTieredTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         # Imported in a thread, like all that follows: it loads pyarrow and gRPC.
-        watch = await asyncio.to_thread(_watch, self.watch)
+        watch = await _in_thread(partial(_watch, self.watch))
         client: Client | None = None
         try:
             while True:
@@ -79,10 +87,14 @@ class TableTieredTrigger(BaseTrigger):
                 # Airflow's calls need its own event loop, which sync_to_async passes to the thread.
                 config = await sync_to_async(FlussHook(self.fluss_conn_id).config)()
                 watch.secrets = tuple(config.secrets())
-                client = await asyncio.to_thread(_open, config)
+                client = await _in_thread(partial(_open, config))
             except Exception as error:  # Airflow's API may be away, or the connection be changed
-                return None, await asyncio.to_thread(watch.unread, error, may_heal=True)
-        return client, await asyncio.to_thread(watch.look, client)
+                return None, watch.unread(error, may_heal=True)
+        return client, await _in_thread(partial(watch.look, client))
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(_LOOKS, work)
 
 
 def _event(watch: TableWatch, found: Look) -> dict[str, Any] | None:
