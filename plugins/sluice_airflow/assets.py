@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, urlunsplit
 
 from airflow.sdk import Asset, AssetAlias
 
@@ -37,6 +38,20 @@ def lake_table(table: str, fluss_conn_id: str = DEFAULT_CONNECTION) -> Asset:
         raise ConfigurationError(f"lake_table({table!r}): {error}") from error
     uri = f"sluice://{fluss_conn_id}/{path.database}/{path.table}"
     return Asset(name=f"{fluss_conn_id}/{path}", uri=uri, group=GROUP)
+
+
+def check_uri(parts: SplitResult) -> SplitResult:
+    """Refuses an asset URI that names no lake table. Airflow calls it for each ``sluice:`` URI.
+
+    :raises ValueError: the URI has another form.
+    """
+    names = parts.path.strip("/").split("/")
+    if not parts.netloc or len(names) != 2 or not all(names) or parts.query:
+        raise ValueError(
+            f"asset URI {urlunsplit(parts)!r}: expected sluice://CONNECTION_ID/DATABASE/TABLE;"
+            " lake_table() of sluice_airflow.assets makes it"
+        )
+    return parts
 
 
 def lake_tables(fluss_conn_id: str = DEFAULT_CONNECTION) -> AssetAlias:

@@ -11,6 +11,24 @@ def get_provider_info() -> dict[str, Any]:
         "package-name": "fluss-sluice",
         "name": "Sluice",
         "description": "Tiers Apache Fluss tables into a lakehouse with Spark.",
+        "integrations": [
+            {
+                "integration-name": "Apache Fluss",
+                "external-doc-url": "https://fluss.apache.org/",
+                "tags": ["apache"],
+            }
+        ],
+        "operators": [_modules("operators", "open", "acquire", "keep", "tier", "settle", "drop")],
+        "sensors": [_modules("sensors", "table")],
+        "hooks": [_modules("hooks", "fluss")],
+        "triggers": [_modules("triggers", "keep", "table")],
+        "extra-links": [
+            f"sluice_airflow.links.{name}"
+            for name in ("SparkApplicationLink", "LakeTableLink", "HealthLink")
+        ],
+        "asset-uris": [
+            {"schemes": ["sluice"], "handler": "sluice_airflow.assets.check_uri"},
+        ],
         "connection-types": [
             {
                 "connection-type": "fluss",
@@ -35,6 +53,11 @@ def get_provider_info() -> dict[str, Any]:
             }
         },
     }
+
+
+def _modules(kind: str, *names: str) -> dict[str, Any]:
+    modules = [f"sluice_airflow.{kind}.{name}" for name in names]
+    return {"integration-name": "Apache Fluss", "python-modules": modules}
 
 
 FIELDS: dict[str, Any] = {

@@ -2,12 +2,15 @@
 
 import importlib
 import json
+import pydoc
 import subprocess
 import sys
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import airflow as airflow_package
 import pytest
 
 from sluice.testing.ports import kept_port
@@ -125,6 +128,19 @@ def test_provider_is_found_and_describes_its_connection(
         assert fields == [f"extra__fluss__{name}" for name in expected]
     assert schedule == "* * * * *"
     assert heavy == []
+
+
+def test_the_provider_keeps_to_the_convention() -> None:
+    """Airflow's own schema, and names that exist."""
+    info = get_provider_info()
+    schema = Path(airflow_package.__file__).with_name("provider_info.schema.json")
+    jsonschema: Any = importlib.import_module("jsonschema")  # Airflow's own, without types
+    jsonschema.validate(info, json.loads(schema.read_text()))
+    for kind in ("operators", "sensors", "hooks", "triggers"):
+        for name in (name for found in info[kind] for name in found["python-modules"]):
+            importlib.import_module(name)
+    for name in (*info["extra-links"], *(uri["handler"] for uri in info["asset-uris"])):
+        assert pydoc.locate(name) is not None, name
 
 
 def test_airflow_finds_the_module_where_it_looks_for_example_dags() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from sluice.errors import ConfigurationError
 from sluice.rounds.pack_files import SparkApplication
-from sluice_airflow.assets import has_landed, lake_table, lake_tables
+from sluice_airflow.assets import check_uri, has_landed, lake_table, lake_tables
 from sluice_airflow.links import LinkTargets
 from sluice_airflow.settle import Verdict
 from tests.airflow.place import Place
@@ -89,6 +90,9 @@ def test_the_names_of_assets() -> None:
     asset = lake_table("shop.orders", "fluss_shop")
     assert (asset.name, asset.uri) == ("fluss_shop/shop.orders", "sluice://fluss_shop/shop/orders")
     assert lake_tables("fluss_shop").name == "fluss_shop/*"
+    for uri in ("sluice://c/orders", "sluice:///shop/orders", "sluice://c/shop/orders/x"):
+        with pytest.raises(ValueError, match="expected sluice://CONNECTION_ID/DATABASE/TABLE"):
+            check_uri(urlsplit(uri))
     with pytest.raises(ConfigurationError, match=r"lake_table\('orders'\): "):
         lake_table("orders")
 
