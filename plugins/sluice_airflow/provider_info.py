@@ -38,10 +38,15 @@ def get_provider_info() -> dict[str, Any]:
                     "hidden-fields": ["schema", "extra"],
                     "relabeling": {
                         "host": "Coordinator host",
-                        "login": "User (SASL PLAIN, transport fluss only)",
-                        "password": "Password (transport fluss) or bearer token (transport grpc)",
+                        "login": "User",
+                        "password": "Password or token",
                     },
-                    "placeholders": {"host": "localhost", "port": "9123"},
+                    "placeholders": {
+                        "host": "localhost",
+                        "port": "9123",
+                        "login": "of SASL PLAIN, with transport fluss only",
+                        "password": "with transport grpc: a bearer token",
+                    },
                 },
                 "conn-fields": FIELDS,
             }
@@ -67,13 +72,6 @@ FIELDS: dict[str, Any] = {
         " native protocol.",
         "schema": {"type": ["string", "null"], "enum": ["grpc", "fluss"], "default": "grpc"},
     },
-    "deployment_id": {
-        "label": "Deployment id",
-        "description": "Name of this Airflow, unique among all that tier the same cluster. Part of"
-        " each lease id. Empty: the first run makes one, the Airflow Variable"
-        " sluice_deployment_id.",
-        "schema": {"type": ["string", "null"]},
-    },
     "work_uri": {
         "label": "Work folder",
         "description": "Folder for plans and results that Airflow and Spark can both write, such as"
@@ -85,6 +83,13 @@ FIELDS: dict[str, Any] = {
         "description": "Options of the lake as a JSON object, named as in Fluss without the prefix"
         ' "datalake.": {"format": "iceberg", "iceberg.type": "hadoop",'
         ' "iceberg.warehouse": "/data/lake"}',
+        "schema": {"type": ["string", "null"]},
+    },
+    "deployment_id": {
+        "label": "Deployment id",
+        "description": "Name of this Airflow, unique among all that tier the same cluster. Part of"
+        " each lease id. Empty: the first run makes one, the Airflow Variable"
+        " sluice_deployment_id.",
         "schema": {"type": ["string", "null"]},
     },
     "tls": {

@@ -122,7 +122,7 @@ def test_provider_is_found_and_describes_its_connection(
     assert done.returncode == 0, done.stderr[-3000:]
     name, fields, schedule, heavy = json.loads(done.stdout.splitlines()[-1])
     assert name == "sluice_airflow.hooks.fluss.FlussHook"
-    expected = ("transport", "deployment_id", "work_uri", "datalake", "tls", "tls_ca", "fs")
+    expected = ("transport", "work_uri", "datalake", "deployment_id", "tls", "tls_ca", "fs")
     is_31 = version("apache-airflow").startswith("3.1.")
     if not is_31:  # there, the form's own fields ask for flask_appbuilder
         assert fields == [f"extra__fluss__{name}" for name in expected]
