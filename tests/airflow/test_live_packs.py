@@ -1,7 +1,11 @@
-"""Packs in a real Airflow that tries twice, and the usual two minutes in which a claim lives."""
+"""Packs in a real Airflow that tries twice, and the usual two minutes in which a claim lives.
+
+Its OpenLineage provider reports all tasks, also those that are killed.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -16,6 +20,7 @@ from tests.support.living import lives
 
 pytestmark = [pytest.mark.airflow, pytest.mark.long, pytest.mark.timeout(1800)]
 FULL_S = 600.0
+EVENTS = "events.json"
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +28,14 @@ def live(
     airflow_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Live]:
     folder = tmp_path_factory.mktemp("live")
+    transport = {"type": "file", "log_file_path": str(folder / EVENTS), "append": True}
     with running_live(
         folder,
         airflow_environment,
         tiering_timeout_ms=120_000,
         triggerer=True,
         AIRFLOW__SLUICE__TIER_RETRIES="1",
+        AIRFLOW__OPENLINEAGE__TRANSPORT=json.dumps(transport),
     ) as running:
         yield running
 
@@ -42,6 +49,24 @@ def are_tiered(live: Live, run_id: str, *paths: TablePath) -> None:
         assert (round_.outcome, live.place.status(path).failures) == ("committed", 0)
     assert len(live.tiers(run_id)) == 1, "they share an application"
     live.place.nothing_is_held()
+
+
+def test_the_provider_reports_a_pack(live: Live) -> None:
+    """From the process of the task, which has used gRPC and is forked by the provider."""
+    paths = live.pack("ok_seen_1", "ok_seen_2")
+    run_id = live.trigger("shop.ok_seen_*")
+    are_tiered(live, run_id, *paths)
+    events = (live.place.work.parent / EVENTS).read_text().splitlines()
+    found = [json.loads(line) for line in events]
+    [told] = [event for event in found if event["outputs"]]
+    assert told["eventType"] == "COMPLETE"
+    assert sorted(one["name"] for one in told["inputs"]) == ["shop.ok_seen_1", "shop.ok_seen_2"]
+    assert [one["outputFacets"]["outputStatistics"]["rowCount"] for one in told["outputs"]] == [
+        1,
+        1,
+    ]
+    assert all("columnLineage" in one["facets"] for one in told["outputs"])
+    assert "OpenLineage on_success process failed" not in live.logs("per_application.tier")
 
 
 def test_a_killed_task_is_tried_again(live: Live) -> None:

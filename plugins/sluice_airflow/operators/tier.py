@@ -37,6 +37,7 @@ from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.connection import CONF_PREFIX
 from sluice_airflow.group_submit import GroupSubmitHook
 from sluice_airflow.hooks.fluss import FlussHook
+from sluice_airflow.lineage import Lineage, facets_or_none
 from sluice_airflow.links import LINKS, SPARK_LINK, LinkTargets, push_link
 from sluice_airflow.operators.keep import missing_keeper
 from sluice_airflow.operators.labels import PACK_LABEL
@@ -174,6 +175,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         )
         self._given_conf: dict[str, Any] = dict(self.conf or {})
         self._tables: list[TriedTable] = []
+        self._lineage: Lineage | None = None
         self._killed = False
         self._is_stopping = False
         self._is_small = False
@@ -237,6 +239,12 @@ class SluiceTierOperator(SparkSubmitOperator):
         except Exception as error:  # execute raises it again, and leaves the reason
             self.log.debug("the Spark properties are not known yet: %s", error)
 
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:  # noqa: ARG002
+        """Returns the tables that this try has tiered. OpenLineage's provider calls it."""
+        return facets_or_none(self._lineage, self._tables)
+
+    get_openlineage_facets_on_failure = get_openlineage_facets_on_complete
+
     def on_kill(self) -> None:
         self._killed = True
         if self._ti is not None:  # not here: Airflow calls this inside a signal handler
@@ -289,6 +297,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         for table in self._tables:
             table.entry = newest_claim(table.entry)
         left = [t for t in self._tables if not t.read_earlier(names.get(t.plan_uri, ()))]
+        self._lineage = Lineage(connection, self._tables)
         with hook.get_client() as client:
             left = self._start_claims(client, left, attempt, context["ti"])
             interval_s = self.heartbeat_interval_s
@@ -405,6 +414,8 @@ class SluiceTierOperator(SparkSubmitOperator):
             ended = self._submit(context)
         failpoint("airflow.tier.after_submit")
         watch.end(ended)
+        if self._lineage is not None and not self._killed:
+            self._lineage.read_schemas(client, left)
 
     def _on_application(self, application: SparkApplication) -> None:
         """Links the running application, which the driver has named with its first table."""
