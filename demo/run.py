@@ -122,7 +122,7 @@ class Demo:
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(spark),
             "AIRFLOW__SLUICE__SCHEDULE": "none",
             "AIRFLOW__SLUICE__TIER_RETRIES": "0",
-            **_jars(),
+            **jar_setting(),
         }
 
     def _load(self, client: Client, sources: Sequence[Source], first: bool, say: Say) -> None:
@@ -176,7 +176,7 @@ class Demo:
         return differing
 
 
-def _jars() -> dict[str, str]:
+def jar_setting() -> dict[str, str]:
     """Returns the setting of the Iceberg runtime that `make setup` downloaded, if it exists."""
     jar = Path(jars_folder()) / installed_iceberg().name
     return {"AIRFLOW__SLUICE__JARS": str(jar)} if jar.is_file() else {}
