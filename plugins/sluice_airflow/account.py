@@ -12,6 +12,7 @@ from sluice.model import TieringStatus
 from sluice.statuses import UNKNOWN, State
 from sluice_airflow.settle import PAUSED as PAUSED
 from sluice_airflow.settle import Verdict
+from sluice_airflow.snapshot_ids import id_text
 
 TIERED = "tiered"
 NOTHING_NEW = "nothing new"
@@ -55,7 +56,7 @@ class TableAccount(TypedDict):
     became: str
     text: str
     rows: NotRequired[int]
-    lake_snapshot_id: NotRequired[int | None]
+    lake_snapshot_id: NotRequired[str | None]
 
 
 def tell(table: object, became: str, text: str = "") -> TableAccount:
@@ -70,7 +71,7 @@ def of_verdict(verdict: Verdict) -> TableAccount:
     if verdict.reported == "finished":
         found = tell(verdict.table, TIERED, _tiered(verdict))
         found["rows"] = verdict.rows
-        found["lake_snapshot_id"] = verdict.lake_snapshot_id
+        found["lake_snapshot_id"] = id_text(verdict.lake_snapshot_id)
         return found
     if verdict.outcome == PAUSED:
         return tell(verdict.table, PAUSED, _resume(verdict.table))

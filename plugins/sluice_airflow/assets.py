@@ -10,6 +10,7 @@ from airflow.sdk import Asset, AssetAlias
 
 from sluice.errors import ConfigurationError, SluiceError
 from sluice.model import TablePath
+from sluice_airflow.snapshot_ids import id_text
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -81,7 +82,7 @@ def event_extra(verdict: Verdict) -> dict[str, Any]:
     """Returns the extra of the event: see :func:`lake_table`."""
     return {
         "table": verdict.table,
-        "lake_snapshot_id": verdict.lake_snapshot_id,
+        "lake_snapshot_id": id_text(verdict.lake_snapshot_id),
         "rows": verdict.rows,
         "offsets_sum": verdict.offsets_sum,
         "tiering_epoch": verdict.tiering_epoch,

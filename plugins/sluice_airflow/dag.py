@@ -80,7 +80,8 @@ def lake_tiering_dag(
         **others,
     }
     with DAG(dag_id=dag_id, **of_dag) as dag:
-        given = {name: dag.param(name) for name in params}
+        # With their defaults: Airflow 3.1 cannot store a reference without one.
+        given = {name: dag.param(name, param.value) for name, param in params.items()}
         add_failure_callback(dag, add_tasks(dag, replace(tiering, **given, conf_keys=[*params])))
     return dag
 

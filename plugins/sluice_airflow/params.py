@@ -17,7 +17,10 @@ def run_params(
     max_tables: int = TABLES_MAX,
     spark_conf: Mapping[str, Any] | None = None,
 ) -> dict[str, Param]:
-    """Returns the parameters of a run, with these defaults."""
+    """Returns the parameters of a run, with these defaults.
+
+    The form marks a parameter as required if its type has no null.
+    """
     return {
         "tables": Param(
             list(tables),
@@ -26,7 +29,38 @@ def run_params(
             minItems=1,
             maxItems=PATTERNS_MAX,
             title="Tables",
-            description="Tables to tier: names or patterns, such as sales.orders, sales.* or *.",
+            description="Tables to tier, one a line: names or patterns, such as sales.orders,"
+            " sales.* or *.",
+        ),
+        "wait": Param(
+            False,
+            type=["boolean", "null"],
+            title="Wait",
+            description="Tier the tables now, up to their ends at the time of the trigger, or fail."
+            " Rounds repeat for that. A table that is named without a wildcard in a manual run is"
+            " always tiered up to its end.",
+        ),
+        "force": Param(
+            False,
+            type=["boolean", "null"],
+            title="Force",
+            description="Tier the tables now, even if they are not due. A table that is named"
+            " without a wildcard in a manual run is always tiered now.",
+        ),
+        "dry_run": Param(
+            False,
+            type=["boolean", "null"],
+            title="Dry run",
+            description="Claim nothing. The log of drop_lease has what the run would tier.",
+        ),
+        "spark_conf": Param(
+            dict(spark_conf or {}),
+            type=["object", "null"],
+            propertyNames={"pattern": "^spark\\."},
+            additionalProperties={"type": ["string", "number", "boolean"]},
+            title="Spark properties",
+            description="Spark properties of every driver of the run, such as"
+            ' {"spark.executor.memory": "2g"}. Lake options of the Fluss connection override them.',
         ),
         "max_tables": Param(
             max_tables,
@@ -35,35 +69,5 @@ def run_params(
             maximum=TABLES_MAX,
             title="Maximum number of tables",
             description="The run claims no more tables than this.",
-        ),
-        "force": Param(
-            False,
-            type="boolean",
-            title="Force",
-            description="Tier the tables now, even if they are not due. A table that is named"
-            " without a wildcard in a manual run is always tiered now.",
-        ),
-        "wait": Param(
-            False,
-            type="boolean",
-            title="Wait",
-            description="Tier the tables now, up to their ends at the time of the trigger, or fail."
-            " Rounds repeat for that. A table that is named without a wildcard in a manual run is"
-            " always tiered up to its end.",
-        ),
-        "dry_run": Param(
-            False,
-            type="boolean",
-            title="Dry run",
-            description="Claim nothing. The log of drop_lease has what the run would tier.",
-        ),
-        "spark_conf": Param(
-            dict(spark_conf or {}),
-            type="object",
-            propertyNames={"pattern": "^spark\\."},
-            additionalProperties={"type": ["string", "number", "boolean"]},
-            title="Spark properties",
-            description="Spark properties of every driver of the run, such as"
-            ' {"spark.executor.memory": "2g"}. Lake options of the Fluss connection override them.',
         ),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sluice.errors import (
@@ -36,6 +36,7 @@ from sluice.rounds.files import (
 from sluice_airflow import leasing
 from sluice_airflow.claimed_again import has_begun, mark_ended, newest_claim, started_attempt
 from sluice_airflow.claims import ClaimedTable, heartbeat_all
+from sluice_airflow.snapshot_ids import id_of, id_text
 
 if TYPE_CHECKING:
     from sluice.client import Client
@@ -88,6 +89,15 @@ class Verdict:
     offsets_sum: int | None = None
     """The sum of the end offsets of the table's buckets in that snapshot."""
     tiering_epoch: int | None = None
+
+    def to_xcom(self) -> dict[str, Any]:
+        """The verdict for drop_lease, as JSON."""
+        return {**asdict(self), "lake_snapshot_id": id_text(self.lake_snapshot_id)}
+
+    @classmethod
+    def from_xcom(cls, content: Mapping[str, Any]) -> Verdict:
+        """Reads what :meth:`to_xcom` has made."""
+        return cls(**{**content, "lake_snapshot_id": id_of(content.get("lake_snapshot_id"))})
 
 
 def settle(
@@ -394,7 +404,7 @@ def _result(plan_uri: str, xcom: Mapping[str, Any]) -> RoundResult:
     if isinstance(found, RoundResult):
         return found
     log.warning("%s: no result file can be read; its summary in XCom is used", xcom.get("table"))
-    return RoundResult.from_json(dict(xcom))
+    return RoundResult.from_json({**xcom, "lake_snapshot_id": id_of(xcom.get("lake_snapshot_id"))})
 
 
 def _failure(xcom: Mapping[str, Any] | None, left: RoundFailure | None) -> RoundFailure | None:

@@ -205,7 +205,10 @@ def test_all_rounds_of_one_try(tmp_path: Path) -> None:
     assert found.tiered([table]) == [Tiered("shop.orders", 8, 5, None, None)]
 
 
-def test_columns_are_read_only_for_the_provider(embedded: str, tmp_path: Path) -> None:
+def test_columns_are_read_only_for_the_provider(
+    embedded: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, lineage.LISTENER, raising=False)  # of another test
     with connect(embedded) as client:
         table = described(client, tmp_path)
         found = new_lineage(table)

@@ -102,7 +102,7 @@ def test_an_asset_starts_a_dag_downstream(live: Live) -> None:
     said = live.logs("say_what_is_new")
     assert NEW in said
     [line] = [line for line in said.splitlines() if NEW in line]
-    for part in ("'table': 'shop.orders'", "'lake_snapshot_id': 4711", "'rows': 3"):
+    for part in ("'table': 'shop.orders'", "'lake_snapshot_id': '4711'", "'rows': 3"):
         assert part in line
     events = live.airflow._get("/api/v2/assets/events?limit=100")["asset_events"]
     extras = [event["extra"]["table"] for event in events]

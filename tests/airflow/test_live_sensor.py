@@ -153,7 +153,7 @@ def test_the_log_of_a_sensor_says_why_its_table_is_late(sensing: Sensing) -> Non
     assert sensing.ended(run) == "success"
     snapshot = live.place.client.admin.lake_snapshot(path)
     assert snapshot is not None
-    assert sensing.xcom(run) == {"lake_snapshot_id": snapshot.snapshot_id, "offsets_sum": 3}
+    assert sensing.xcom(run) == {"lake_snapshot_id": str(snapshot.snapshot_id), "offsets_sum": 3}
     seen = [line.replace(str(path), "shop.orders") for line in sensing.log(path)]
     assert matches(comparable(LOG.splitlines()), comparable(seen)), "\n".join(seen)
 

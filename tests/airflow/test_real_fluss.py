@@ -91,7 +91,7 @@ def test_runs_bring_a_table_to_the_lake(
             assert (result["outcome"], result["rows"]) == ("committed", 1000)
             snapshot = client.admin.lake_snapshot(path)
             assert snapshot is not None
-            assert snapshot.snapshot_id == result["lake_snapshot_id"]
+            assert str(snapshot.snapshot_id) == result["lake_snapshot_id"]
             assert sum(snapshot.offsets.values()) == total
             [row] = lake_sql(
                 real_fluss.warehouse,

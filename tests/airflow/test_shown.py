@@ -67,7 +67,7 @@ def test_what_is_shown_of_a_run(run: dict[str, Any]) -> None:
         "extra": {
             **{k: v for k, v in event["extra"].items() if k == "from_rest_api"},
             "table": "shop.ok",
-            "lake_snapshot_id": 4711,
+            "lake_snapshot_id": "4711",
             "rows": 3,
             "offsets_sum": 3000,  # driver.py commits many buckets
             "tiering_epoch": 1,

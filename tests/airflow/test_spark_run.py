@@ -48,7 +48,7 @@ def test_a_table_reaches_iceberg(
     assert tuple(row) == (1000, 499_500, 999)
     snapshot = place.client.admin.lake_snapshot(path)
     assert snapshot is not None
-    assert snapshot.snapshot_id == result["lake_snapshot_id"]
+    assert str(snapshot.snapshot_id) == result["lake_snapshot_id"]
     assert place.status(path).last_error is None
     log = place.airflow.log.read_text()
     log = log[log.rindex("Spark-Submit cmd:") :]

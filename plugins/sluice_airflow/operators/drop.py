@@ -115,7 +115,11 @@ class SluiceDropOperator(BaseOperator):
         indexes = list(range(len(packs)))
         pull = {"task_ids": self.settle_task_id, "key": VERDICTS, "map_indexes": indexes}
         settled = ti.xcom_pull(**pull) if packs else None
-        told = [settling.Verdict(**verdict) for found in settled or () for verdict in found or ()]
+        told = [
+            settling.Verdict.from_xcom(verdict)
+            for found in settled or ()
+            for verdict in found or ()
+        ]
         silent = {str(entry["table"]): entry for entry in entries}
         for verdict in (*told, *own):
             silent.pop(verdict.table, None)

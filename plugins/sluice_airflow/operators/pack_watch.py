@@ -136,6 +136,7 @@ class PackWatch:
         :param ended: what to report of tables without any outcome.
         """
         with self._looking:  # a look may outlast the wait for its thread
+            self._name_application(self._tables[0])  # which may have ended between two looks
             for table in self._unfinished():
                 self._read_outcome(table, failures_count=not isinstance(ended, StoppedByUser))
             left = self._unfinished()
@@ -172,8 +173,8 @@ class PackWatch:
         except Exception as error:  # the next table may show it
             self._log_once(f"cannot read which Spark application tiers {table.name}: {error}")
             return
-        found, self._on_application = self._on_application, None
         if application is not None:
+            found, self._on_application = self._on_application, None
             found(application)
 
     def _read_outcome(self, table: TriedTable, *, failures_count: bool = True) -> None:

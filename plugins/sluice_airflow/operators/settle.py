@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
@@ -75,9 +74,10 @@ class SluiceSettleOperator(BaseOperator):
                 client, self.entry["tables"], results, failures, state
             )
         for verdict in verdicts:
-            log_verdict(logging.INFO, verdict)
+            has_failed = verdict.reported == "failed"
+            log_verdict(logging.WARNING if has_failed else logging.INFO, verdict)
         told = [
-            {**asdict(verdict), "reason": verdict.reason[: account.REASON_MAX]}
+            {**verdict.to_xcom(), "reason": verdict.reason[: account.REASON_MAX]}
             for verdict in verdicts
         ]
         ti.xcom_push(key=VERDICTS, value=told)  # also if this task fails

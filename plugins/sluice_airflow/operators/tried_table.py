@@ -34,6 +34,7 @@ from sluice.rounds.reasons import failure_of, reason_of
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.operators.time_limit import TimeLimit
 from sluice_airflow.settle import TIER_NOT_STARTED, UNREADABLE
+from sluice_airflow.snapshot_ids import id_text
 
 log = logging.getLogger(__name__)
 
@@ -304,4 +305,6 @@ def _xcom_of(result: RoundResult, uri: str) -> dict[str, Any]:
         content[name] = notes[:NOTES_IN_XCOM_MAX] + ([f"and {more} more"] if more > 0 else [])
     content["seconds"] = {name: round(seconds, 3) for name, seconds in result.seconds.items()}
     content["result_uri"] = uri
+    for name in ("lake_snapshot_id", "recovered_snapshot_id"):
+        content[name] = id_text(content[name])
     return content

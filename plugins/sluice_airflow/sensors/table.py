@@ -18,6 +18,7 @@ from sluice_airflow.airflow_names import (
 )
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.keep import TIMED_OUT, missing_triggerer
+from sluice_airflow.snapshot_ids import id_text
 from sluice_airflow.triggers.table import TableTieredTrigger
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class SluiceTableSensor(BaseSensorOperator):
         if found.tiered is None:
             return PokeReturnValue(False)
         self.log.info("%s", watch.last_line)
-        return PokeReturnValue(True, dict(found.tiered))
+        return PokeReturnValue(True, _to_xcom(found.tiered))
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         """Ends the task as its trigger says.
@@ -144,7 +145,7 @@ class SluiceTableSensor(BaseSensorOperator):
         if "timed_out" in event:
             raise self._timed_out(event["timed_out"])
         self.log.info("%s", event["line"])
-        return dict(event["tiered"])
+        return _to_xcom(event["tiered"])
 
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
@@ -225,6 +226,10 @@ class SluiceTableSensor(BaseSensorOperator):
             self.log.warning("skipped: %s", error)
             return AirflowSkipException(str(error))
         return error
+
+
+def _to_xcom(tiered: Mapping[str, Any]) -> dict[str, Any]:
+    return {**tiered, "lake_snapshot_id": id_text(tiered["lake_snapshot_id"])}
 
 
 def _no_triggerer(context: Context) -> str:
