@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,10 @@ def test_lake_options_of_a_dag_file(place: Place, files: Path, tmp_path: Path) -
     assert f"spark.sluice.datalake.iceberg.warehouse={warehouse}" in command.read_text()
 
 
+@pytest.mark.skipif(
+    version("apache-airflow").startswith("3.1."),
+    reason="there, `dag.test()` gives callbacks no exception",
+)
 def test_a_notifier_posts_the_failed_tables(place: Place, files: Path) -> None:
     place.wait(place.table("broken"), place.table("ok"))
     dag = files / "shop.py"
