@@ -48,6 +48,7 @@ class Airflow:
         """:param python: the interpreter that has Airflow installed.
         :param triggerer: starts a triggerer, which runs keep_claims.
         """
+        self.dag_id = DAG_ID
         self.home = home
         self._programs = (*PROGRAMS, TRIGGERER) if triggerer else PROGRAMS
         self._command = [python, "-m", "airflow"]
@@ -103,10 +104,14 @@ class Airflow:
         """Starts the programs once the database exists. Returns before they answer."""
         self._processes.wait("airflow-db", timeout_s=DATABASE_TIMEOUT_S)
         for program in self._programs:
-            arguments = [program.removeprefix("airflow-")]
-            if program in SERVES_LOGS:
-                arguments.append("--skip-serve-logs")
-            self._processes.start(program, [*self._command, *arguments], self.environment)
+            self.start_program(program)
+
+    def start_program(self, program: str) -> None:
+        """Starts one of the programs, such as ``airflow-scheduler``."""
+        arguments = [program.removeprefix("airflow-")]
+        if program in SERVES_LOGS:
+            arguments.append("--skip-serve-logs")
+        self._processes.start(program, [*self._command, *arguments], self.environment)
 
     def wait_until_ready(self, timeout_s: float, say: Callable[[str], None]) -> None:
         """Waits until the DAG can be triggered.
@@ -134,7 +139,7 @@ class Airflow:
             errors = self._get("/api/v2/importErrors")["import_errors"]
             if errors:
                 raise AirflowFailed(f"Airflow cannot import the DAG:\n{errors[0]['stack_trace']}")
-            self._get(f"/api/v2/dags/{DAG_ID}")
+            self._get(self.dag_path)
             health = self._get("/api/v2/monitor/health")
             wanted = ("scheduler", "triggerer") if TRIGGERER in self._programs else ("scheduler",)
             absent = [f"the {name}" for name in wanted if health[name]["status"] != "healthy"]
@@ -146,11 +151,20 @@ class Airflow:
         except (urllib.error.URLError, OSError):
             return "the API server"
 
+    @property
+    def dag_path(self) -> str:
+        """Path of the DAG in the REST API."""
+        return f"/api/v2/dags/{self.dag_id}"
+
+    def run_path(self, run_id: str) -> str:
+        """Path of a run in the REST API."""
+        return f"{self.dag_path}/dagRuns/{run_id}"
+
     def trigger(self, conf: Json) -> str:
         """Triggers a run and returns its id."""
         try:
             run = self._send(
-                "POST", f"/api/v2/dags/{DAG_ID}/dagRuns", {"logical_date": None, "conf": conf}
+                "POST", f"{self.dag_path}/dagRuns", {"logical_date": None, "conf": conf}
             )
         except urllib.error.HTTPError as error:
             raise AirflowFailed(f"Airflow did not accept the run: {_error_text(error)}") from error
@@ -158,16 +172,16 @@ class Airflow:
 
     def pause(self, paused: bool) -> None:
         """Pauses or unpauses the DAG, like a user in the UI."""
-        self._send("PATCH", f"/api/v2/dags/{DAG_ID}", {"is_paused": paused})
+        self._send("PATCH", self.dag_path, {"is_paused": paused})
 
     def mark(self, run_id: str, state: str) -> None:
         """Marks a run as success, failed or queued, like a user in the UI."""
-        self._send("PATCH", _run_path(run_id), {"state": state})
+        self._send("PATCH", self.run_path(run_id), {"state": state})
 
     def run_state(self, run_id: str) -> tuple[str, list[Json]]:
         """Returns the state of a run and its task instances."""
-        state = self._get(_run_path(run_id))["state"]
-        tasks = self._get(f"{_run_path(run_id)}/taskInstances?limit=100")["task_instances"]
+        state = self._get(self.run_path(run_id))["state"]
+        tasks = self._get(f"{self.run_path(run_id)}/taskInstances?limit=100")["task_instances"]
         return str(state), tasks
 
     def follow(self, run_id: str, timeout_s: float, say: Callable[[str], None]) -> None:
@@ -188,7 +202,7 @@ class Airflow:
         raise AirflowFailed(f"run {run_id} did not end in {timeout_s:.0f} s: {_progress(tasks)}")
 
     def _reasons(self, run_id: str, tasks: list[Json]) -> str:
-        path = _run_path(run_id)
+        path = self.run_path(run_id)
         lines = ["the run failed"]
         for task in tasks:
             if task["state"] not in ("failed", "upstream_failed"):
