@@ -1,4 +1,7 @@
-"""A real Airflow beside a cluster, as the demo starts it; driver.py stands for spark-submit."""
+"""A real Airflow beside a cluster, as the demo starts it; driver.py stands for spark-submit.
+
+Its database is SQLite, or a PostgreSQL of the test's own.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,14 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
-from demo.airflow import DAG_ID, Airflow
+from demo.airflow import Airflow
 from demo.processes import Processes
 from sluice.client import connect
 from sluice.clock import SystemClock
@@ -21,7 +25,15 @@ from sluice.config import ServerConfig
 from sluice.model import TablePath
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.place import LONG_MS, AirflowProcess, Place, new_database, wait_until
+from tests.airflow.postgres import running_postgres
 
+SQLITE, POSTGRES = "sqlite", "postgres"
+DATABASES = [
+    SQLITE,
+    pytest.param(POSTGRES, marks=[pytest.mark.long, pytest.mark.xdist_group(POSTGRES)]),
+]
+"""Parameters of a fixture that starts an Airflow: the tests of a module run on each."""
+SQL_ALCHEMY_CONN = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 TIMEOUT_S = 400
 POOL = "lake"
 SLOTS = 4
@@ -135,7 +147,7 @@ class Live:
         return paths
 
     def _task_path(self, run_id: str, task: str) -> str:
-        return f"/api/v2/dags/{DAG_ID}/dagRuns/{run_id}/taskInstances/{task}"
+        return f"{self.airflow.run_path(run_id)}/taskInstances/{task}"
 
     def mark_tier(self, run_id: str, state: str) -> None:
         """Marks the first tier task as success or failed, like a user in the UI."""
@@ -149,7 +161,7 @@ class Live:
         """
         found = self.airflow._send(
             "POST",
-            f"/api/v2/dags/{DAG_ID}/clearTaskInstances",
+            f"{self.airflow.dag_path}/clearTaskInstances",
             {
                 "dry_run": False,
                 "dag_run_id": run_id,
@@ -192,10 +204,12 @@ def running_live(
     tiering_backoff_ms: int = 0,
     triggerer: bool = False,
     same_cluster: Sequence[str] = (),
+    database: str = SQLITE,
     **more: str,
 ) -> Iterator[Live]:
     """Starts a cluster and an Airflow, and ends them.
 
+    :param database: which one Airflow has, of DATABASES.
     :param tiering_timeout_ms: by default Airflow says what became of a task, not the server.
     :param same_cluster: names, in capitals, of more connections to this cluster.
     :param more: settings of Airflow, over the usual ones.
@@ -211,7 +225,11 @@ def running_live(
         tiering_timeout_ms=tiering_timeout_ms,
     )
     clock = HurriedClock()
-    with EmbeddedCluster(config, clock) as cluster, connect(cluster.address) as client:
+    with ExitStack() as stack:
+        if database == POSTGRES:
+            more = {**more, SQL_ALCHEMY_CONN: stack.enter_context(running_postgres())}
+        cluster = stack.enter_context(EmbeddedCluster(config, clock))
+        client = stack.enter_context(connect(cluster.address))
         client.admin.create_database("shop")
         none: AirflowProcess = None  # type: ignore[assignment]
         place = Place(none, client, cluster.address, folder / "work")
@@ -222,7 +240,8 @@ def running_live(
         airflow = Airflow(folder / "home", processes, settings, triggerer=triggerer)
         try:
             (folder / "home").mkdir()
-            shutil.copyfile(new_database(airflow_environment), folder / "home/airflow.db")
+            if database == SQLITE:
+                shutil.copyfile(new_database(airflow_environment), folder / "home/airflow.db")
             airflow.prepare()
             airflow.start()
             airflow.wait_until_ready(TIMEOUT_S, lambda _: None)

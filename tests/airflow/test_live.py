@@ -1,6 +1,6 @@
 """What ``dag.test()`` cannot show: scheduler, API server, triggerer, tasks that are killed.
 
-A real Airflow, SQLite and LocalExecutor, as the demo starts it; driver.py stands for spark-submit.
+A real Airflow with the LocalExecutor, as the demo starts it; driver.py stands for spark-submit.
 Its triggerer starts for the last tests: without one, runs end some seconds earlier.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sluice.model import TablePath
-from tests.airflow.live import SETTLE, SLOTS, TIMEOUT_S, Live, running_live
+from tests.airflow.live import DATABASES, SETTLE, SLOTS, TIMEOUT_S, Live, running_live
 from tests.docs.blocks import claimed_blocks, commands
 from tests.support.findings import finding
 from tests.support.living import lives
@@ -24,11 +24,14 @@ KEEPING = "keeping the claims of the run"
 NO_TRIGGERER = "no triggerer runs; the claims of this run are kept only while"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=DATABASES)
 def live(
-    airflow_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+    airflow_environment: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> Iterator[Live]:
-    with running_live(tmp_path_factory.mktemp("live"), airflow_environment) as running:
+    folder = tmp_path_factory.mktemp("live")
+    with running_live(folder, airflow_environment, database=request.param) as running:
         yield running
 
 
