@@ -66,7 +66,7 @@ def act(kind: str, uri: str, pack: str, arguments: list[str], tries: int, table:
     attempt = arguments[arguments.index("--attempt") + 1]
     folder = Path(uri.removeprefix("file://")).parent
 
-    if kind in ("killed", "poison", "pair", "once"):
+    if kind in ("killed", "poison", "pair", "once", "held"):
         die_or_wait(kind, folder, table, tries)
     if kind == "hung":
         return hang_until_stopped(uri, pack, attempt, folder / "started")
@@ -106,12 +106,14 @@ def write_large_size(uri: str, attempt: str) -> None:
 
 
 def die_or_wait(kind: str, folder: Path, table: str, tries: int) -> None:
-    """Ends the driver of all tables, or waits until another table has ended it."""
+    """Ends the driver of all tables, or waits for another table or for the test."""
     if kind == "poison":
         wait_for_another(folder)
     if kind in ("killed", "poison"):
         print("the last words of a driver", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "held":
+        wait_until_told(folder, table)
     if kind == "pair" and tries == 1:
         time.sleep(LONG_S)
     if kind == "once" and not (slept := folder.parent.parent / f"{table}-slept").exists():
@@ -123,6 +125,15 @@ def wait_for_another(folder: Path) -> None:
     """Waits until another table has ended, if there is one."""
     until = time.monotonic() + LOOK_S
     while time.monotonic() < until and not list(folder.parent.glob("*/result-*.json")):
+        time.sleep(0.05)
+
+
+def wait_until_told(folder: Path, table: str) -> None:
+    """Works until the test says that it may commit: it writes the file TABLE-go."""
+    work = folder.parent.parent
+    (work / f"{table}-slept").write_text(str(os.getpid()))
+    until = time.monotonic() + LONG_S
+    while time.monotonic() < until and not (work / f"{table}-go").exists():
         time.sleep(0.05)
 
 

@@ -9,9 +9,10 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import psutil
@@ -26,6 +27,7 @@ from sluice.model import TablePath
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.place import LONG_MS, AirflowProcess, Place, new_database, wait_until
 from tests.airflow.postgres import running_postgres
+from tests.support.processes import ServerProcess
 
 SQLITE, POSTGRES = "sqlite", "postgres"
 DATABASES = [
@@ -63,8 +65,13 @@ class Live:
         processes: Processes,
         clock: HurriedClock,
         tiering_timeout_ms: int,
+        cluster: EmbeddedCluster,
     ) -> None:
         self.airflow, self.place, self.processes = airflow, place, processes
+        self.cluster = cluster
+        self.stopping = Event()
+        self.servers: dict[str, ServerProcess] = {}
+        """Clusters of rows that kill their own, by the DAG that tiers them."""
         self.clock, self.tiering_timeout_ms = clock, tiering_timeout_ms
 
     def trigger(self, *tables: str) -> str:
@@ -180,10 +187,14 @@ class Live:
 
     def account(self, run_id: str) -> dict[str, str]:
         """What became of each table of a run that has ended, as drop_lease says."""
-        entry = f"{self._task_path(run_id, DROP)}/xcomEntries/account?map_index=-1&deserialize=true"
-        value = self.airflow._get(entry)["value"]
+        value = self.xcom(run_id, DROP, "account")
         found: dict[str, Any] = json.loads(value) if isinstance(value, str) else value
         return {one["table"]: one["became"] for one in found["tables"]}
+
+    def xcom(self, run_id: str, task: str, key: str = "return_value") -> Any:
+        """What a task of the run that is not mapped has left."""
+        path = f"{self._task_path(run_id, task)}/xcomEntries/{key}"
+        return self.airflow._get(f"{path}?map_index=-1&deserialize=true")["value"]
 
     def commands(self, path: TablePath) -> int:
         """How many drivers have begun the table."""
@@ -203,16 +214,16 @@ def running_live(
     tiering_timeout_ms: int = LONG_MS,
     tiering_backoff_ms: int = 0,
     triggerer: bool = False,
-    same_cluster: Sequence[str] = (),
     database: str = SQLITE,
+    connections: Callable[[Place], Mapping[str, str]] = lambda _place: {},
     **more: str,
 ) -> Iterator[Live]:
     """Starts a cluster and an Airflow, and ends them.
 
     :param database: which one Airflow has, of DATABASES.
     :param tiering_timeout_ms: by default Airflow says what became of a task, not the server.
-    :param same_cluster: names, in capitals, of more connections to this cluster.
-    :param more: settings of Airflow, over the usual ones.
+    :param connections: variables that name more connections to Airflow.
+    :param more: variables of Airflow, over the usual ones.
     """
     (folder / "logs").mkdir()
     usual = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW", "SLUICE_"))}
@@ -233,10 +244,8 @@ def running_live(
         client.admin.create_database("shop")
         none: AirflowProcess = None  # type: ignore[assignment]
         place = Place(none, client, cluster.address, folder / "work")
-        [connection] = place.connection().values()
-        names = ("FLUSS_DEFAULT", *same_cluster)
-        connections = {f"AIRFLOW_CONN_{name}": connection for name in names}
-        settings = {**connections, **_settings(airflow_environment), **more}
+        settings = {**place.connection(), **_settings(airflow_environment), **more}
+        settings |= connections(place)
         airflow = Airflow(folder / "home", processes, settings, triggerer=triggerer)
         try:
             (folder / "home").mkdir()
@@ -246,7 +255,7 @@ def running_live(
             airflow.start()
             airflow.wait_until_ready(TIMEOUT_S, lambda _: None)
             airflow._send("POST", "/api/v2/pools", {"name": POOL, "slots": SLOTS})
-            yield Live(airflow, place, processes, clock, tiering_timeout_ms)
+            yield Live(airflow, place, processes, clock, tiering_timeout_ms, cluster)
         finally:
             processes.stop_all()
 

@@ -30,12 +30,12 @@ LONG_MS = 3_600_000
 """Before it a claim is not taken back, however slow the test in which nobody keeps it."""
 
 
-def wait_until(done: Callable[[], bool], timeout_s: float, what: str) -> None:
-    """Looks again and again; fails with what was waited for."""
+def wait_until(done: Callable[[], bool], timeout_s: float, what: str, look_s: float = 0.05) -> None:
+    """Looks every ``look_s`` seconds; fails with what was waited for."""
     deadline = time.monotonic() + timeout_s
     while not done():
         assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
-        time.sleep(0.05)
+        time.sleep(look_s)
 
 
 def airflow_home(home: Path, driver: Path) -> dict[str, str]:

@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(1200)]
 [AFTER_ORDERS] = (block.content for block in claimed_blocks("docs/airflow-assets.md", __file__))
 OWN_DAGS = str(Path(__file__).with_name("test_own_dags.py"))
 SHOP, STOCK, *_ = (b.content for b in claimed_blocks("docs/airflow-dags.md", OWN_DAGS))
+DEFAULT = "AIRFLOW_CONN_FLUSS_DEFAULT"
 NEW = "new in the lake: "
 
 
@@ -50,9 +51,9 @@ def live(
     with running_live(
         tmp_path_factory.mktemp("live"),
         airflow_environment,
-        same_cluster=("FLUSS_SHOP",),
+        connections=lambda place: {"AIRFLOW_CONN_FLUSS_SHOP": place.connection()[DEFAULT]},
         AIRFLOW__CORE__DAGS_FOLDER=str(dags),
-        AIRFLOW_CONN_FLUSS_STOCK=stock.connection()["AIRFLOW_CONN_FLUSS_DEFAULT"],
+        AIRFLOW_CONN_FLUSS_STOCK=stock.connection()[DEFAULT],
     ) as running:
         running.airflow._send("POST", "/api/v2/pools", {"name": "stock", "slots": 1})
         yield running

@@ -1,0 +1,330 @@
+"""DAGs of the rows of the failure matrix: the tiering DAG with other settings, in one Airflow."""
+
+from __future__ import annotations
+
+import copy
+import os
+import signal
+import time
+import urllib.error
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from sluice.client import Client, connect
+from sluice.model import TablePath
+from tests.airflow.live import Live
+from tests.airflow.place import Place, wait_until
+from tests.support.findings import finding
+from tests.support.living import lives, living
+from tests.support.processes import ServerProcess
+from tests.unit.server.kv_support import KvCaller
+from tests.unit.server.support import Caller
+
+ARMED = """
+from pathlib import Path
+
+from sluice import failpoints
+
+armed = Path({path!r})
+if armed.exists():
+    failpoints._armed.update(failpoints.parse(armed.read_text()))
+"""
+BUILT = """
+for name in [name for name in os.environ if name.startswith("AIRFLOW__SLUICE__")]:
+    del os.environ[name]
+os.environ.update({{**usual, **{environment!r}}})
+{dag_id} = lake_tiering_dag({dag_id!r}{arguments})
+"""
+FILE = '''"""The tiering DAG with the settings of tests."""
+
+import os
+from datetime import timedelta
+
+from sluice_airflow.dag import lake_tiering_dag
+
+usual = {{k: v for k, v in os.environ.items() if k.startswith("AIRFLOW__SLUICE__")}}
+'''
+PRELOAD = "import sluice_airflow.dag\n"
+"""A plugin: the scheduler imports the package, so that its forks, the tasks, need not."""
+KEYED = {"table.datalake.enabled": "true", "table.datalake.freshness": "1 s"}
+SERVER = {
+    "SLUICE_SERVER_TIERING_CHECK_INTERVAL_MS": "200",
+    "SLUICE_SERVER_KV_SNAPSHOT_INTERVAL_MS": "1000",
+}
+ROW_S = 240.0
+LOOK_S = 0.5
+END_S = 60.0
+"""So long may a process live on after the end of its run."""
+
+
+@dataclass(frozen=True)
+class RowDag:
+    """The tiering DAG of some rows.
+
+    :param settings: over the usual ones of the section [sluice].
+    :param arguments: source text of more arguments of ``lake_tiering_dag``.
+    :param is_armed: whether the row stops its tasks at a failpoint.
+    """
+
+    dag_id: str
+    settings: dict[str, str] = field(default_factory=dict)
+    arguments: str = ""
+    is_armed: bool = False
+
+    def text(self) -> str:
+        """The part of a DAG file that builds it."""
+        environment = {f"AIRFLOW__SLUICE__{k.upper()}": v for k, v in self.settings.items()}
+        arguments = f", {self.arguments}" if self.arguments else ""
+        return BUILT.format(environment=environment, dag_id=self.dag_id, arguments=arguments)
+
+
+@contextmanager
+def served_row(live: Live, dag_id: str) -> Iterator[tuple[Row, ServerProcess]]:
+    """A row whose DAG tiers a cluster of its own, in a process that may be killed."""
+    server = live.servers[dag_id]
+    try:
+        server.start()
+        with connect(server.address) as client:
+            client.admin.create_database("shop")
+            yield Row(live, dag_id, _place(server, client)), server
+    finally:
+        server.kill()
+
+
+def servers_of(folder: Path, dag_ids: Iterable[str]) -> dict[str, ServerProcess]:
+    """Servers that have an address each, and are not started yet."""
+    found = {}
+    for dag_id in dag_ids:
+        (folder / dag_id).mkdir()
+        found[dag_id] = ServerProcess(folder / dag_id / "data", SERVER)
+    return found
+
+
+def connections_of(servers: Mapping[str, ServerProcess]) -> dict[str, str]:
+    """The variables that name them to Airflow, as connections fluss_DAG."""
+    found = {}
+    for dag_id, server in servers.items():
+        [value] = _place(server).connection().values()
+        found[f"AIRFLOW_CONN_FLUSS_{dag_id.upper()}"] = value
+    return found
+
+
+def _place(server: ServerProcess, client: Client | None = None) -> Place:
+    none: Any = None
+    return Place(none, client or none, server.address, server.data_dir.with_name("work"))
+
+
+def write_dags(folder: Path, dags: Iterable[RowDag]) -> dict[str, str]:
+    """Writes the DAG files; returns the variables that name their folder to Airflow.
+
+    To read a file takes seconds, so most DAGs share one, and Airflow does not read them again. A
+    failpoint is armed for all tasks of a file, so a DAG that needs one has its own.
+    """
+    folder.mkdir()
+    plugins = folder.with_name("plugins")
+    plugins.mkdir()
+    (plugins / "preload.py").write_text(PRELOAD)
+    shared = FILE.format()
+    for dag in dags:
+        if dag.is_armed:
+            armed = ARMED.format(path=str(_armed(folder, dag.dag_id)))
+            (folder / f"{dag.dag_id}.py").write_text(FILE.format() + armed + dag.text())
+        else:
+            shared += dag.text()
+    (folder / "shared.py").write_text(shared)
+    return {
+        "AIRFLOW__CORE__DAGS_FOLDER": str(folder),
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(plugins),
+        "AIRFLOW__CORE__LAZY_LOAD_PLUGINS": "False",
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
+    }
+
+
+def wait_for_dags(live: Live, dags: Iterable[RowDag]) -> None:
+    """Until Airflow knows them all."""
+    for dag in dags:
+        row = Row(live, dag.dag_id)
+        live.wait(row.is_known, f"the DAG {dag.dag_id}")
+
+
+class Row(Live):
+    """One row: a DAG, the cluster that it tiers, and what may be left of its runs."""
+
+    def __init__(self, live: Live, dag_id: str, place: Place | None = None) -> None:
+        """:param place: another cluster than that of ``live``."""
+        airflow = copy.copy(live.airflow)
+        airflow.dag_id = dag_id
+        place = place or live.place
+        timeout_ms = live.tiering_timeout_ms
+        super().__init__(airflow, place, live.processes, live.clock, timeout_ms, live.cluster)
+        self.stopping = live.stopping
+        self._dags = Path(airflow.environment["AIRFLOW__CORE__DAGS_FOLDER"])
+
+    def is_known(self) -> bool:
+        """Whether Airflow has read the DAG file."""
+        try:
+            self.airflow._get(self.airflow.dag_path)
+        except urllib.error.HTTPError as error:
+            if error.code != 404:
+                raise
+            return False
+        return True
+
+    def wait(self, done: Callable[[], bool], what: str) -> None:
+        # Several rows wait at the same time, and each look is a call of Airflow's API.
+        def ended() -> bool:
+            assert not self.stopping.is_set(), f"{what}: the session ends"
+            return done()
+
+        wait_until(ended, ROW_S, what, LOOK_S)
+
+    # -- tables
+
+    def tables(self, *names: str, rows: int = 1) -> list[TablePath]:
+        """Log tables that are due."""
+        paths = [self.place.table(name, rows=rows) for name in names]
+        self.place.wait(*paths)
+        return paths
+
+    def keyed(self, *names: str) -> list[TablePath]:
+        """Tables with a primary key and a KV snapshot each, which are due: a run leases them."""
+        caller = Caller(self.place.address)
+        paths = [TablePath("shop", name) for name in names]
+        for path in paths:
+            KvCaller(caller, path, properties=KEYED).put((1, "text", 1))
+            self.cluster.take_kv_snapshots(path)
+        caller.transport.close()
+        self.place.wait(*paths)
+        return paths
+
+    def go(self, path: TablePath) -> None:
+        """Lets the driver of a table of the kind "held" commit."""
+        (self.place.work / f"{path}-go").touch()
+
+    def is_tiered(self, *paths: TablePath) -> None:
+        """By one round each; the next one is a day away, and no failure is counted."""
+        for path in paths:
+            assert self.place.client.admin.lake_snapshot(path) is not None
+            status = self.place.status(path)
+            found = (status.status, status.failures, status.stopped, status.last_error)
+            assert found == ("Scheduled", 0, None, None), path
+
+    def is_due_again(self, *paths: TablePath) -> None:
+        """At once, and no failure is counted."""
+        for path in paths:
+            status = self.place.status(path)
+            found = (status.status, status.failures, status.last_error)
+            assert found == ("Pending", 0, None), path
+
+    def stops_of(self, *paths: TablePath) -> list[str | None]:
+        """Why the last rounds of tables that are due again were stopped, by a user or a run."""
+        self.is_due_again(*paths)
+        return [self.place.status(path).stopped for path in paths]
+
+    def working(self, path: TablePath) -> list[psutil.Process]:
+        """Waits for the driver of a table of the kind "busy"; the driver and its child."""
+        found: list[str] = []
+
+        def look() -> bool:
+            files = [file for folder in self._folders(path) for file in folder.glob("started")]
+            found[:] = [word for file in files for word in file.read_text().split()]
+            return len(found) == 2
+
+        self.wait(look, f"the driver of {path}")
+        return [psutil.Process(int(pid)) for pid in found]
+
+    def held(self, path: TablePath) -> psutil.Process:
+        """Waits for the driver of a table of the kind "held"."""
+        return self.driver(f"{path}-slept")
+
+    # -- tasks
+
+    def instances(self, run_id: str) -> dict[str, dict[str, Any]]:
+        """The task instances by TASK[INDEX], as the REST API has them."""
+        found = self.airflow.run_state(run_id)[1]
+        return {f"{one['task_id']}[{one['map_index']}]": one for one in found}
+
+    def states(self, run_id: str, task: str) -> list[str]:
+        """Those of the instances of a task."""
+        found = self.tasks(run_id).items()
+        return sorted(state for name, state in found if name.startswith(f"{task}["))
+
+    def tries(self, run_id: str, task: str) -> list[int]:
+        """How often each instance of a task was tried."""
+        found = self.instances(run_id).items()
+        return [one["try_number"] for name, one in found if name.startswith(f"{task}[")]
+
+    def log(self, run_id: str, task: str) -> str:
+        """What all instances and tries of a task have logged."""
+        root = Path(self.airflow.environment["AIRFLOW__LOGGING__BASE_LOG_FOLDER"])
+        files = root.rglob(f"run_id={run_id}/task_id={task}/**/*")
+        return "\n".join(path.read_text() for path in sorted(files) if path.is_file())
+
+    def arm(self, failpoint: str) -> None:
+        """Stops the tasks of this DAG that reach the failpoint from now on."""
+        _armed(self._dags, self.airflow.dag_id).write_text(f"{failpoint}=stop")
+
+    def stopped(self, run_id: str, name: str) -> psutil.Process:
+        """Waits until the task TASK[INDEX] is stopped there; no later one is stopped."""
+        found: list[psutil.Process] = []
+
+        def look() -> bool:
+            pid = self.instances(run_id).get(name, {}).get("pid")
+            found[:] = [psutil.Process(pid)] if pid and lives(pid) else []
+            return bool(found) and found[0].status() == psutil.STATUS_STOPPED
+
+        self.wait(look, f"{name} to be stopped")
+        _armed(self._dags, self.airflow.dag_id).unlink()
+        return found[0]
+
+    def runs(self, state: str) -> list[str]:
+        """The ids of the runs of this DAG that are in that state."""
+        found = self.airflow._get(f"{self.airflow.dag_path}/dagRuns?state={state}")["dag_runs"]
+        return [run["dag_run_id"] for run in found]
+
+    def restart(self, program: str, how: signal.Signals) -> None:
+        """Ends one of Airflow's programs, such as ``airflow-scheduler``, and starts it again."""
+        process = self.processes._started[program]
+        process.send_signal(how)
+        process.wait(END_S)
+        self.airflow.start_program(program)
+
+    # -- what is left
+
+    def nothing_is_left(self, run_id: str, *paths: TablePath) -> None:
+        """No claim of a table, no lease of the run, no process of a task or a driver."""
+        lease_id = self.xcom(run_id, "open_job")
+        with finding():
+            wait_until(lambda: not self._processes(run_id), END_S, f"the processes of {run_id}")
+            held = [path for path in paths if self.place.status(path).status == "Tiering"]
+            assert held == []
+            assert self.place.client.tiering.claims_of(lease_id) == []
+            assert lease_id not in [one.lease_id for one in self.place.client.leases.all()]
+
+    def _processes(self, run_id: str) -> list[int]:
+        """Tasks, drivers, and the children of drivers, which inherit the names of the run."""
+        pids = [one["pid"] for one in self.instances(run_id).values() if one["pid"]]
+        names = {"AIRFLOW_CTX_DAG_ID": self.airflow.dag_id, "AIRFLOW_CTX_DAG_RUN_ID": run_id}
+        of_run = living(lambda env: names.items() <= dict(env).items())
+        return [pid for pid in pids if lives(pid)] + [one.pid for one in of_run]
+
+
+def _armed(dags: Path, dag_id: str) -> Path:
+    return dags / f"{dag_id}.failpoint"
+
+
+def kill(*processes: psutil.Process | int) -> None:
+    """SIGKILL of all of them, one right after the other."""
+    for process in processes:
+        os.kill(process if isinstance(process, int) else process.pid, signal.SIGKILL)
+
+
+def pause(seconds: float) -> None:
+    """For what has no event: that something goes on, or does not happen."""
+    time.sleep(seconds)
