@@ -15,6 +15,7 @@ from sluice.errors import (
     ConfigurationError,
     FlussError,
     LeaseNotObtained,
+    StoppedByUser,
     TableNotExist,
     UnknownTableOrBucket,
 )
@@ -29,6 +30,7 @@ from sluice_airflow.claimed_again import waits_for_claim
 from sluice_airflow.claims import ClaimedTable, claimed_table, heartbeat_all
 from sluice_airflow.connection import FlussConnection, check_names
 from sluice_airflow.idle import finish_idle
+from sluice_airflow.run_end import RunEnd
 
 if TYPE_CHECKING:
     from sluice.client import Client
@@ -63,6 +65,7 @@ def acquire(
     on_idle: Callable[[Claim], None] = lambda _claim: None,
     is_wanted: Callable[[TablePath], bool] = lambda _path: False,
     is_others: Callable[[Claim], bool] = lambda _claim: False,
+    end: RunEnd | None = None,
 ) -> list[ClaimedTable]:
     """Claims up to ``tables_max`` tables with rows that match a pattern; writes a plan for each.
 
@@ -76,21 +79,24 @@ def acquire(
     :param on_idle: called with the claim of a table that was reported as finished.
     :param is_wanted: whether the run must reach the present end of a table.
     :param is_others: whether another task of the run has a claim, which is then left alone.
+    :param end: whether the run has ended since its task began. By default since this call.
     :raises TableNotExist: a pattern without wildcard names no lake table.
-    :raises ConfigurationError: the work folder cannot be written. No table stays claimed.
+    :raises ConfigurationError, StoppedByUser: the work folder cannot be written, or the run has
+        ended meanwhile. No table stays claimed.
     """
     work_uri = connection.require_work_uri()
     requested = requested_tables(client, patterns)
+    end = end or RunEnd(work_uri, lease_id)
     try:
         plans = take_over(client, work_uri, lease_id, is_others)
     except (OSError, ValueError, ImportError) as error:
         raise ConfigurationError(reason_text(f"work folder {work_uri}: {error}")) from error
     with Heartbeats(client.tiering, interval_s=heartbeat_interval_s) as heartbeats:
         run = _Acquired(client, connection, lease_id, heartbeats, is_wanted)
+        own = [plan.claim for plan in plans]
         try:
             for plan in plans:
                 run.take_over(plan)
-            own = [plan.claim for plan in plans]
             settle.release_unplanned(client, lease_id, own, is_others)
             with (
                 client.tiering.claim_session(requested, by=lease_id) as waiting,
@@ -99,12 +105,14 @@ def acquire(
                 while (left := tables_max - len(run.entries) - len(run.refused)) > 0:
                     claims = waiting.take(min(left, TOGETHER_MAX))
                     run.add(claims, check)
+                    end.check()  # after it: drop_lease may have looked before
                     if not claims:
                         break
+        except StoppedByUser:
+            settle.drop(client, work_uri, lease_id)
+            raise
         except ConfigurationError:
-            kept = [plan.claim for plan in plans] + [claim_of(entry) for entry in run.entries]
-            kept += [*run.refused, *(claim for claim, _ in run.idle)]
-            settle.release_unplanned(client, lease_id, kept, is_others)  # those claimed with it
+            settle.release_unplanned(client, lease_id, [*own, *run.claims()], is_others)
             raise
         finally:
             # Only now: the coordinator would assign a reported table again at once, to this loop.
@@ -175,6 +183,11 @@ class _Acquired:
         self._client, self._connection = client, connection
         self._lease_id, self._heartbeats = lease_id, heartbeats
         self._is_wanted = is_wanted
+
+    def claims(self) -> list[Claim]:
+        """Those that became something; the others were claimed with one that could not."""
+        entries = [claim_of(entry) for entry in self.entries]
+        return [*entries, *self.refused, *(claim for claim, _ in self.idle)]
 
     def take_over(self, plan: PlanFile) -> None:
         """Adds a table that an earlier try has claimed. It has a plan, so it may have begun."""

@@ -30,6 +30,7 @@ from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.earlier_packs import NOTHING_EARLIER, Earlier, write_packs
 from sluice_airflow.packs import TASKS_MAX, Pack, PackLimits, pack_tables
+from sluice_airflow.run_end import RunEnd
 from sluice_airflow.run_names import RunName, RunNames, write_run_name
 
 if TYPE_CHECKING:
@@ -162,6 +163,7 @@ def acquire_request(
         return Acquired(account=found)
     if (request.force or request.wait) and requested is None:
         requested = client.statuses.lake_tables()
+    end = RunEnd(connection.require_work_uri(), job)
     own = {claim.path for claim in client.tiering.claims_of(job)}  # of a killed try
     asked = dict.fromkeys([*(requested or ()), *map(TablePath.parse, request.earlier.unfinished)])
     forced = [p for p in asked if request.is_forced(p) and p not in own]
@@ -179,6 +181,7 @@ def acquire_request(
         lambda claim: told.update({str(claim.path): tell(claim.path, NOTHING_NEW)}),
         request.is_wanted,
         request.earlier.has,
+        end,
     )
     if entries and request.run is not None:
         write_run_name(connection.require_work_uri(), job, request.run)

@@ -36,6 +36,7 @@ from sluice.rounds.files import (
 from sluice_airflow import leasing
 from sluice_airflow.claimed_again import has_begun, mark_ended, newest_claim, started_attempt
 from sluice_airflow.claims import ClaimedTable, heartbeat_all
+from sluice_airflow.run_end import mark_run_ended
 from sluice_airflow.snapshot_ids import id_of, id_text
 
 if TYPE_CHECKING:
@@ -219,7 +220,12 @@ def _outcome_without_result(
 
 
 def drop(
-    client: Client, work_uri: str, lease_id: str, entries: Iterable[ClaimedTable] = ()
+    client: Client,
+    work_uri: str,
+    lease_id: str,
+    entries: Iterable[ClaimedTable] = (),
+    *,
+    acquired: bool = True,
 ) -> list[Verdict]:
     """Reports every claim that a run still holds, and drops its lease.
 
@@ -227,7 +233,10 @@ def drop(
     finished. A claim whose tiering never began is released, which is no failure.
 
     :param entries: what acquire_lease returned: their plans are known if no folder can be listed.
+    :param acquired: whether acquire_lease has succeeded. If not, it may work on, and is told.
     """
+    if not acquired:
+        mark_run_ended(work_uri, lease_id)
     try:
         plans = {entry["plan_uri"]: claim_of(entry) for entry in entries}
         verdicts = _report_held(client, work_uri, lease_id, plans)

@@ -1,0 +1,62 @@
+"""The end of a run, for its acquire_lease that may still work. Does not import Airflow.
+
+    <work_uri>/<lease id>/ended.json
+
+Airflow kills a task that a user marked only at its next heartbeat, seconds after drop_lease may
+have released what the run held. A task on a machine that cannot reach Airflow works on even longer.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+
+from sluice.errors import SluiceError, StoppedByUser
+from sluice.masking import mask
+from sluice.rounds.files import read_json, write_json
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+_UNREADABLE = (OSError, ValueError, ImportError, SluiceError)
+
+
+def mark_run_ended(work_uri: str, lease_id: str) -> None:
+    """Ends the acquire_lease of the run at its next look; call it before claims are released.
+
+    It logs an error: the claims that are left then end by themselves.
+    """
+    content = {"version": VERSION, "end": uuid.uuid4().hex}
+    try:
+        write_json(_uri(work_uri, lease_id), content)
+    except _UNREADABLE as error:
+        log.warning("cannot mark the end of %s in %s: %s", lease_id, work_uri, mask(str(error)))
+
+
+class RunEnd:
+    """Whether the run has ended since this object was made. A cleared run has ended before."""
+
+    def __init__(self, work_uri: str, lease_id: str) -> None:
+        self._work_uri, self._lease_id = work_uri, lease_id
+        self._before = self._read()
+
+    def check(self) -> None:
+        """:raises StoppedByUser: it has ended."""
+        found = self._read()
+        if found is not None and found != self._before:
+            raise StoppedByUser(
+                f"the run of {self._lease_id} has ended while acquire_lease claimed tables; it has"
+                " released them. To tier them, clear the run or trigger a new one"
+            )
+
+    def _read(self) -> str | None:
+        try:
+            content = read_json(_uri(self._work_uri, self._lease_id)) or {}
+        except _UNREADABLE as error:
+            log.warning("cannot read whether %s has ended: %s", self._lease_id, mask(str(error)))
+            return None
+        return content.get("end")
+
+
+def _uri(work_uri: str, lease_id: str) -> str:
+    return f"{work_uri.rstrip('/')}/{lease_id}/ended.json"
