@@ -70,7 +70,9 @@ class SluiceDropOperator(BaseOperator):
         hook = FlussHook(self.fluss_conn_id)
         work_uri = hook.config().require_work_uri()
         with hook.get_client() as client:
-            verdicts = settling.drop(client, work_uri, self.lease_id, entries)
+            verdicts = settling.drop(
+                client, work_uri, self.lease_id, entries, acquired=self._is_acquired(ti)
+            )
         for verdict in verdicts:
             log_verdict(logging.WARNING, verdict)
         acquired = state_of(ti, self.acquire_task_id)
@@ -98,6 +100,14 @@ class SluiceDropOperator(BaseOperator):
                 f"all tables were tiered, but {len(ended)} of {len(packs)} tier tasks did not"
                 " succeed; see their logs"
             )
+
+    def _is_acquired(self, ti: Any) -> bool:
+        """Whether the tables were claimed; claims are released even if Airflow cannot tell."""
+        try:
+            return state_of(ti, self.acquire_task_id) == "success"
+        except Exception as error:  # Airflow's API may be unavailable
+            log.warning("cannot read the state of %s: %s", self.acquire_task_id, error)
+            return False
 
     def _verdicts(
         self,
