@@ -122,8 +122,9 @@ def _place(server: ServerProcess, client: Client | None = None) -> Place:
 def write_dags(folder: Path, dags: Iterable[RowDag]) -> dict[str, str]:
     """Writes the DAG files; returns the variables that name their folder to Airflow.
 
-    To read a file takes seconds, so most DAGs share one, and Airflow does not read them again. A
-    failpoint is armed for all tasks of a file, so a DAG that needs one has its own.
+    To read a file takes seconds, so most DAGs share one, and Airflow reads them seldom. After ten
+    minutes it would take them for deleted.
+    A failpoint is armed for all tasks of a file, so a DAG that needs one has its own.
     """
     folder.mkdir()
     plugins = folder.with_name("plugins")
@@ -142,7 +143,7 @@ def write_dags(folder: Path, dags: Iterable[RowDag]) -> dict[str, str]:
         "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(plugins),
         "AIRFLOW__CORE__LAZY_LOAD_PLUGINS": "False",
-        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
     }
 
 

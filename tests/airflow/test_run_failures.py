@@ -37,6 +37,7 @@ AWAY_S = 5
 INTERVAL_S = 10
 SERVED = ("down", "down_for_long", "killed", "settled", "gone", "scheduled")
 """DAGs whose clusters are processes of their own."""
+ENDED = "a user marked the run as success, or its dagrun_timeout has passed"
 TWICE = {"tier_retries": "1"}
 ROWS = DAG_ID
 DAGS = [
@@ -197,7 +198,9 @@ def test_more_applications_than_airflow_maps(live: Live) -> None:
 @beside
 def test_no_table_is_due(live: Live) -> None:
     row = Row(live, ROWS)
-    later = row.place.table("ok_later", freshness="1d")
+    [later] = row.tables("ok_later")
+    assert row.ended(row.trigger("shop.ok_late*")) == "success"
+    row.is_tiered(later)
     run_id = row.trigger("shop.ok_late*")
     assert row.ended(run_id) == "success"
     assert row.states(run_id, "per_application.tier") == ["skipped"]
@@ -210,17 +213,17 @@ def test_no_table_is_due(live: Live) -> None:
 @pytest.mark.long
 @beside
 def test_a_run_marked_failed(live: Live) -> None:
-    a_run_is_marked(live, "failed")
+    a_run_is_marked(live, "failed", "a user marked the task tier or its run as failed")
 
 
 @pytest.mark.long
 @beside
 def test_a_run_marked_success(live: Live) -> None:
     """It ends as failed, because a table was not tiered."""
-    a_run_is_marked(live, "success")
+    a_run_is_marked(live, "success", ENDED)
 
 
-def a_run_is_marked(live: Live, state: str) -> None:
+def a_run_is_marked(live: Live, state: str, why: str) -> None:
     """Its teardowns run, its claims are released, its lease and its processes are gone."""
     row = Row(live, ROWS)
     busy, ok = row.keyed(f"busy_{state}_keyed", f"ok_{state}_keyed")
@@ -232,9 +235,7 @@ def a_run_is_marked(live: Live, state: str) -> None:
     assert row.account(run_id) == {str(busy): "not tiered", str(ok): "tiered"}
     assert row.states(run_id, "per_application.settle") == ["success"]
     assert row.states(run_id, "drop_lease") == ["failed"]
-    [why] = row.stops_of(busy)
-    assert why is not None
-    assert why.startswith("StoppedByUser: a user marked the task tier or its run as ")
+    assert row.stops_of(busy) == [f"StoppedByUser: {why}"]
     row.is_tiered(ok)
     row.nothing_is_left(run_id, busy, ok)
     with finding():
@@ -309,7 +310,7 @@ def test_a_dagrun_timeout(live: Live) -> None:
     row.wait(lambda: row.place.status(busy).status != "Tiering", "the failure callback")
     row.is_tiered(ok)
     row.nothing_is_left(run_id, busy, ok)
-    assert row.place.status(busy).last_error == "?"
+    assert row.stops_of(busy) == [f"StoppedByUser: {ENDED}"]
     with finding():
         assert not [process for process in driver if lives(process)]
 
