@@ -36,6 +36,10 @@ DATABASES = [
 ]
 """Parameters of a fixture that starts an Airflow: the tests of a module run on each."""
 SQL_ALCHEMY_CONN = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
+WAIT_FOR_LOCK = {
+    f"AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS{mode}": "tests.airflow.sqlite_wait.CONNECT_ARGS"
+    for mode in ("", "_ASYNC")
+}
 TIMEOUT_S = 400
 POOL = "lake"
 SLOTS = 4
@@ -239,6 +243,8 @@ def running_live(
     with ExitStack() as stack:
         if database == POSTGRES:
             more = {**more, SQL_ALCHEMY_CONN: stack.enter_context(running_postgres())}
+        else:
+            more = {**WAIT_FOR_LOCK, **more}
         cluster = stack.enter_context(EmbeddedCluster(config, clock))
         client = stack.enter_context(connect(cluster.address))
         client.admin.create_database("shop")
