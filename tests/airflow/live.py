@@ -10,9 +10,9 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 from typing import Any
 
 import psutil
@@ -57,6 +57,16 @@ class HurriedClock(SystemClock):
 
     def now_ms(self) -> int:
         return super().now_ms() + self.passed_ms
+
+
+class OneWriter(Airflow):
+    """Sends one change at a time: on SQLite, several triggers at once hold each other up."""
+
+    _writing = Lock()
+
+    def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        with nullcontext() if method == "GET" else self._writing:
+            return super()._send(method, path, body)
 
 
 class Live:
@@ -252,7 +262,7 @@ def running_live(
         place = Place(none, client, cluster.address, folder / "work")
         settings = {**place.connection(), **_settings(airflow_environment), **more}
         settings |= connections(place)
-        airflow = Airflow(folder / "home", processes, settings, triggerer=triggerer)
+        airflow = OneWriter(folder / "home", processes, settings, triggerer=triggerer)
         try:
             (folder / "home").mkdir()
             if database == SQLITE:

@@ -3,4 +3,4 @@
 Python's default of five seconds is too little for a busy machine: whoever waits longer ends.
 """
 
-CONNECT_ARGS = {"timeout": 60}
+CONNECT_ARGS = {"timeout": 30}
