@@ -555,8 +555,8 @@ def stop_of(state: str | None) -> StoppedByUser | None:
     """The user's act that a task's state shows while Airflow kills it; None: it was none."""
     if state in ("success", "failed"):
         return StoppedByUser(f"a user marked the task tier or its run as {state}")
-    if state == "skipped":  # Airflow's, for each task that runs when its run is ended so
-        return StoppedByUser("a user marked the run as success, or its dagrun_timeout has passed")
+    if state == "skipped":  # Airflow's, for each task that runs when that time has passed
+        return StoppedByUser("the dagrun_timeout of the run has passed")
     if state == "restarting":
         return StoppedByUser("a user cleared the task tier")
     return None
