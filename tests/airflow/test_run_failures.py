@@ -37,7 +37,6 @@ AWAY_S = 5
 INTERVAL_S = 10
 SERVED = ("down", "down_for_long", "killed", "settled", "gone", "scheduled")
 """DAGs whose clusters are processes of their own."""
-ENDED = "a user marked the run as success, or its dagrun_timeout has passed"
 TWICE = {"tier_retries": "1"}
 ROWS = DAG_ID
 DAGS = [
@@ -213,17 +212,17 @@ def test_no_table_is_due(live: Live) -> None:
 @pytest.mark.long
 @beside
 def test_a_run_marked_failed(live: Live) -> None:
-    a_run_is_marked(live, "failed", "a user marked the task tier or its run as failed")
+    a_run_is_marked(live, "failed")
 
 
 @pytest.mark.long
 @beside
 def test_a_run_marked_success(live: Live) -> None:
     """It ends as failed, because a table was not tiered."""
-    a_run_is_marked(live, "success", ENDED)
+    a_run_is_marked(live, "success")
 
 
-def a_run_is_marked(live: Live, state: str, why: str) -> None:
+def a_run_is_marked(live: Live, state: str) -> None:
     """Its teardowns run, its claims are released, its lease and its processes are gone."""
     row = Row(live, ROWS)
     busy, ok = row.keyed(f"busy_{state}_keyed", f"ok_{state}_keyed")
@@ -235,7 +234,8 @@ def a_run_is_marked(live: Live, state: str, why: str) -> None:
     assert row.account(run_id) == {str(busy): "not tiered", str(ok): "tiered"}
     assert row.states(run_id, "per_application.settle") == ["success"]
     assert row.states(run_id, "drop_lease") == ["failed"]
-    assert row.stops_of(busy) == [f"StoppedByUser: {why}"]
+    why = f"StoppedByUser: a user marked the task tier or its run as {state}"
+    assert row.stops_of(busy) == [why]
     row.is_tiered(ok)
     row.nothing_is_left(run_id, busy, ok)
     with finding():
@@ -310,7 +310,7 @@ def test_a_dagrun_timeout(live: Live) -> None:
     row.wait(lambda: row.place.status(busy).status != "Tiering", "the failure callback")
     row.is_tiered(ok)
     row.nothing_is_left(run_id, busy, ok)
-    assert row.stops_of(busy) == [f"StoppedByUser: {ENDED}"]
+    assert row.stops_of(busy) == ["StoppedByUser: the dagrun_timeout of the run has passed"]
     with finding():
         assert not [process for process in driver if lives(process)]
 
