@@ -42,6 +42,7 @@ pytest_plugins = [
 PROGRAMS_TIMEOUT_S = 900
 LONGEST = (
     "test_live_packs.py",
+    "test_run_failures.py",
     "test_demo_real.py",
     "test_airflow_killed.py",
     "test_live.py",

@@ -8,7 +8,7 @@ import signal
 import time
 import urllib.error
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,15 +85,16 @@ class RowDag:
 
 @contextmanager
 def served_row(live: Live, dag_id: str) -> Iterator[tuple[Row, ServerProcess]]:
-    """A row whose DAG tiers a cluster of its own, in a process that may be killed."""
+    """A row whose DAG tiers a cluster of its own, in a process that may be killed.
+
+    It stays for what runs after the row: a failure callback that waits for it stops the reading of
+    DAG files.
+    """
     server = live.servers[dag_id]
-    try:
-        server.start()
-        with connect(server.address) as client:
-            client.admin.create_database("shop")
-            yield Row(live, dag_id, _place(server, client)), server
-    finally:
-        server.kill()
+    server.start()
+    with connect(server.address) as client:
+        client.admin.create_database("shop")
+        yield Row(live, dag_id, _place(server, client)), server
 
 
 def servers_of(folder: Path, dag_ids: Iterable[str]) -> dict[str, ServerProcess]:
@@ -143,7 +144,8 @@ def write_dags(folder: Path, dags: Iterable[RowDag]) -> dict[str, str]:
         "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(plugins),
         "AIRFLOW__CORE__LAZY_LOAD_PLUGINS": "False",
-        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "300",
+        "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "120",
+        "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "300",
     }
 
 
@@ -290,9 +292,16 @@ class Row(Live):
         return [run["dag_run_id"] for run in found]
 
     def restart(self, program: str, how: signal.Signals) -> None:
-        """Ends one of Airflow's programs, such as ``airflow-scheduler``, and starts it again."""
+        """Ends one of Airflow's programs, such as ``airflow-scheduler``, and starts it again.
+
+        With all that it has started, as if its container ended: a worker that outlives a scheduler
+        holds the connection to the database, and with it the locks of the dead one.
+        """
         process = self.processes._started[program]
-        process.send_signal(how)
+        for one in self.processes.alive():
+            with suppress(ProcessLookupError, psutil.NoSuchProcess):
+                if os.getsid(one.pid) == process.pid:
+                    one.send_signal(how)
         process.wait(END_S)
         self.airflow.start_program(program)
 
