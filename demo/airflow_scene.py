@@ -5,7 +5,9 @@ It has a cluster of its own, real Spark, and a triggerer, all on loopback in one
 
 from __future__ import annotations
 
+import copy
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +18,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from demo.airflow import DAG_ID, Airflow, Json, spark_environment
+from demo.airflow import DAG_ID, ROOT, Airflow, Json, spark_environment
 from demo.processes import Processes
 from demo.run import inherited_environment, jar_setting
 from sluice.client import Client, connect
@@ -36,6 +38,32 @@ ROWS = {"orders": 60_000, "customers": 8_000, "payments": 12_000, "shipments": 9
 ROWS_PER_APPLICATION = 40_000
 SPARK_CONF = {"spark.ui.enabled": "false", "spark.driver.memory": "1g"}
 ENDED = ("success", "failed")
+REPORT = "orders_report"
+WAITING = "wait_for_returns"
+DAGS = f'''"""DAGs of other teams: one starts after a table, one waits for a table that fails."""
+
+from airflow.sdk import DAG, task
+
+from sluice_airflow.assets import lake_table
+from sluice_airflow.sensors.table import SluiceTableSensor
+
+with DAG("{REPORT}", schedule=lake_table("{DATABASE}.orders")):
+
+    @task
+    def report():
+        print("new orders are in the lake")
+
+    report()
+
+with DAG("{WAITING}", schedule=None):
+    SluiceTableSensor(task_id="wait", table="{DATABASE}.{BAD}", deferrable=True, poke_interval=1)
+'''
+PAGES = {
+    "AIRFLOW__SLUICE__LAKE_TABLE_URL": "https://catalog.example/{database}/{table}?at={snapshot_id}",
+    "AIRFLOW__SLUICE__HEALTH_URL": "https://grafana.example/d/sluice?var-table={database}.{table}",
+    "AIRFLOW__SLUICE__SPARK_HISTORY_URL": "https://spark.example:18080",
+}
+"""Of pages that the tier tasks link to."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +76,8 @@ class Scene:
     user: str
     password: str
     runs: Mapping[str, str]
-    """Run ids: ``dry`` only looked, ``good`` tiered all tables but one, ``bad`` failed at that."""
+    """Run ids: ``dry`` only looked, ``good`` tiered all tables but one, ``bad`` failed at that.
+    A run of another DAG waits for that table."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2)
@@ -79,6 +108,7 @@ def running_scene(folder: Path, say: Callable[[str], None]) -> Iterator[Scene]:
             airflow.prepare()
             _create(client)
             block(folder / "lake")
+            _write_dags(folder / "dags")
             airflow.start()
             airflow.wait_until_ready(START_S, say)
             runs = _runs(client, airflow, say)
@@ -101,6 +131,8 @@ def _settings(folder: Path, address: str) -> dict[str, str]:
     return {
         **spark_environment(),
         **jar_setting(),
+        **PAGES,
+        "AIRFLOW__CORE__DAGS_FOLDER": str(folder / "dags"),
         "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
         "AIRFLOW_CONN_FLUSS_DEFAULT": json.dumps(fluss),
         "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps({"conn_type": "spark", "host": "local[2]"}),
@@ -108,6 +140,12 @@ def _settings(folder: Path, address: str) -> dict[str, str]:
         "AIRFLOW__SLUICE__TIER_RETRIES": "0",
         "AIRFLOW__SLUICE__ROWS_PER_APPLICATION": str(ROWS_PER_APPLICATION),
     }
+
+
+def _write_dags(folder: Path) -> None:
+    folder.mkdir()
+    shutil.copy(ROOT / "dags" / f"{DAG_ID}.py", folder)
+    (folder / "other_teams.py").write_text(DAGS)
 
 
 def _runs(client: Client, airflow: Airflow, say: Callable[[str], None]) -> dict[str, str]:
@@ -123,6 +161,10 @@ def _runs(client: Client, airflow: Airflow, say: Callable[[str], None]) -> dict[
             for table in ("orders", "payments", "shipments"):
                 _append(client, table, ROWS[table], ROWS[table] // 10)
         _wait_until_due(client)
+        if name == "bad":
+            other = copy.copy(airflow)
+            other.dag_id = WAITING
+            other.trigger({})
         found[name] = airflow.trigger(conf)
         _wait_for_end(airflow, found[name], say)
     return found

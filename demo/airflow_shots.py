@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 from playwright.sync_api import Error as BrowserError
 
 from demo.airflow import DAG_ID, ROOT
-from demo.airflow_scene import Scene
+from demo.airflow_scene import REPORT, WAITING, Scene
 
 CHROMIUM = "/usr/bin/chromium"
 OPTIONS = (
@@ -86,7 +86,7 @@ class Pages:
 
     def asset(self) -> str:
         """:raises Absent: no asset is known."""
-        assets = self._get("/api/v2/assets?limit=1")["assets"]
+        assets = self._get("/api/v2/assets?limit=1&name_pattern=orders")["assets"]
         if not assets:
             raise Absent("no asset is known")
         return f"/assets/{assets[0]['id']}"
@@ -99,10 +99,16 @@ class Pages:
         """:raises Absent: no sensor has run."""
         path = "/api/v2/dags/~/dagRuns/~/taskInstances?limit=100&order_by=-start_date"
         for one in self._get(path)["task_instances"]:
-            if str(one.get("operator_name") or one.get("operator")).endswith("Sensor"):
+            if one["dag_id"] == WAITING:
                 run = quote(one["dag_run_id"], safe="")
                 return f"/dags/{one['dag_id']}/runs/{run}/tasks/{one['task_id']}"
         raise Absent("no sensor has run")
+
+    def downstream(self) -> str:
+        """:raises Absent: no asset has started a run."""
+        for one in self._get(f"/api/v2/dags/{REPORT}/dagRuns?limit=1")["dag_runs"]:
+            return f"/dags/{REPORT}/runs/{quote(one['dag_run_id'], safe='')}"
+        raise Absent("no asset has started a run")
 
     def links(self) -> str:
         """:raises Absent: a tier task has no links."""
@@ -234,7 +240,7 @@ SHOTS: tuple[Shot, ...] = (
     Shot("connection-form", lambda _: "/connections", "Extra Fields", _new_connection),
     Shot("connection-form-extra", lambda _: "/connections", "Lake", _extra_fields, 1600),
     Shot("providers", lambda _: "/providers", "fluss"),
-    Shot("trigger-form", lambda p: p.dag(), "Maximum number of tables", _trigger, 1500),
+    Shot("trigger-form", lambda p: p.dag(), "Maximum number of tables", _trigger, 1600),
     Shot("dag", lambda p: p.dag(), "Overview"),
     Shot("dag-docs", lambda p: p.dag(), "Sluice", _docs),
     Shot("graph", lambda p: p.run("bad"), "drop_lease", _graph),
@@ -249,7 +255,7 @@ SHOTS: tuple[Shot, ...] = (
         "tier-rendered", lambda p: p.mapped("bad", TIER, "failed", "/rendered_templates"), "entry"
     ),
     Shot("tier-xcom", lambda p: p.mapped("bad", TIER, "failed", "/xcom"), "failures", _values),
-    Shot("tier-links", Pages.links, "Extra"),
+    Shot("tier-links", Pages.links, "Lake table"),
     Shot("acquire-log", lambda p: p.task("bad", ACQUIRE), "claimed"),
     Shot("keep-log", lambda p: p.task("bad", KEEP), "keeping the claims"),
     Shot("settle-log", lambda p: p.mapped("bad", SETTLE, "success"), "Post Execute"),
@@ -258,6 +264,7 @@ SHOTS: tuple[Shot, ...] = (
     Shot("dry-run-log", lambda p: p.task("dry", DROP), "would tier"),
     Shot("assets", Pages.assets, "Assets"),
     Shot("asset-graph", Pages.asset, "Asset"),
-    Shot("sensor-log", Pages.sensor, "sensor"),
+    Shot("run-downstream", Pages.downstream, "Success"),
+    Shot("sensor-log", Pages.sensor, "last error"),
 )
 """All pictures. A new one is a new line; one whose page does not exist yet is only reported."""

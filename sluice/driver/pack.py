@@ -68,7 +68,10 @@ def run_pack(
         _LOG.error("a table has no outcome: %s", mask(f"{type(error).__name__}: {error}"))
     codes = [1 if future.exception() else future.result() for future in running]
     failed = sum(code != 0 for code in codes)
-    _LOG.info("%d of %d tables ended without a failure", len(codes) - failed, len(codes))
+    if failed:
+        _LOG.warning("%d of %d tables failed", failed, len(codes))
+    else:
+        _LOG.info("no table failed")
     return 1 if failed else 0
 
 

@@ -22,8 +22,15 @@ def result_line(result: RoundResult, *, phases: bool = True) -> str:
         words.append(f"lake snapshot {result.lake_snapshot_id}")
     if result.bytes_written:
         files = f"{result.files} file" + ("" if result.files == 1 else "s")
-        words.append(f"{result.bytes_written / 1e6:.1f} MB in {files}")
+        words.append(f"{_size(result.bytes_written)} in {files}")
     return ", ".join(words)
+
+
+def _size(count: int) -> str:
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count} bytes"
 
 
 def failure_line(table: str, failure: RoundFailure) -> str:

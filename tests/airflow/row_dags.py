@@ -304,6 +304,15 @@ class Row(Live):
                     one.send_signal(how)
         process.wait(END_S)
         self.airflow.start_program(program)
+        self.wait(self._answers, "the API server to answer")
+
+    def _answers(self) -> bool:
+        try:
+            return self.is_known()
+        except urllib.error.HTTPError:
+            raise
+        except OSError:  # it does not listen yet
+            return False
 
     # -- what is left
 

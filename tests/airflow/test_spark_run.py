@@ -61,7 +61,7 @@ def as_pattern(line: str) -> str:
     """The line of the page with any numbers, of this test's table."""
     escaped = re.escape(line).replace("orders", "events").replace("splits", "splits?")
     numbers = re.sub(r"\d(?:(?:\\\.|,)?\d)*", lambda _: r"[\d.,]+", escaped)
-    return numbers.replace("files", "files?")
+    return numbers.replace("files", "files?").replace("MB", "[kM]B")
 
 
 @pytest.mark.slow

@@ -48,6 +48,13 @@ def test_a_failure() -> None:
 
 
 @pytest.mark.parametrize(
+    ("count", "text"), [(999, "999 bytes"), (8_260, "8.3 kB"), (2_400_000_000, "2.4 GB")]
+)
+def test_sizes(count: int, text: str) -> None:
+    assert f", {text} in 1 file" in result_line(replace(COMMITTED, bytes_written=count))
+
+
+@pytest.mark.parametrize(
     ("count", "seconds", "text"), [(90_000, 2.0, ", 45,000 a second"), (9, 0.04, ""), (0, 0.0, "")]
 )
 def test_rate(count: int, seconds: float, text: str) -> None:
