@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+TIMEOUT_MS = 10_000
+"""Airflow ends the process that runs callbacks after 50 seconds (core.dag_file_processor_timeout),
+and then takes the DAGs of the file for gone."""
+
 
 class ReleaseOfFailedRun:
     """Failure callback of a DAG with the tiering tasks.
@@ -51,5 +55,5 @@ class ReleaseOfFailedRun:
             return
         job = job or lease_of_run(connection, dag_id, run_id)
         log.info("run %s: releasing the claims and the lease of %s", run_id, job)
-        with hook.get_client() as client:
+        with hook.get_client(TIMEOUT_MS) as client:
             settling.drop(client, connection.require_work_uri(), job, tables_of(packs))

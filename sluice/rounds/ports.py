@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, runtime_checkable
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from sluice.model import Claim, LakeSnapshotInfo, Partition, TableBucket, TableInfo, TablePath
 from sluice.rounds.history import LakeHistory
@@ -20,6 +18,9 @@ from sluice.rounds.types import (
     SplitFailure,
     SplitResult,
 )
+
+if TYPE_CHECKING:  # Airflow's tasks import this module at their start
+    import pyarrow as pa
 
 
 class Cluster(Protocol):

@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from sluice.model import Reason, TableBucket
+
+if TYPE_CHECKING:  # as in ports.py
+    import pyarrow as pa
 
 COMMIT_USER_KEY = "commit-user"
 COMMIT_USER = "__fluss_lake_tiering"

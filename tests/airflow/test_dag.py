@@ -143,6 +143,18 @@ def test_the_provider_keeps_to_the_convention() -> None:
         assert pydoc.locate(name) is not None, name
 
 
+def test_a_task_starts_without_what_only_some_need(airflow_environment: dict[str, str]) -> None:
+    code = (
+        "import sys\n"
+        "import sluice_airflow.dag\n"
+        "print({'pyarrow', 'numpy', 'grpc', 'pyspark'} & set(sys.modules))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=airflow_environment, capture_output=True, text=True
+    )
+    assert done.stdout == "set()\n", done.stderr[-3000:]
+
+
 def test_airflow_finds_the_module_where_it_looks_for_example_dags() -> None:
     """Else there is an error in the log of each task."""
     name = get_provider_info()["package-name"].replace("-", "_")

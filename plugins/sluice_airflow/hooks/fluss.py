@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
@@ -54,12 +55,25 @@ class FlussHook(BaseHook):
             mask_secret(secret)
         return checked
 
-    def get_client(self) -> Client:
-        """Opens a client of the cluster. Close it, or use it as a context manager."""
+    def get_client(self, timeout_ms: int | None = None) -> Client:
+        """Opens a client of the cluster. Close it, or use it as a context manager.
+
+        :param timeout_ms: how long a call waits for a cluster that does not answer, in
+            milliseconds. None: two minutes.
+        :raises ConfigurationError: names the field of the connection.
+        """
         # Not at the top: Airflow imports this module whenever it lists connection types.
         from sluice.client import connect
 
-        return connect(self.config().client_config())
+        config = self.config().client_config()
+        if timeout_ms is not None:
+            config = replace(
+                config,
+                request_timeout_ms=timeout_ms,
+                retry_timeout_ms=timeout_ms,
+                connect_timeout_ms=timeout_ms,
+            )
+        return connect(config)
 
     def get_conn(self) -> Client:
         """Same as :meth:`get_client`, under the common name of Airflow's hooks."""
