@@ -246,8 +246,13 @@ def drop(
 
 
 def unsettled(entry: ClaimedTable) -> Verdict | None:
-    """The verdict on a table that no task has told of, by its files; None: it has no result."""
+    """The verdict on a table that no task has told of, by its files; None: they do not tell.
+
+    A settle task without an answer of the coordinator has reported nothing.
+    """
     outcome = _outcome_in_files(_newest(entry)["plan_uri"])
+    if isinstance(outcome, RoundFailure) and not _is_stop(outcome):
+        return _failed(entry["table"], outcome)
     if isinstance(outcome, RoundResult) and outcome.outcome != "claim_lost":
         return _finished(entry["table"], outcome)
     return None
