@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / ".cache" / "pictures")]
 TARGET = ROOT / "docs" / "images" / "airflow"
-FOLDER = Path("/tmp/sluice")
+FOLDER = Path("/srv/sluice")
 """Where the scene lives. The pictures show it, so it is short."""
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from sluice_airflow.settle import Verdict
 
-GROUP = "sluice"
 DEFAULT_CONNECTION = "fluss_default"
 LANDED = frozenset({"committed", "already_landed"})
 
@@ -38,7 +37,7 @@ def lake_table(table: str, fluss_conn_id: str = DEFAULT_CONNECTION) -> Asset:
     except SluiceError as error:
         raise ConfigurationError(f"lake_table({table!r}): {error}") from error
     uri = f"sluice://{fluss_conn_id}/{path.database}/{path.table}"
-    return Asset(name=f"{fluss_conn_id}/{path}", uri=uri, group=GROUP)
+    return Asset(name=f"{fluss_conn_id}/{path}", uri=uri)
 
 
 def check_uri(parts: SplitResult) -> SplitResult:
@@ -57,7 +56,7 @@ def check_uri(parts: SplitResult) -> SplitResult:
 
 def lake_tables(fluss_conn_id: str = DEFAULT_CONNECTION) -> AssetAlias:
     """Returns the alias of all lake tables of a connection: each event of a table is one of it."""
-    return AssetAlias(f"{fluss_conn_id}/*", group=GROUP)
+    return AssetAlias(f"{fluss_conn_id}/*")
 
 
 def add_events(context: Context, fluss_conn_id: str, verdicts: Iterable[Verdict]) -> None:

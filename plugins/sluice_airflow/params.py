@@ -29,29 +29,29 @@ def run_params(
             minItems=1,
             maxItems=PATTERNS_MAX,
             title="Tables",
-            description="Tables to tier, one a line: names or patterns, such as sales.orders,"
-            " sales.* or *.",
+            description="One a line: names or patterns, such as sales.orders, sales.* or *. Of"
+            " patterns, only tables that are due are tiered. Tables with exact names are tiered"
+            " now, up to their ends.",
         ),
         "wait": Param(
             False,
             type=["boolean", "null"],
             title="Wait",
-            description="Tier the tables now, up to their ends at the time of the trigger, or fail."
-            " Rounds repeat for that. A table that is named without a wildcard in a manual run is"
-            " always tiered up to its end.",
+            description="Tier everything that was written before the trigger, also of tables that"
+            " are not due, with as many rounds as that takes. The run fails if that is not"
+            " possible.",
         ),
         "force": Param(
             False,
             type=["boolean", "null"],
             title="Force",
-            description="Tier the tables now, even if they are not due. A table that is named"
-            " without a wildcard in a manual run is always tiered now.",
+            description="Tier also tables that are not due, with one round each. Wait includes it.",
         ),
         "dry_run": Param(
             False,
             type=["boolean", "null"],
             title="Dry run",
-            description="Claim nothing. The log of drop_lease has what the run would tier.",
+            description="Tier nothing. The log of drop_lease says what the run would tier.",
         ),
         "spark_conf": Param(
             dict(spark_conf or {}),

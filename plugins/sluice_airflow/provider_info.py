@@ -44,8 +44,8 @@ def get_provider_info() -> dict[str, Any]:
                     "placeholders": {
                         "host": "localhost",
                         "port": "9123",
-                        "login": "of SASL PLAIN, with transport fluss only",
-                        "password": "with transport grpc: a bearer token",
+                        "login": "SASL user; with transport fluss only",
+                        "password": "SASL password (fluss) or bearer token (grpc)",
                     },
                 },
                 "conn-fields": FIELDS,
@@ -68,46 +68,44 @@ def _modules(kind: str, *names: str) -> dict[str, Any]:
 FIELDS: dict[str, Any] = {
     "transport": {
         "label": "Transport",
-        "description": "Protocol of host and port: grpc for the embedded server, fluss for Fluss's"
-        " native protocol.",
+        "description": "fluss for an Apache Fluss cluster, grpc for Sluice's embedded server.",
         "schema": {"type": ["string", "null"], "enum": ["grpc", "fluss"], "default": "grpc"},
     },
     "work_uri": {
         "label": "Work folder",
-        "description": "Folder for plans and results that Airflow and Spark can both write, such as"
-        " file:///srv/sluice/work or s3://bucket/sluice.",
+        "description": "Required for the DAG. Folder for plans and results that Airflow and Spark"
+        " can both write, such as file:///srv/sluice/work or s3://bucket/sluice.",
         "schema": {"type": ["string", "null"]},
     },
     "datalake": {
         "label": "Lake",
-        "description": "Options of the lake as a JSON object, named as in Fluss without the prefix"
-        ' "datalake.": {"format": "iceberg", "iceberg.type": "hadoop",'
-        ' "iceberg.warehouse": "/data/lake"}',
+        "description": "Required for the DAG, unless Spark has them. Options of the lake as a JSON"
+        ' object, named as in Fluss without "datalake.": {"format": "iceberg", "iceberg.type":'
+        ' "hadoop", "iceberg.warehouse": "/data/lake"}. Passwords and keys among them stay secret.',
         "schema": {"type": ["string", "null"]},
     },
     "deployment_id": {
         "label": "Deployment id",
-        "description": "Name of this Airflow, unique among all that tier the same cluster. Part of"
-        " each lease id. Empty: the first run makes one, the Airflow Variable"
-        " sluice_deployment_id.",
+        "description": "Optional. Name of this Airflow, unique among all that tier the same"
+        " cluster. Empty: the first run makes one, the Airflow Variable sluice_deployment_id.",
         "schema": {"type": ["string", "null"]},
     },
     "tls": {
         "label": "TLS",
-        "description": "With transport grpc: use TLS, and accept a server certificate of a public"
-        " authority.",
+        "description": "With transport grpc: use TLS, if a public authority signed the server's"
+        " certificate. Transport fluss has no TLS.",
         "schema": {"type": ["boolean", "null"], "default": False},
     },
     "tls_ca": {
         "label": "TLS CA certificate",
-        "description": "With transport grpc: use TLS, and accept a server certificate that this"
-        " authority signed. The path of a PEM file, or its text.",
+        "description": "With transport grpc: use TLS, if an authority of your own signed the"
+        " server's certificate. The path of its PEM file, or the text. Then leave TLS off.",
         "schema": {"type": ["string", "null"]},
     },
     "fs": {
         "label": "Remote storage",
-        "description": "Options for reading Fluss's remote storage as a JSON object, named as in"
-        ' Fluss without the prefix "client.fs.". Needed only if the cluster does not send them:'
+        "description": "Optional: only if the cluster does not send them. Options for reading"
+        ' Fluss\'s remote storage as a JSON object, named as in Fluss without "client.fs.":'
         ' {"s3.endpoint": "http://minio:9000"}',
         "schema": {"type": ["string", "null"]},
     },

@@ -24,6 +24,7 @@ from sluice.errors import (
 from sluice.masking import mask, reason_text
 from sluice.model import LakeSnapshotInfo, TableInfo, TablePath
 from sluice_airflow import table_words as words
+from sluice_airflow.run_names import RunNames
 from sluice_airflow.table_goal import Goal, Missing, look, offsets_sum, resolve
 from sluice_airflow.until import Until
 
@@ -74,6 +75,8 @@ class TableWatch:
         self.path, self.until, self.fail_on_paused = path, until, fail_on_paused
         self.secrets: tuple[str, ...] = ()
         """Values to mask in all texts."""
+        self.work_uri = ""
+        """Where runs leave their names. Empty: their leases are named."""
         self.last_line = ""
         """What the log says at the end: how long it took."""
         self._clock = clock or SystemClock()
@@ -248,7 +251,8 @@ class TableWatch:
             self._say("status", f"{self.path}: its status cannot be read: {text}")
             return Look()
         status = found[0] if found else None
-        state, trouble = words.status(self.path, status, is_counted=is_counted)
+        name_of = RunNames(self.work_uri).of
+        state, trouble = words.status(self.path, status, is_counted=is_counted, name_of=name_of)
         level = logging.WARNING if words.is_stuck(status) else logging.INFO
         self._say("status", state, level, trouble)
         if status is not None and status.paused and self.fail_on_paused:

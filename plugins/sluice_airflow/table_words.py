@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from sluice.model import LakeSnapshotInfo, TablePath, TieringStatus
@@ -109,16 +110,23 @@ def is_stuck(found: TieringStatus | None) -> bool:
     return found is None or bool(found.paused) or found.is_failing
 
 
-def status(path: TablePath, found: TieringStatus | None, *, is_counted: bool) -> tuple[str, str]:
+def status(
+    path: TablePath,
+    found: TieringStatus | None,
+    *,
+    is_counted: bool,
+    name_of: Callable[[str], str] = str,
+) -> tuple[str, str]:
     """The state of the table: who tiers it, or why nobody does; and its failures, if it has some.
 
     Neither has a text that only time changes.
 
     :param is_counted: say so if all rows are tiered, because the rest is not written yet.
+    :param name_of: returns the run or process that has claimed a table, for people.
     """
     if found is None:
         return f"{path}: the coordinator does not list it as tiered, though tiering is enabled", ""
-    parts = [_state(found)]
+    parts = [_state(found, name_of)]
     if found.paused:
         parts.insert(0, f"paused, `sluice resume {path}` ends the pause")
     if is_counted and found.lag_rows == 0:
@@ -138,9 +146,9 @@ def _trouble(found: TieringStatus) -> str:
     return "; ".join(parts)
 
 
-def _state(found: TieringStatus) -> str:
+def _state(found: TieringStatus, name_of: Callable[[str], str]) -> str:
     if found.status == State.TIERING.value:
-        return f"Tiering by {found.claimed_by or 'a round'}"
+        return f"Tiering by {name_of(found.claimed_by) if found.claimed_by else 'a round'}"
     if found.status == State.PENDING.value and not found.paused:
         return "Pending, waits for a run of the DAG or `sluice tier`"
     if found.next_attempt_ms is None or found.paused:

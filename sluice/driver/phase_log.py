@@ -1,4 +1,7 @@
-"""Logs the phases of a table's round as they end: one line each, with rows and rates."""
+"""Logs the phases of a table's round as they end: one line each, with rows and rates.
+
+A phase without rows that took less than 50 ms has no line of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from sluice.rounds.result_line import rate
+from sluice.rounds.result_line import SHORT_S, rate
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,7 +50,8 @@ class PhaseLog:
         if phase == "copy":
             by = f" by {self.copied_by}" if self.copied_by else ""
             more = f": {self._offsets:,} offsets{by}{rate(self._offsets, spent_s)}"
-        _LOG.info("%s: %s took %.2f s%s", self._table, phase, spent_s, more)
+        if more or spent_s >= SHORT_S:  # the others are in the line of the result
+            _LOG.info("%s: %s took %.2f s%s", self._table, phase, spent_s, more)
 
 
 def _counted(count: int, noun: str) -> str:

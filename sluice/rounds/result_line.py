@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from sluice.rounds.files import RoundFailure, RoundResult
 
+SHORT_S = 0.05
+"""Of a shorter time, no rate is told."""
 PHASES = ("recover", "plan", "copy", "prepare", "lake_commit", "fluss_commit")
 
 
@@ -43,7 +45,8 @@ def _rows(result: RoundResult, *, phases: bool) -> str:
     count = f"{result.rows:,} row" + ("" if result.rows == 1 else "s")
     if not phases or "total" not in result.seconds:
         return count
-    return f"{count} in {_spent(result.seconds)}"
+    total = result.seconds["total"]
+    return f"{count} in {_spent(result.seconds)}{rate(result.rows, total)}"
 
 
 def _spent(seconds: Mapping[str, float]) -> str:
@@ -53,4 +56,4 @@ def _spent(seconds: Mapping[str, float]) -> str:
 
 def rate(count: int, seconds: float) -> str:
     """Returns ``, 90,765 a second``; empty if the time is too short to tell."""
-    return f", {count / seconds:,.0f} a second" if seconds >= 0.05 else ""
+    return f", {count / seconds:,.0f} a second" if seconds >= SHORT_S else ""

@@ -12,6 +12,8 @@ from sluice.errors import ConfigurationError
 from sluice.rounds.pack_files import SparkApplication
 from sluice_airflow.assets import check_uri, has_landed, lake_table, lake_tables
 from sluice_airflow.links import LinkTargets
+from sluice_airflow.operators.settle import label_after
+from sluice_airflow.packs import LABEL_MAX
 from sluice_airflow.settle import Verdict
 from tests.airflow.place import Place
 
@@ -39,7 +41,7 @@ def test_what_is_shown_of_a_run(run: dict[str, Any]) -> None:
         [labels[f"per_application.{task}[{n}]"] for n in range(3)] for task in ("tier", "settle")
     )
     assert sorted(tiers) == tables, "failed and killed ones too"
-    assert settles == tiers
+    assert settles == [t if t == "shop.ok" else f"{t} (failed)" for t in tiers]
     for index, table in enumerate(tiers):
         shown = run["rendered"][f"per_application.tier[{index}]"]
         assert shown["tables"] == table
@@ -107,3 +109,10 @@ def test_the_link_of_a_running_application() -> None:
     targets.running(SparkApplication("app-1"))
     assert targets.spark == "https://history/history/app-1/jobs/"
     assert json.dumps([targets.lake_table, targets.health]) == '["", ""]'
+
+
+def test_the_label_of_a_task_that_reports_failures() -> None:
+    assert label_after("a.b, a.c", 0, 2) == "a.b, a.c"
+    assert label_after("a.b", 1, 1) == "a.b (failed)"
+    assert label_after("a.b, a.c and 9 more", 3, 11) == "a.b, a.c and 9 more (3 failed)"
+    assert len(label_after("a" * LABEL_MAX, 3, 11)) == LABEL_MAX

@@ -13,7 +13,7 @@ from sluice_airflow import settle as settling
 from sluice_airflow.assets import add_events, lake_tables
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.labels import PACK_LABEL
-from sluice_airflow.packs import Pack
+from sluice_airflow.packs import LABEL_MAX, Pack
 from sluice_airflow.task_states import state_of
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ class SluiceSettleOperator(BaseOperator):
             verdicts, errors = settling.settle_pack(
                 client, self.entry["tables"], results, failures, state
             )
+        failed = sum(verdict.reported == "failed" for verdict in verdicts)
+        context["label"] = label_after(self.entry["label"], failed, len(self.entry["tables"]))
         for verdict in verdicts:
             has_failed = verdict.reported == "failed"
             log_verdict(logging.WARNING if has_failed else logging.INFO, verdict)
@@ -84,6 +86,14 @@ class SluiceSettleOperator(BaseOperator):
         add_events(context, self.fluss_conn_id, verdicts)
         if errors:
             raise errors[0]
+
+
+def label_after(label: str, failed: int, tables: int) -> str:
+    """The label of a task that succeeds although tables have failed."""
+    if not failed:
+        return label
+    end = " (failed)" if tables == 1 else f" ({failed} failed)"
+    return label[: LABEL_MAX - len(end)] + end
 
 
 def log_verdict(level: int, verdict: settling.Verdict) -> None:

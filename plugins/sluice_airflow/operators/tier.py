@@ -66,6 +66,7 @@ LEAVE_THREADS = 16
 SMALL_ROWS = 1_000_000
 """An application with fewer rows ends within seconds: nobody sees Spark's UI."""
 REASONS_IN_ERROR_MAX = 5
+NAMES_IN_LOG_MAX = 50
 FAIR = {"spark.scheduler.mode": "FAIR"}
 """Tables of one application share its executors evenly."""
 
@@ -74,7 +75,7 @@ class TierFailed(AirflowException):
     """Some tables were not tiered. A retry may succeed."""
 
 
-class TierFailedForGood(AirflowFailException):
+class TierNotRetried(AirflowFailException):
     """Some tables were not tiered, and a retry cannot succeed."""
 
 
@@ -189,7 +190,7 @@ class SluiceTierOperator(SparkSubmitOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Tiers the tables and returns a summary.
 
-        :raises TierFailed, TierFailedForGood: the message has the reasons of the drivers.
+        :raises TierFailed, TierNotRetried: the message has the reasons of the drivers.
         """
         ti = context["ti"]
         context["label"] = self.entry["label"]  # for map_index_template
@@ -390,14 +391,13 @@ class SluiceTierOperator(SparkSubmitOperator):
         if not left:
             return
         write_json(uri, PackFile(tuple(table.plan_uri for table in left)).to_json())
-        label = label_of([table.entry for table in left])
         self.name = application_name([table.entry for table in left])
         self.application_args = ["--pack", uri, "--attempt", left[0].attempt]
         self._hook = None
         self._is_stopping = False
         rows = [table.entry.get("rows", SMALL_ROWS) for table in left]
         self._is_small = sum(rows) < SMALL_ROWS
-        self.log.info("a Spark application for %s: %s", counted(len(left), "table"), label)
+        self.log.info("a Spark application for %s: %s", counted(len(left), "table"), names_of(left))
         watch = self._watch = PackWatch(
             client,
             heartbeats,
@@ -476,7 +476,7 @@ class SluiceTierOperator(SparkSubmitOperator):
     def _outcome(self, ti: Any) -> dict[str, Any]:
         """Logs and pushes what became of each table. Returns a summary.
 
-        :raises TierFailed, TierFailedForGood: tables have failed.
+        :raises TierFailed, TierNotRetried: tables have failed.
         """
         self._ti = None
         self.links.ended(self.entry["tables"], [table.outcome for table in self._tables])
@@ -493,11 +493,13 @@ class SluiceTierOperator(SparkSubmitOperator):
         self._push_outcomes(ti)
         if failures:
             raise tier_error(failures, len(self._tables))
+        rows = sum(result.rows for result in results)
+        self.log.info("%s, %s", counted(len(results), "table"), counted(rows, "row"))
         outcomes = [result.outcome for result in results]
         outcomes += ["paused" for table in self._tables if table.is_paused]
         return {
             "tables": len(results),
-            "rows": sum(result.rows for result in results),
+            "rows": rows,
             "outcomes": {name: outcomes.count(name) for name in sorted(set(outcomes))},
         }
 
@@ -512,6 +514,13 @@ class SluiceTierOperator(SparkSubmitOperator):
             self.log.info("%s", f"{line}: {url}" if url else line)
         if result.forced:
             self.log.info("%s: the round ended early: %s", result.table, result.forced)
+
+
+def names_of(tables: Sequence[TriedTable]) -> str:
+    """The names of tables, for a log."""
+    shown = [table.name for table in tables[:NAMES_IN_LOG_MAX]]
+    more = len(tables) - len(shown)
+    return ", ".join([*shown, f"and {more} more"] if more else shown)
 
 
 def application_name(tables: Sequence[ClaimedTable]) -> str:
@@ -568,7 +577,7 @@ def tier_error(failures: Sequence[tuple[str, Reason]], tables: int) -> AirflowEx
     :param failures: the failed tables with their reasons.
     :param tables: how many tables the task has.
     """
-    kind = TierFailed if any(reason.retryable for _, reason in failures) else TierFailedForGood
+    kind = TierFailed if any(reason.retryable for _, reason in failures) else TierNotRetried
     shown = [f"{table}: {reason}" for table, reason in failures[:REASONS_IN_ERROR_MAX]]
     if tables == 1:
         return kind(shown[0])

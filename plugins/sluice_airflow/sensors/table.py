@@ -173,6 +173,7 @@ class SluiceTableSensor(BaseSensorOperator):
             )
             config = FlussHook(self.fluss_conn_id).config()
             self._watch.secrets = tuple(config.secrets())
+            self._watch.work_uri = config.work_uri
             self._client = open_client(config)
         except SluiceError as error:
             raise self._failed(f"{self.task_id}: {error}") from error

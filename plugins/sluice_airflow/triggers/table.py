@@ -87,6 +87,7 @@ class TableTieredTrigger(BaseTrigger):
                 # Airflow's calls need its own event loop, which sync_to_async passes to the thread.
                 config = await sync_to_async(FlussHook(self.fluss_conn_id).config)()
                 watch.secrets = tuple(config.secrets())
+                watch.work_uri = config.work_uri
                 client = await _in_thread(partial(_open, config))
             except Exception as error:  # Airflow's API may be away, or the connection be changed
                 return None, watch.unread(error, may_heal=True)

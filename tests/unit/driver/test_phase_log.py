@@ -34,10 +34,13 @@ def test_each_phase_is_a_line(caplog: pytest.LogCaptureFixture) -> None:
 def test_no_rate_of_a_time_that_is_too_short_to_tell(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "sluice.driver.phase_log")
     log = PhaseLog("shop.orders", lambda: 1.0)
+    log.phase("recover")
     log.phase("plan")
+    log.planned(2, 10)
     log.phase("copy")
     log.phase("prepare")
+    log.phase("lake_commit")
     assert caplog.messages == [
-        "shop.orders: plan took 0.00 s",
-        "shop.orders: copy took 0.00 s: 0 offsets",
+        "shop.orders: plan took 0.00 s: 10 offsets in 2 splits",
+        "shop.orders: copy took 0.00 s: 10 offsets",
     ]

@@ -24,7 +24,7 @@ COMMITTED = RoundResult.of(
 def test_a_committed_round() -> None:
     assert result_line(COMMITTED) == (
         "shop.orders: committed, 1,200 rows in 2.1 s (recover 0.2, plan 0.0, copy 1.1,"
-        " lake_commit 0.5), lake snapshot 5, 4.8 MB in 1 file"
+        " lake_commit 0.5), 561 a second, lake snapshot 5, 4.8 MB in 1 file"
     )
     short = "shop.orders: committed, 1,200 rows, lake snapshot 5, 4.8 MB in 1 file"
     assert result_line(COMMITTED, phases=False) == short
