@@ -79,7 +79,7 @@ class Tiering:
         own = {field.name for field in fields(cls)} - {"settings", "conf_keys"}
         given = {CONNECTIONS.get(k, k): v for k, v in arguments.items() if k not in own}
         tiering = cls(load_settings(**given), **{k: v for k, v in arguments.items() if k in own})
-        if isinstance(tiering.tables, str):
+        if isinstance(tiering.tables, str) and "{{" not in tiering.tables:
             raise ConfigurationError(
                 f"argument of the DAG file: tables: expected a list, found {tiering.tables!r};"
                 f" write tables=[{tiering.tables!r}]"

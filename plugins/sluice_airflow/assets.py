@@ -10,6 +10,7 @@ from airflow.sdk import Asset, AssetAlias
 
 from sluice.errors import ConfigurationError, SluiceError
 from sluice.model import TablePath
+from sluice_airflow.settings import connection_id
 from sluice_airflow.snapshot_ids import id_text
 
 if TYPE_CHECKING:
@@ -17,11 +18,10 @@ if TYPE_CHECKING:
 
     from sluice_airflow.settle import Verdict
 
-DEFAULT_CONNECTION = "fluss_default"
 LANDED = frozenset({"committed", "already_landed"})
 
 
-def lake_table(table: str, fluss_conn_id: str = DEFAULT_CONNECTION) -> Asset:
+def lake_table(table: str, fluss_conn_id: str | None = None) -> Asset:
     """Returns the asset of a lake table, for the ``schedule`` of a DAG.
 
     An event of it means that a run has committed a lake snapshot. Airflow may start one run for
@@ -29,15 +29,16 @@ def lake_table(table: str, fluss_conn_id: str = DEFAULT_CONNECTION) -> Asset:
     written), ``offsets_sum`` (sum of the end offsets of all buckets) and ``tiering_epoch``.
 
     :param table: DATABASE.TABLE.
-    :param fluss_conn_id: the connection with which the table is tiered.
+    :param fluss_conn_id: the connection with which the table is tiered. None: that of the option
+        ``connection`` of the section [sluice].
     :raises ConfigurationError: the name of the table has another form.
     """
     try:
         path = TablePath.parse(table)
     except SluiceError as error:
         raise ConfigurationError(f"lake_table({table!r}): {error}") from error
-    uri = f"sluice://{fluss_conn_id}/{path.database}/{path.table}"
-    return Asset(name=f"{fluss_conn_id}/{path}", uri=uri)
+    name = connection_id(fluss_conn_id)
+    return Asset(name=f"{name}/{path}", uri=f"sluice://{name}/{path.database}/{path.table}")
 
 
 def check_uri(parts: SplitResult) -> SplitResult:
@@ -54,9 +55,9 @@ def check_uri(parts: SplitResult) -> SplitResult:
     return parts
 
 
-def lake_tables(fluss_conn_id: str = DEFAULT_CONNECTION) -> AssetAlias:
+def lake_tables(fluss_conn_id: str | None = None) -> AssetAlias:
     """Returns the alias of all lake tables of a connection: each event of a table is one of it."""
-    return AssetAlias(f"{fluss_conn_id}/*")
+    return AssetAlias(f"{connection_id(fluss_conn_id)}/*")
 
 
 def add_events(context: Context, fluss_conn_id: str, verdicts: Iterable[Verdict]) -> None:

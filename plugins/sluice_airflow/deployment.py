@@ -16,9 +16,16 @@ VARIABLE = "sluice_deployment_id"
 """Airflow Variable with the id of this Airflow. The first run makes it."""
 
 
-def lease_of_run(connection: FlussConnection, dag_id: str, run_id: str) -> str:
-    """Returns the lease id of a run. The same run always has the same id."""
-    return lease_id(deployment_id(connection), dag_id, run_id)
+def lease_of_run(
+    connection: FlussConnection, dag_id: str, run_id: str, open_task_id: str = ""
+) -> str:
+    """Returns the lease id of a run. The same run always has the same id.
+
+    :param open_task_id: the task that names the run. Each task group of a DAG has its own.
+    """
+    group = open_task_id.rpartition(".")[0]
+    name = f"{dag_id}:{group}" if group else dag_id  # no DAG's id has a colon
+    return lease_id(deployment_id(connection), name, run_id)
 
 
 def deployment_id(connection: FlussConnection) -> str:

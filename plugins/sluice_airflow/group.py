@@ -21,6 +21,7 @@ from airflow.sdk.definitions._internal.contextmanager import DagContext
 from sluice.errors import ConfigurationError
 from sluice_airflow.arguments import Tiering, TieringArguments, check_known
 from sluice_airflow.operators.acquire import SluiceAcquireOperator
+from sluice_airflow.operators.check import SluiceCheckOperator
 from sluice_airflow.operators.drop import SluiceDropOperator
 from sluice_airflow.operators.keep import SluiceKeepOperator
 from sluice_airflow.operators.open import SluiceOpenOperator
@@ -32,6 +33,7 @@ OPEN = "open_job"
 ACQUIRE = "acquire_lease"
 KEEP = "keep_claims"
 DROP = "drop_lease"
+CHECK = "check_tables"
 TIER = "per_application.tier"
 SETTLE = "per_application.settle"
 KEEP_FIRST = 100
@@ -47,6 +49,8 @@ DOCS = {
     " line for each table and phase, with rows and rates. A retry tiers only what has no result.",
     "settle": "Reports what became of the tables, releases their KV snapshots, and updates their"
     " assets.",
+    CHECK: "Fails if a table was not tiered that the run must tier. The tasks after the group wait"
+    " for it.",
     DROP: "Releases what the run still holds. **Its log has what became of each table.** It fails"
     " the run if a table was not tiered; the error names the tables and the reasons.",
 }
@@ -66,8 +70,8 @@ def lake_tiering_group(
 ) -> TaskGroup:
     """Adds the tiering tasks to the current DAG, as a task group.
 
-    What follows the group waits for its tier tasks, and runs if all of them succeeded. If no table
-    had new rows, they are skipped: give the task that follows ``trigger_rule="none_failed"``.
+    What follows the group waits for its last ordinary task, ``check_tables``. That task fails if a
+    table was not tiered that the run must tier, and succeeds if nothing was new.
 
     The DAG gets a failure callback that releases the claims of a run whose teardowns were skipped.
 
@@ -86,6 +90,10 @@ def lake_tiering_group(
         )
     with TaskGroup(group_id) as group:
         release = add_tasks(dag, tiering)
+        check = SluiceCheckOperator(
+            task_id=CHECK, acquire_task_id=release.acquire_task_id, doc_md=DOCS[CHECK]
+        )
+        dag.get_task(f"{group.group_id}.{TIER}") >> check
     add_failure_callback(dag, release)
     return group
 

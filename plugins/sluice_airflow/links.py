@@ -7,7 +7,7 @@ the one of a running Spark application is pushed as soon as it is known.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -124,5 +124,5 @@ def push_link(ti: Any, link: BaseOperatorLink, address: str) -> None:
 
 
 def _targets(operator: BaseOperator) -> LinkTargets:
-    targets = getattr(operator, "links", None)
-    return targets if isinstance(targets, LinkTargets) else LinkTargets("", "", "")
+    ended: Callable[[], LinkTargets] | None = getattr(operator, "ended_links", None)
+    return LinkTargets("", "", "") if ended is None else ended()

@@ -29,9 +29,9 @@ def run_params(
             minItems=1,
             maxItems=PATTERNS_MAX,
             title="Tables",
-            description="One a line: names or patterns, such as sales.orders, sales.* or *. Of"
-            " patterns, only tables that are due are tiered. Tables with exact names are tiered"
-            " now, up to their ends.",
+            description="One a line: names or patterns, such as sales.orders, sales.* or *. A"
+            " pattern tiers only tables that are due. A table with its exact name is tiered now, up"
+            " to its end.",
         ),
         "wait": Param(
             False,

@@ -18,7 +18,9 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["apache"],
             }
         ],
-        "operators": [_modules("operators", "open", "acquire", "keep", "tier", "settle", "drop")],
+        "operators": [
+            _modules("operators", "open", "acquire", "keep", "tier", "check", "settle", "drop")
+        ],
         "sensors": [_modules("sensors", "table")],
         "hooks": [_modules("hooks", "fluss")],
         "triggers": [_modules("triggers", "keep", "table")],

@@ -53,7 +53,9 @@ class ReleaseOfFailedRun:
         except ImportError:  # `airflow dags test` has no XComs and Variables for callbacks
             log.info("run %s is a test run: only its own tasks release claims", run_id)
             return
-        job = job or lease_of_run(connection, dag_id, run_id)
+        job = job or lease_of_run(connection, dag_id, run_id, self.open_task_id)
         log.info("run %s: releasing the claims and the lease of %s", run_id, job)
         with hook.get_client(TIMEOUT_MS) as client:
-            settling.drop(client, connection.require_work_uri(), job, tables_of(packs))
+            work_uri, entries = connection.require_work_uri(), tables_of(packs)
+            # Without packs, acquire_lease may work on: it is told to end.
+            settling.drop(client, work_uri, job, entries, acquired=packs is not None)

@@ -38,24 +38,27 @@ class RunEnd:
 
     def __init__(self, work_uri: str, lease_id: str) -> None:
         self._work_uri, self._lease_id = work_uri, lease_id
-        self._before = self._read()
+        self._before, self._is_known = self._read()
 
     def check(self) -> None:
         """:raises StoppedByUser: it has ended."""
-        found = self._read()
-        if found is not None and found != self._before:
+        found, is_known = self._read()
+        if is_known and not self._is_known:  # the file may be of an earlier end
+            self._before, self._is_known = found, True
+        if is_known and found is not None and found != self._before:
             raise StoppedByUser(
                 f"the run of {self._lease_id} has ended while acquire_lease claimed tables; it has"
                 " released them. To tier them, clear the run or trigger a new one"
             )
 
-    def _read(self) -> str | None:
+    def _read(self) -> tuple[str | None, bool]:
+        """The mark of the last end, and whether it could be read."""
         try:
             content = read_json(_uri(self._work_uri, self._lease_id)) or {}
         except _UNREADABLE as error:
             log.warning("cannot read whether %s has ended: %s", self._lease_id, mask(str(error)))
-            return None
-        return content.get("end")
+            return None, False
+        return content.get("end"), True
 
 
 def _uri(work_uri: str, lease_id: str) -> str:

@@ -12,7 +12,9 @@ from sluice.errors import ConfigurationError
 from sluice_airflow.airflow_names import conf
 from sluice_airflow.provider_info import OPTIONS
 
-AT_LEAST_ONE = frozenset({"tables_per_application"})
+LEAST = {"tables_per_application": 1, "heartbeat_interval_seconds": 1}
+MOST = {"heartbeat_interval_seconds": 60}
+"""The coordinator ends a claim after two minutes without a heartbeat."""
 PREFIX = "AIRFLOW__SLUICE__"
 """Of the environment variables that Airflow reads the section's options from."""
 
@@ -74,6 +76,11 @@ def load_settings(**given: Any) -> Settings:
     return Settings(**values)  # type: ignore[arg-type]
 
 
+def connection_id(given: str | None) -> str:
+    """Returns the id of the connection to the cluster: the given one, or that of the section."""
+    return load_settings().connection if given is None else given
+
+
 def slots_at_once(settings: Settings) -> int:
     """Returns how many tier tasks run at once. A task cannot read the size of its pool."""
     if settings.pool_slots:
@@ -119,16 +126,14 @@ def _argument(name: str, given: Any) -> str | int:
 
 
 def _number(name: str, number: int, where: str) -> int:
-    if number < _least(name):
+    if number < LEAST.get(name, 0) or number > MOST.get(name, number):
         raise _not_a_number(name, number, where)
     return number
 
 
-def _least(name: str) -> int:
-    return 1 if name in AT_LEAST_ONE else 0
-
-
 def _not_a_number(name: str, found: object, where: str) -> ConfigurationError:
+    least = LEAST.get(name, 0)
+    expected = f"from {least} to {MOST[name]}" if name in MOST else f"{least} or more"
     return ConfigurationError(
-        f"{where}: {name}: expected a whole number, {_least(name)} or more, found {str(found)!r}"
+        f"{where}: {name}: expected a whole number, {expected}, found {str(found)!r}"
     )

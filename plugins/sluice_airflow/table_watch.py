@@ -79,6 +79,7 @@ class TableWatch:
         """Where runs leave their names. Empty: their leases are named."""
         self.last_line = ""
         """What the log says at the end: how long it took."""
+        self._named = ("", "")
         self._clock = clock or SystemClock()
         self._started_ms = self._clock.now_ms()
         self._table_id: int | None = None
@@ -251,13 +252,24 @@ class TableWatch:
             self._say("status", f"{self.path}: its status cannot be read: {text}")
             return Look()
         status = found[0] if found else None
-        name_of = RunNames(self.work_uri).of
-        state, trouble = words.status(self.path, status, is_counted=is_counted, name_of=name_of)
+        state, trouble = words.status(
+            self.path, status, is_counted=is_counted, name_of=self._name_of
+        )
         level = logging.WARNING if words.is_stuck(status) else logging.INFO
         self._say("status", state, level, trouble)
         if status is not None and status.paused and self.fail_on_paused:
             return Look(failure=self.missing())
         return Look()
+
+    def _name_of(self, claimed_by: str) -> str:
+        """The run of a claim, read once for each claim; its lease if the name cannot be read."""
+        if self._named[0] != claimed_by:
+            try:
+                name = RunNames(self.work_uri).of(claimed_by)
+            except Exception:  # libraries of object stores have errors of their own
+                name = claimed_by
+            self._named = (claimed_by, name)
+        return self._named[1]
 
     def _say(self, subject: str, line: str, level: int = logging.INFO, trouble: str = "") -> None:
         """Adds a line if it differs from the last one of its subject.

@@ -9,7 +9,8 @@ from sluice.artifacts.spark_start import Application, driver_is_here, spark_conf
 
 LOG_LEVEL = "spark.log.level"
 WARN = "WARN"
-_CONFIGURATIONS = ("log4j2*.*", "log4j.properties")
+_ENDINGS = (".properties", ".xml", ".yaml", ".yml", ".json", ".jsn")
+"""Of the files that log4j reads, and not of Spark's templates of them."""
 _VARIABLES = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
 
 
@@ -32,7 +33,7 @@ def log_conf(
     folder = spark_conf_folder(submit, environment)
     files = [application.properties_file] if application.properties_file else []
     if folder is not None:
-        if any(found for pattern in _CONFIGURATIONS for found in folder.glob(pattern)):
+        if any(found.suffix in _ENDINGS for found in folder.glob("log4j*")):
             return {}
         files += [str(folder / name) for name in ("spark-defaults.conf", "java-opts")]
     if any(_configures_log(file) for file in files):

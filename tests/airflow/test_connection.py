@@ -78,7 +78,7 @@ def test_the_form_offers_only_what_is_read() -> None:
         ("h", {"work_uri": "s3://AK:SK@b/w"}, r"work_uri s3://\*\*\*@b/w holds a password"),
         ("h", {"datalake": "{"}, "datalake is not valid JSON"),
         ("h", {"datalke": "{}"}, "extra: unknown key 'datalke'; did you mean 'datalake'?"),
-        ("h", {"spark": 1}, "unknown key 'spark'; the known keys are transport, deployment_id"),
+        ("h", {"spark": 1}, "unknown key 'spark'; the known keys are transport, work_uri"),
         ("h", {"datalake": {"icberg.type": "x"}}, "'icberg'; did you mean 'iceberg'?"),
         ("h", {"datalake": {"paimon": "x"}}, "'paimon'; the known keys are format, iceberg"),
         ("h", {"tls": "yes"}, "tls 'yes'; use true or false"),

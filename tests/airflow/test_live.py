@@ -108,6 +108,8 @@ def test_a_killed_task_and_its_supervisor(live: Live) -> None:
         os.kill(process.pid, signal.SIGKILL)
     assert live.ended(run_id) == "failed"
     assert live.account(run_id) == {str(once): "failed", str(ok): "tiered"}
+    label, tables = live.shown(run_id, 0)
+    assert label == tables == f"{ok}, {once}", "of a task that was killed"
     error = live.place.status(once).last_error
     assert error is not None
     assert error.startswith("the task that ran the Spark driver was lost")

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from sluice.errors import ConfigurationError
 from sluice_airflow.arguments import TieringArguments
 from sluice_airflow.dag import DagArguments
+from sluice_airflow.operators.acquire import flag, tables_given
 from sluice_airflow.provider_info import OPTIONS
 from tests.airflow.place import AirflowProcess, Place
 from tests.docs.blocks import ROOT, Page, claimed_blocks
@@ -88,7 +90,10 @@ def test_the_page_names_all_arguments() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("tabels=['a.b']", "unexpected keyword argument 'tabels'"),
+        ("tabels=['a.b']", "lake_tiering_dag: no argument 'tabels'; did you mean 'tables'"),
+        ("params={'wait': True}", "params: 'wait' is a parameter of its own"),
+        ("heartbeat_interval_seconds=0", "expected a whole number, from 1 to 60, found '0'"),
+        ("heartbeat_interval_seconds=600", "expected a whole number, from 1 to 60, found '600'"),
         ("tables='a.b'", "tables: expected a list, found 'a.b'; write tables=['a.b']"),
         ("pool_slots='2'", "pool_slots: expected a whole number, 0 or more, found '2'"),
         ("pool_slots=True", "pool_slots: expected a whole number"),
@@ -118,7 +123,8 @@ def test_the_tasks_of_a_group(airflow: AirflowProcess, files: Path) -> None:
     tasks = found["tasks"]
     group = "lake_tiering."
     assert tasks[group + "open_job"]["upstream"] == ["close_books"]
-    assert tasks["report"]["upstream"] == [group + "per_application.tier"]
+    assert tasks["report"]["upstream"] == [group + "check_tables"]
+    assert tasks[group + "check_tables"]["upstream"] == [group + "per_application.tier"]
     assert tasks[group + "drop_lease"]["fails_run"]
     assert sorted(tasks[group + "drop_lease"]["upstream"]) == [
         group + name for name in ("acquire_lease", "open_job", "per_application.settle")
@@ -148,6 +154,58 @@ def test_a_group_tiers_in_a_dag_of_others(place: Place, files: Path) -> None:
     assert failed["state"] == "failed"
     assert failed["tasks"]["report"] == "upstream_failed"
     place.nothing_is_held()
+
+
+def test_a_paused_table_holds_back_what_follows_a_group(place: Place, files: Path) -> None:
+    orders = place.table("orders")
+    place.wait(orders)
+    place.client.statuses.pause(orders)
+    dag = files / "nightly.py"
+    dag.write_text(NIGHTLY)
+    run = place.run(file=str(dag))
+    assert run["state"] == "failed"
+    assert run["tasks"]["lake_tiering.check_tables"] == "failed"
+    assert run["tasks"]["report"] == "upstream_failed"
+    assert "shop.orders: paused: `sluice resume shop.orders`" in place.airflow.log.read_text()
+
+
+def test_two_groups_of_a_dag_do_not_share_claims(place: Place, files: Path) -> None:
+    """The one that ends first releases nothing of the other one."""
+    one, other = place.table("orders"), place.table("payments")
+    place.wait(one, other)
+    dag = files / "two.py"
+    dag.write_text(
+        "from airflow.sdk import DAG\n"
+        "from sluice_airflow.group import lake_tiering_group\n"
+        "with DAG('two', params={'names': ['shop.payments']}):\n"
+        "    lake_tiering_group('hot', tables=['shop.orders'], wait='{{ 1 == 1 }}')\n"
+        "    lake_tiering_group('cold', tables='{{ params.names }}', wait=True)\n"
+    )
+    run = place.run(file=str(dag))
+    assert run["state"] == "success", run
+    leases = [run["xcoms"][f"{group}.open_job"]["return_value"] for group in ("hot", "cold")]
+    assert leases[0] != leases[1]
+    for path in (one, other):
+        assert place.client.admin.lake_snapshot(path) is not None
+        assert len(list(place.work.rglob("command-*"))) == 2, "each was tiered once"
+    place.nothing_is_held()
+
+
+def test_rendered_texts_are_read_strictly() -> None:
+    assert [flag("wait", value) for value in (True, "True", "false", None)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    with pytest.raises(ConfigurationError, match="wait: expected true or false, found 'maybe'"):
+        flag("wait", "maybe")
+    assert tables_given("['a.b', 'c.*']") == ["a.b", "c.*"]
+    assert tables_given("a.b") == ["a.b"]
+    assert tables_given(("a.b",)) == ["a.b"]
+    for value in ("[a.b", [], [7], 7, ""):
+        with pytest.raises(ConfigurationError, match="tables: expected names or patterns"):
+            tables_given(value)
 
 
 def test_lake_options_of_a_dag_file(place: Place, files: Path, tmp_path: Path) -> None:

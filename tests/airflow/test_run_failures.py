@@ -314,7 +314,9 @@ def test_a_dagrun_timeout(live: Live) -> None:
     row.wait(lambda: row.place.status(busy).status != "Tiering", "the failure callback")
     row.is_tiered(ok)
     row.nothing_is_left(run_id, busy, ok)
-    assert row.stops_of(busy) == ["StoppedByUser: the dagrun_timeout of the run has passed"]
+    assert row.stops_of(busy) == [
+        "StoppedByUser: the dagrun_timeout of the run passed, or a user skipped the task tier"
+    ]
     with finding():
         assert not [process for process in driver if lives(process)]
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from sluice.errors import SluiceError
+from sluice.errors import ConfigurationError, SluiceError
+from sluice.masking import mask
 from sluice_airflow.airflow_names import AirflowException, AirflowFailException, conf
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.packs import Pack, PackLimits
 from sluice_airflow.params import ALL_TABLES, TABLES_MAX
 from sluice_airflow.run_names import RunName
-from sluice_airflow.settings import Settings, load_settings, slots_at_once
+from sluice_airflow.settings import Settings, connection_id, load_settings, slots_at_once
 from sluice_airflow.task_states import mapped_states_of
 
 if TYPE_CHECKING:
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
     from sluice_airflow.requests import Acquired, Request
 
+ERROR = "error"
+"""XCom key: why the task that claims has failed."""
+ERROR_MAX = 1000
 ACCOUNT = "account"
 """XCom key. Of the task that claims: the account of the tables that no tier task has. Of the last
 task: what became of each table that the run was asked for."""
@@ -45,7 +50,7 @@ class SluiceAcquireOperator(BaseOperator):
     :param wait: tier the tables up to their present ends, or fail. (templated)
     :param dry_run: claim nothing; the account says what would be tiered. (templated)
     :param spark_conf: Spark properties of the run, which the checks consider. (templated)
-    :param fluss_conn_id: connection of type fluss.
+    :param fluss_conn_id: connection of type fluss; None: as the section [sluice] says.
     :param datalake: options of the lake that override those of the connection.
     :param tier_task_id: id of the mapped task that tiers the packs.
     :param conf_keys: the keys that the conf of a run may have. None: any.
@@ -71,7 +76,7 @@ class SluiceAcquireOperator(BaseOperator):
         wait: Any = False,
         dry_run: Any = False,
         spark_conf: Any = None,
-        fluss_conn_id: str = FlussHook.default_conn_name,
+        fluss_conn_id: str | None = None,
         datalake: Mapping[str, Any] | None = None,
         tier_task_id: str = "tier",
         conf_keys: Collection[str] | None = None,
@@ -95,7 +100,7 @@ class SluiceAcquireOperator(BaseOperator):
         self.wait = wait
         self.dry_run = dry_run
         self.spark_conf = spark_conf
-        self.fluss_conn_id = fluss_conn_id
+        self.fluss_conn_id = connection_id(fluss_conn_id)
         self.datalake = datalake
         self.tier_task_id = tier_task_id
         self.conf_keys = conf_keys
@@ -121,9 +126,18 @@ class SluiceAcquireOperator(BaseOperator):
         try:
             return self._acquire(context)
         except SluiceError as error:
+            why = f"{type(error).__name__}: {error}"
+            self._push_error(context, why)
             if error.retryable:
                 raise
-            raise AirflowFailException(f"{type(error).__name__}: {error}") from error
+            raise AirflowFailException(why) from error
+        except AirflowException as error:
+            self._push_error(context, str(error))
+            raise
+
+    def _push_error(self, context: Context, why: str) -> None:
+        """Leaves the reason for drop_lease, whose error says why no table was tiered."""
+        context["ti"].xcom_push(key=ERROR, value=mask(why)[:ERROR_MAX])
 
     def _acquire(self, context: Context) -> list[Pack]:
         # Imported here because they load pyarrow, which the DAG file itself does not need.
@@ -142,7 +156,7 @@ class SluiceAcquireOperator(BaseOperator):
         request = self._request(context, connection.require_work_uri())
         found = self._claim(request, ti)
         # Scheduled runs leave no name of an idle table: they would fill Airflow's database.
-        told = found.to_xcom(names=request.is_manual)
+        told = found.to_xcom(names=self._is_manual(context))
         ti.xcom_push(key=ACCOUNT, value={**told, "again": ti.try_number > 1})
         return found.packs
 
@@ -151,21 +165,26 @@ class SluiceAcquireOperator(BaseOperator):
         from sluice_airflow.requests import Request
 
         ti = context["ti"]
-        run_type = context["dag_run"].run_type
-        is_manual = getattr(run_type, "value", run_type) == "manual"
         run = RunName(ti.dag_id, str(context["run_id"]))
         earlier = NOTHING_EARLIER
         if ti.try_number > 1:  # a retry, or a user cleared this task, alone or with tier tasks
             states = mapped_states_of(ti, self.tier_task_id)
             earlier = Earlier.read(work_uri, self.lease_id, states)
         asked = {
-            "tables": [self.tables] if isinstance(self.tables, str) else self.tables,
+            "tables": tables_given(self.tables),
             "max_tables": self.max_tables,
-            "force": self.force,
-            "wait": self.wait,
-            "dry_run": self.dry_run,
+            **{name: flag(name, getattr(self, name)) for name in ("force", "wait", "dry_run")},
         }
-        return Request.of(asked, is_manual=is_manual, run=run, earlier=earlier)
+        # Only names in the conf of a run are those that a person asked for now.
+        is_named = self.conf_keys is not None and "tables" in (context["dag_run"].conf or {})
+        return Request.of(
+            asked, is_manual=self._is_manual(context) and is_named, run=run, earlier=earlier
+        )
+
+    @staticmethod
+    def _is_manual(context: Context) -> bool:
+        run_type = context["dag_run"].run_type
+        return bool(getattr(run_type, "value", run_type) == "manual")
 
     def _claim(self, request: Request, ti: Any) -> Acquired:
         from sluice_airflow.requests import acquire_request
@@ -185,3 +204,36 @@ class SluiceAcquireOperator(BaseOperator):
                 settings.heartbeat_interval_seconds,
                 tasks_max=conf.getint("core", "max_map_length"),
             )
+
+
+def flag(name: str, value: Any) -> bool:
+    """Returns a switch of a run, which a template may have made a text.
+
+    :raises ConfigurationError: it is neither true nor false.
+    """
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    text = str(value).strip().lower()
+    if text in ("true", "false"):
+        return text == "true"
+    raise ConfigurationError(f"{name}: expected true or false, found {value!r}")
+
+
+def tables_given(value: Any) -> list[str]:
+    """Returns the names of tables. A template may have made a text of a list, or of one name.
+
+    :raises ConfigurationError: it is something else.
+    """
+    found = value
+    if isinstance(value, str):
+        text = value.strip()
+        try:
+            found = ast.literal_eval(text) if text.startswith("[") else [text]
+        except (ValueError, SyntaxError):
+            found = None
+    names = list(found) if isinstance(found, Sequence) and not isinstance(found, str) else []
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise ConfigurationError(
+            f"tables: expected names or patterns such as ['shop.orders', 'shop.*'], found {value!r}"
+        )
+    return names

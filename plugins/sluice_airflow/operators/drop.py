@@ -13,10 +13,11 @@ from sluice_airflow import settle as settling
 from sluice_airflow.airflow_names import AirflowFailException
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.hooks.fluss import FlussHook
-from sluice_airflow.operators.acquire import ACCOUNT
+from sluice_airflow.operators.acquire import ACCOUNT, ERROR
 from sluice_airflow.operators.keep import end_keeper
 from sluice_airflow.operators.settle import VERDICTS, log_verdict
 from sluice_airflow.packs import Pack, tables_of
+from sluice_airflow.settings import connection_id
 from sluice_airflow.task_states import state_of, states_of
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class SluiceDropOperator(BaseOperator):
     that the run was asked for.
 
     :param lease_id: what :class:`SluiceOpenOperator` returned. (templated)
-    :param fluss_conn_id: connection of type fluss.
+    :param fluss_conn_id: connection of type fluss; None: as the section [sluice] says.
     :param acquire_task_id: id of the task that claims.
     :param tier_task_id: id of the mapped task that tiers.
     :param settle_task_id: id of the mapped task that reports.
@@ -46,7 +47,7 @@ class SluiceDropOperator(BaseOperator):
         self,
         *,
         lease_id: Any,
-        fluss_conn_id: str = FlussHook.default_conn_name,
+        fluss_conn_id: str | None = None,
         acquire_task_id: str = "acquire_lease",
         tier_task_id: str = "tier",
         settle_task_id: str = "settle",
@@ -55,7 +56,7 @@ class SluiceDropOperator(BaseOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.lease_id = lease_id
-        self.fluss_conn_id = fluss_conn_id
+        self.fluss_conn_id = connection_id(fluss_conn_id)
         self.acquire_task_id = acquire_task_id
         self.tier_task_id = tier_task_id
         self.settle_task_id = settle_task_id
@@ -64,23 +65,23 @@ class SluiceDropOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         """:raises AirflowFailException: names the tables that were not tiered, and the reasons."""
         ti = context["ti"]
-        packs: list[Pack] = ti.xcom_pull(task_ids=self.acquire_task_id) or []
+        found_packs: list[Pack] | None = ti.xcom_pull(task_ids=self.acquire_task_id)
+        packs = found_packs or []
+        acquired = found_packs is not None
+        # None: it may work on.
+        why = None if acquired else ti.xcom_pull(task_ids=self.acquire_task_id, key=ERROR)
         entries = tables_of(packs)
         end_keeper(ti, self.keep_task_id)  # first: until it has ended, it may lease snapshots
         hook = FlussHook(self.fluss_conn_id)
         work_uri = hook.config().require_work_uri()
         with hook.get_client() as client:
+            # The result counts, not the state: a task that is marked as success has none.
             verdicts = settling.drop(
-                client, work_uri, self.lease_id, entries, acquired=self._is_acquired(ti)
+                client, work_uri, self.lease_id, entries, acquired=acquired or bool(why)
             )
         for verdict in verdicts:
             log_verdict(logging.WARNING, verdict)
-        acquired = state_of(ti, self.acquire_task_id)
-        if acquired != "success":
-            raise AirflowFailException(
-                f"no table was tiered: the task {self.acquire_task_id} ended as {acquired}; see its"
-                " log"
-            )
+        self._check_acquired(state_of(ti, self.acquire_task_id), acquired, why)
         told = self._verdicts(ti, packs, entries, verdicts)
         before = ti.xcom_pull(task_ids=self.acquire_task_id, key=ACCOUNT) or {}
         found = account.complete(
@@ -101,13 +102,14 @@ class SluiceDropOperator(BaseOperator):
                 " succeed; see their logs"
             )
 
-    def _is_acquired(self, ti: Any) -> bool:
-        """Whether the tables were claimed; claims are released even if Airflow cannot tell."""
-        try:
-            return state_of(ti, self.acquire_task_id) == "success"
-        except Exception as error:  # Airflow's API may be unavailable
-            log.warning("cannot read the state of %s: %s", self.acquire_task_id, error)
-            return False
+    def _check_acquired(self, state: str | None, acquired: bool, why: str | None) -> None:
+        """:raises AirflowFailException: the task that claims has failed, or has no result."""
+        if state == "success" and acquired:
+            return
+        if state == "success":
+            why = "a user marked it before it had claimed tables"
+        ended = f"the task {self.acquire_task_id} ended as {state}"
+        raise AirflowFailException(f"no table was tiered: {ended}: {why or 'see its log'}")
 
     def _verdicts(
         self,

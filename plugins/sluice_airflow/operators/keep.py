@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from sluice_airflow.airflow_names import conf
-from sluice_airflow.hooks.fluss import FlussHook
+from sluice_airflow.settings import connection_id
 from sluice_airflow.task_states import ENDED, STARTED, state_of, states_of
 from sluice_airflow.triggers.keep import KeepClaimsTrigger
 
@@ -54,14 +54,14 @@ class SluiceKeepOperator(BaseOperator):
         *,
         lease_id: Any,
         drop_task_id: str,
-        fluss_conn_id: str = FlussHook.default_conn_name,
+        fluss_conn_id: str | None = None,
         heartbeat_interval_s: float = 20.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.lease_id = lease_id
         self.drop_task_id = drop_task_id
-        self.fluss_conn_id = fluss_conn_id
+        self.fluss_conn_id = connection_id(fluss_conn_id)
         self.heartbeat_interval_s = heartbeat_interval_s
 
     def execute(self, context: Context) -> None:

@@ -8,6 +8,7 @@ from airflow.sdk import BaseOperator
 
 from sluice_airflow.deployment import lease_of_run
 from sluice_airflow.hooks.fluss import FlussHook
+from sluice_airflow.settings import connection_id
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -21,14 +22,15 @@ class SluiceOpenOperator(BaseOperator):
 
     Returns the lease id: a text that is the same in each task and try of the run.
 
-    :param fluss_conn_id: connection of type fluss.
+    :param fluss_conn_id: connection of type fluss; None: as the section [sluice] says.
     """
 
-    def __init__(self, *, fluss_conn_id: str = FlussHook.default_conn_name, **kwargs: Any) -> None:
+    def __init__(self, *, fluss_conn_id: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.fluss_conn_id = fluss_conn_id
+        self.fluss_conn_id = connection_id(fluss_conn_id)
 
     def execute(self, context: Context) -> str:
         """:raises ConfigurationError: the connection has a wrong field."""
         connection = FlussHook(self.fluss_conn_id).config()
-        return lease_of_run(connection, context["dag"].dag_id, str(context["run_id"]))
+        dag_id, run_id = context["dag"].dag_id, str(context["run_id"])
+        return lease_of_run(connection, dag_id, run_id, self.task_id)

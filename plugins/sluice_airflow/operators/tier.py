@@ -48,7 +48,7 @@ from sluice_airflow.operators.start_claims import start_claims
 from sluice_airflow.operators.tried_table import TriedTable
 from sluice_airflow.operators.waiting import WaitingClaims
 from sluice_airflow.packs import Pack, label_of, tables_of
-from sluice_airflow.settings import load_settings
+from sluice_airflow.settings import connection_id, load_settings
 from sluice_airflow.task_states import mapped_states_of, state_of
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class SluiceTierOperator(SparkSubmitOperator):
     [sluice] of Airflow's configuration says, like the three addresses of links.
 
     :param entry: one of the packs that SluiceAcquireOperator returned. (templated)
-    :param fluss_conn_id: connection of type fluss.
+    :param fluss_conn_id: connection of type fluss; None: as the section [sluice] says.
     :param datalake: options of the lake that override those of the connection.
     :param spark_conf: Spark properties of the run, over those of ``conf``. (templated)
     :param acquire_task_id: task whose XCom lists all packs of the run.
@@ -121,7 +121,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         self,
         *,
         entry: Any,
-        fluss_conn_id: str = FlussHook.default_conn_name,
+        fluss_conn_id: str | None = None,
         datalake: Mapping[str, Any] | None = None,
         spark_conf: Any = None,
         acquire_task_id: str = "acquire_lease",
@@ -164,7 +164,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         self.durable = False
         self.entry: Pack = entry
         self.tables = ""
-        self.fluss_conn_id = fluss_conn_id
+        self.fluss_conn_id = connection_id(fluss_conn_id)
         self.datalake = datalake
         self.spark_conf = spark_conf
         self.acquire_task_id = acquire_task_id
@@ -425,6 +425,11 @@ class SluiceTierOperator(SparkSubmitOperator):
         if self._ti is not None:
             push_link(self._ti, SPARK_LINK, self.links.spark)
 
+    def ended_links(self) -> LinkTargets:
+        """The links after the end of the task, however it ended."""
+        self.links.ended(self.entry["tables"], [table.outcome for table in self._tables])
+        return self.links
+
     def _stop_driver(self) -> None:
         """Stops the driver: its commits would be refused, its input may be deleted, or it hangs."""
         self._is_stopping = True
@@ -479,7 +484,6 @@ class SluiceTierOperator(SparkSubmitOperator):
         :raises TierFailed, TierNotRetried: tables have failed.
         """
         self._ti = None
-        self.links.ended(self.entry["tables"], [table.outcome for table in self._tables])
         results = []
         failures = []
         for table in self._tables:
@@ -565,7 +569,9 @@ def stop_of(state: str | None) -> StoppedByUser | None:
     if state in ("success", "failed"):
         return StoppedByUser(f"a user marked the task tier or its run as {state}")
     if state == "skipped":  # Airflow's, for each task that runs when that time has passed
-        return StoppedByUser("the dagrun_timeout of the run has passed")
+        return StoppedByUser(
+            "the dagrun_timeout of the run passed, or a user skipped the task tier"
+        )
     if state == "restarting":
         return StoppedByUser("a user cleared the task tier")
     return None

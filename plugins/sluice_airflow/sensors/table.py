@@ -18,6 +18,7 @@ from sluice_airflow.airflow_names import (
 )
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.keep import TIMED_OUT, missing_triggerer
+from sluice_airflow.settings import connection_id
 from sluice_airflow.snapshot_ids import id_text
 from sluice_airflow.triggers.table import TableTieredTrigger
 
@@ -72,7 +73,7 @@ class SluiceTableSensor(BaseSensorOperator):
         *,
         table: str,
         until: str | int | datetime | Mapping[str, int] = "now",
-        fluss_conn_id: str = FlussHook.default_conn_name,
+        fluss_conn_id: str | None = None,
         deferrable: bool | None = None,
         fail_on_paused: bool = False,
         poke_interval: timedelta | float = 30,
@@ -92,7 +93,7 @@ class SluiceTableSensor(BaseSensorOperator):
         super().__init__(poke_interval=poke_interval, mode=mode, **kwargs)
         self.table = table
         self.until = until
-        self.fluss_conn_id = fluss_conn_id
+        self.fluss_conn_id = connection_id(fluss_conn_id)
         self.deferrable = deferrable
         self.fail_on_paused = fail_on_paused
         self._watch: TableWatch | None = None

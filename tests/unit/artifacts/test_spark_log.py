@@ -22,6 +22,7 @@ def found(folder: Path, application: Application | None = None, **environment: s
 
 def test_an_unconfigured_spark_logs_warnings(folder: Path) -> None:
     (folder / "spark-defaults.conf").write_text("spark.executor.memory 2g\n# spark.log.level INFO")
+    (folder / "log4j2.properties.template").write_text("rootLogger.level = info")
     assert found(folder) == WARN
     assert log_conf(Application(), None, {}) == WARN, "a Spark that is not found"
 
