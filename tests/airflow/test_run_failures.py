@@ -352,7 +352,7 @@ def test_a_lake_that_is_not_writable(live: Live) -> None:
     run_id = row.trigger(str(path))
     assert row.ended(run_id) == "failed"
     assert row.states(run_id, "acquire_lease") == ["failed"]
-    assert "lake" in row.log(run_id, "acquire_lease")
+    assert "write to the lake, " in row.log(run_id, "acquire_lease")
     row.is_due_again(path)
     row.nothing_is_left(run_id, path)
 

@@ -40,8 +40,8 @@ class SluiceAcquireOperator(BaseOperator):
     Returns the packs, a list: expand :class:`SluiceTierOperator` over it by ``entry``. The XCom
     ``account`` has the tables that are in no pack, with the reasons.
 
-    Everything from ``spark_conn_id`` on has the same name and meaning as an option of the section
-    [sluice] of Airflow's configuration. None: that option counts.
+    Everything after ``spark_conn_id`` has the name and meaning of an option of the section [sluice]
+    of Airflow's configuration. None: that option counts.
 
     :param lease_id: what :class:`SluiceOpenOperator` returned. (templated)
     :param tables: names or patterns of tables. (templated)
@@ -54,6 +54,7 @@ class SluiceAcquireOperator(BaseOperator):
     :param datalake: options of the lake that override those of the connection.
     :param tier_task_id: id of the mapped task that tiers the packs.
     :param conf_keys: the keys that the conf of a run may have. None: any.
+    :param spark_conn_id: connection of type spark. None: option ``spark_connection``.
     """
 
     template_fields: Sequence[str] = (

@@ -45,6 +45,8 @@ class SluiceKeepOperator(BaseOperator):
 
     :param lease_id: id of the run. (templated)
     :param drop_task_id: the task that ends the claims. The trigger ends when it starts.
+    :param fluss_conn_id: connection of type fluss; None: as the section [sluice] says.
+    :param heartbeat_interval_s: seconds between two heartbeats.
     """
 
     template_fields: Sequence[str] = ("lease_id",)
