@@ -179,6 +179,7 @@ def test_a_pack_whose_task_a_user_clears(live: Live) -> None:
     are_tiered_in_drivers(live, paths, [2, 1, 2])
 
 
+@pytest.mark.long
 def test_a_user_clears_one_of_two_packs(live: Live) -> None:
     """Airflow clears acquire_lease with it, but not the tier task of the other pack."""
     ok, once = (live.place.table(name) for name in ("ok_two", "once_two"))
