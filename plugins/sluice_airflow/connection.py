@@ -109,9 +109,13 @@ class FlussConnection:
             )
         return self.work_uri
 
-    def client_config(self) -> ClientConfig:
-        """Returns the settings of a client that runs in an Airflow task."""
-        return ClientConfig(
+    def client_config(self, timeout_ms: int | None = None) -> ClientConfig:
+        """Returns the settings of a client that runs in an Airflow task.
+
+        :param timeout_ms: how long a call waits for a cluster that does not answer, in
+            milliseconds. None: two minutes.
+        """
+        config = ClientConfig(
             self.bootstrap,
             username=self.username,
             password=self.password,
@@ -119,6 +123,14 @@ class FlussConnection:
             tls=self.tls,
             tls_ca=self.tls_ca,
             fs=self.fs,
+        )
+        if timeout_ms is None:
+            return config
+        return replace(
+            config,
+            request_timeout_ms=timeout_ms,
+            retry_timeout_ms=timeout_ms,
+            connect_timeout_ms=timeout_ms,
         )
 
     def spark_conf(self) -> dict[str, str]:

@@ -88,12 +88,7 @@ def find_obstacle(connection: FlussConnection, submission: Submission) -> Obstac
 
 def check_connection(connection: FlussConnection, submission: Submission) -> tuple[bool, str]:
     """Returns the result of *Test connection*: the first problem, or the list of checks."""
-    config = replace(
-        connection.client_config(),
-        request_timeout_ms=CALL_TIMEOUT_MS,
-        retry_timeout_ms=CALL_TIMEOUT_MS,
-        connect_timeout_ms=CALL_TIMEOUT_MS,
-    )
+    config = connection.client_config(CALL_TIMEOUT_MS)
     [answered] = run_checks([cluster_check(config)], connection.secrets(), CLUSTER_TIMEOUT_S)
     if not answered.ok:
         return False, str(answered)

@@ -302,12 +302,4 @@ def open_client(config: Any) -> Client:
     """
     from sluice.client import connect
 
-    given = config.client_config()
-    return connect(
-        replace(
-            given,
-            request_timeout_ms=min(given.request_timeout_ms, CALL_MS),
-            retry_timeout_ms=min(given.retry_timeout_ms, CALL_MS),
-            connect_timeout_ms=min(given.connect_timeout_ms, CALL_MS),
-        )
-    )
+    return connect(config.client_config(CALL_MS))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseHook
@@ -65,15 +64,7 @@ class FlussHook(BaseHook):
         # Not at the top: Airflow imports this module whenever it lists connection types.
         from sluice.client import connect
 
-        config = self.config().client_config()
-        if timeout_ms is not None:
-            config = replace(
-                config,
-                request_timeout_ms=timeout_ms,
-                retry_timeout_ms=timeout_ms,
-                connect_timeout_ms=timeout_ms,
-            )
-        return connect(config)
+        return connect(self.config().client_config(timeout_ms))
 
     def get_conn(self) -> Client:
         """Same as :meth:`get_client`, under the common name of Airflow's hooks."""
