@@ -79,8 +79,7 @@ def lake_tiering_group(
         ``force`` and ``wait`` are templated.
     :raises ConfigurationError: names the argument and its value, or there is no current DAG.
     """
-    known = [*TieringArguments.__annotations__, *GroupArguments.__annotations__]
-    check_known("lake_tiering_group", arguments, list(dict.fromkeys(known)))
+    check_known("lake_tiering_group", arguments, [*GroupArguments.__annotations__])
     tiering = Tiering.of(arguments)
     dag = DagContext.get_current()
     if dag is None:

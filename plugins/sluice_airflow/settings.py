@@ -65,10 +65,6 @@ def load_settings(**given: Any) -> Settings:
     :raises ConfigurationError: names the option and its value.
     """
     _check_names()
-    for name in given:
-        if name not in OPTIONS:
-            hint = did_you_mean(name, OPTIONS) or f"; the arguments are {', '.join(OPTIONS)}"
-            raise ConfigurationError(f"argument of the DAG file: {name!r} does not exist{hint}")
     values = {}
     for field in fields(Settings):
         own = given.get(field.name)

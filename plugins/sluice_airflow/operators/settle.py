@@ -56,10 +56,11 @@ class SluiceSettleOperator(BaseOperator):
         self.fluss_conn_id = connection_id(fluss_conn_id)
         self.tier_task_id = tier_task_id
 
-    def render_template_fields(self, context: Context, jinja_env: Any = None) -> None:
-        """Renders as usual, and names the tables: Airflow shows only the start of ``entry``."""
-        super().render_template_fields(context, jinja_env)
-        self.tables = ", ".join(table["table"] for table in self.entry["tables"])
+    def _do_render_template_fields(self, parent: Any, *args: Any, **kwargs: Any) -> None:
+        """As that of SluiceTierOperator, also if the operator itself is expanded."""
+        super()._do_render_template_fields(parent, *args, **kwargs)
+        if parent is self:
+            self.tables = ", ".join(table["table"] for table in self.entry["tables"])
 
     def execute(self, context: Context) -> None:
         """:raises FlussError, OSError: tables could not be reported, and none was tiered.
