@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TIMEOUT_MS = 10_000
-"""Airflow ends the process that runs callbacks after 50 seconds (core.dag_file_processor_timeout),
-and then takes the DAGs of the file for gone."""
+"""Airflow ends the process that runs callbacks after 50 seconds
+(dag_processor.dag_file_processor_timeout), and then takes the DAGs of the file for gone."""
+LIMIT_S = 30.0
+"""The reports of claims end then: two calls may follow."""
 
 
 class ReleaseOfFailedRun:
@@ -58,4 +60,12 @@ class ReleaseOfFailedRun:
         with hook.get_client(TIMEOUT_MS) as client:
             work_uri, entries = connection.require_work_uri(), tables_of(packs)
             # Without packs, acquire_lease may work on: it is told to end.
-            settling.drop(client, work_uri, job, entries, acquired=packs is not None)
+            settling.drop(
+                client,
+                work_uri,
+                job,
+                entries,
+                acquired=packs is not None,
+                stop_seen_s=settling.STOP_SEEN_S,
+                limit_s=LIMIT_S,
+            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -62,6 +63,7 @@ STOP_KINDS = frozenset({StoppedByUser.__name__, TablePaused.__name__})
 PAUSED = "paused"
 NOT_STARTED = "the task tier failed before it began: a user or Airflow's executor ended it"
 NOT_BEGUN = "the run ended before the tiering of the table began"
+NO_TIME = "the run ended, and no time was left to read what became of the table"
 TASK_LOST = "the task that ran the Spark driver was lost"
 
 STOP_SEEN_S = 15.0
@@ -226,6 +228,8 @@ def drop(
     entries: Iterable[ClaimedTable] = (),
     *,
     acquired: bool = True,
+    stop_seen_s: float = 0.0,
+    limit_s: float = math.inf,
 ) -> list[Verdict]:
     """Reports every claim that a run still holds, and drops its lease.
 
@@ -234,15 +238,26 @@ def drop(
 
     :param entries: what acquire_lease returned: their plans are known if no folder can be listed.
     :param acquired: whether acquire_lease has succeeded. If not, it may work on, and is told.
+    :param stop_seen_s: how long to wait for the files of tier tasks that are being killed.
+    :param limit_s: seconds after which the other claims are released, whatever became of them.
+    :raises NetworkError, RequestTimeOut: the coordinator is away. The claims end by themselves, and
+        the lease expires.
     """
+    until = time.monotonic() + limit_s
     if not acquired:
         mark_run_ended(work_uri, lease_id)
+    plans = {entry["plan_uri"]: claim_of(entry) for entry in entries}
     try:
-        plans = {entry["plan_uri"]: claim_of(entry) for entry in entries}
-        verdicts = _report_held(client, work_uri, lease_id, plans)
-        return verdicts + release_unplanned(client, lease_id, [])
-    finally:
+        verdicts = _report_held(client, work_uri, lease_id, plans, stop_seen_s, until)
+        why = NOT_BEGUN if time.monotonic() < until else NO_TIME
+        verdicts += release_unplanned(client, lease_id, [], why=why)
+    except (NetworkError, RequestTimeOut):
+        raise  # the coordinator is away: not one time limit for each call
+    except BaseException:
         leasing.drop_lease(client, lease_id)
+        raise
+    leasing.drop_lease(client, lease_id)
+    return verdicts
 
 
 def unsettled(entry: ClaimedTable) -> Verdict | None:
@@ -287,38 +302,53 @@ def release_unplanned(
     lease_id: str,
     planned: Collection[Claim],
     is_others: Callable[[Claim], bool] = lambda _claim: False,
+    why: str = NOT_BEGUN,
 ) -> list[Verdict]:
     """Releases the claims of a run that have no plan: a killed acquire_lease had them last.
 
     :param planned: the run's claims that have a plan.
     :param is_others: whether another task of the run has a claim, which is then left alone.
+    :raises NetworkError, RequestTimeOut: the coordinator is away.
     """
     try:
         held = client.tiering.claims_of(lease_id)
+    except (NetworkError, RequestTimeOut):
+        raise
     except SluiceError as error:
         log.warning("the claims of %s cannot be listed: %s", lease_id, mask(str(error)))
         return []
     left = [claim for claim in held if claim not in planned and not is_others(claim)]
-    return [_release(client, claim, NOT_BEGUN) for claim in left]
+    return [_release(client, claim, why) for claim in left]
 
 
 def _report_held(
-    client: Client, work_uri: str, lease_id: str, plans: dict[str, Claim]
+    client: Client,
+    work_uri: str,
+    lease_id: str,
+    plans: dict[str, Claim],
+    stop_seen_s: float,
+    until: float,
 ) -> list[Verdict]:
+    """Reports the claims of these plans, and of those in the run's folder, that are held."""
     try:
         for uri in plan_uris(work_uri, lease_id):
-            plans[uri] = PlanFile.from_json(read_json(uri) or {}).claim
+            if uri not in plans and time.monotonic() < until:
+                plans[uri] = PlanFile.from_json(read_json(uri) or {}).claim
     except UNREADABLE as error:
         log.warning(
             "cannot read the plans of %s under %s: %s", lease_id, work_uri, mask(str(error))
         )
     answers = heartbeat_all(client, plans.values())
-    verdicts = []
-    for uri, claim in plans.items():
-        if answers[claim] is not None:
-            continue
+    held = [(uri, claim) for uri, claim in plans.items() if answers[claim] is None]
+    seen_until = min(until, time.monotonic() + stop_seen_s)
+    verdicts: list[Verdict] = []
+    for uri, claim in held:
+        if time.monotonic() >= until:
+            break
         outcome = _outcome_in_files(uri)
         begun = _has_begun(uri)
+        if begun and not _is_final(outcome) and _is_without_failure(uri):
+            outcome = _wait_for_stop(uri, outcome, max(0.0, seen_until - time.monotonic()))
         mark_reported(uri)
         if outcome is None and not begun:
             verdicts.append(_release(client, claim, NOT_BEGUN))

@@ -9,8 +9,9 @@ import json
 import os
 import shutil
 import time
+import urllib.error
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event, Lock
 from typing import Any
@@ -40,6 +41,8 @@ WAIT_FOR_LOCK = {
     f"AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS{mode}": "tests.airflow.sqlite_wait.CONNECT_ARGS"
     for mode in ("", "_ASYNC")
 }
+REFUSED_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
+"""Between the tries of a change that the database has refused."""
 TIMEOUT_S = 400
 POOL = "lake"
 SLOTS = 4
@@ -60,12 +63,25 @@ class HurriedClock(SystemClock):
 
 
 class OneWriter(Airflow):
-    """Sends one change at a time: on SQLite, several triggers at once hold each other up."""
+    """Sends one change at a time: on SQLite, several triggers at once hold each other up.
+
+    A change is sent again if the API server failed: SQLite refuses one of two transactions that
+    wait for each other at once, however long they may wait. Nothing is left of a refused one.
+    """
 
     _writing = Lock()
 
     def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        with nullcontext() if method == "GET" else self._writing:
+        if method == "GET":
+            return super()._send(method, path, body)
+        with self._writing:
+            for pause_s in REFUSED_PAUSES_S:
+                try:
+                    return super()._send(method, path, body)
+                except urllib.error.HTTPError as error:
+                    if error.code != 500:
+                        raise
+                    time.sleep(pause_s)
             return super()._send(method, path, body)
 
 
@@ -145,6 +161,10 @@ class Live:
         root = Path(self.airflow.environment["AIRFLOW__LOGGING__BASE_LOG_FOLDER"])
         files = root.rglob(f"*task_id={task}/**/*")
         return "\n".join(path.read_text() for path in files if path.is_file())
+
+    def program_log(self, name: str) -> str:
+        """What one of Airflow's programs has printed."""
+        return self.processes.log(name).read_text()
 
     def triggerer_is_alive(self) -> bool:
         return self.airflow._get("/api/v2/monitor/health")["triggerer"]["status"] == "healthy"

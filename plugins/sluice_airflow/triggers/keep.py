@@ -78,9 +78,10 @@ class KeepClaimsTrigger(BaseTrigger):
                 client, keeper = opened
                 try:
                     await self._keep(keeper, end)
+                    # Not after close: Airflow loses lines that come close before the event.
+                    self.log.info("lease %s: %s", self.lease_id, keeper.summary())
                 finally:
                     await asyncio.to_thread(client.close)
-                self.log.info("lease %s: %s", self.lease_id, keeper.summary())
             run_ended = end.done()
         finally:
             end.cancel()

@@ -1,0 +1,94 @@
+"""The release of a run whose teardowns were skipped, as the failure callback of its DAG does it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+from sluice.client import connect
+from sluice.errors import NetworkError, RequestTimeOut
+from sluice.model import Reason, TablePath
+from sluice.rounds.files import RoundFailure
+from sluice_airflow.claimed_again import mark_started
+from sluice_airflow.claims import ClaimedTable
+from sluice_airflow.connection import FlussConnection
+from sluice_airflow.settle import NO_TIME, RUN_ENDED, Verdict, drop
+from tests.airflow.test_claims import JOB, Run, left_by, waiting
+from tests.airflow.test_claims import run as run
+
+STOPPED = RoundFailure(Reason("StoppedByUser", "the dagrun_timeout of the run passed"))
+FAILED = RoundFailure(Reason("NetworkError", "127.0.0.1:1 went away"))
+SEEN_S = 5.0
+
+
+def released(run: Run, stop_seen_s: float, limit_s: float = 60.0) -> list[Verdict]:
+    work_uri = f"file://{run.work}"
+    return drop(run.client, work_uri, JOB, stop_seen_s=stop_seen_s, limit_s=limit_s)
+
+
+def begun(run: Run, *names: str) -> list[ClaimedTable]:
+    """Claims on which the first try of the tier task works."""
+    waiting(run, *names)
+    entries = sorted(run.acquire(), key=lambda entry: entry["table"])
+    for entry in entries:
+        mark_started(entry["plan_uri"], "1")
+    return entries
+
+
+def test_a_tier_task_that_is_killed_meanwhile_leaves_the_reason(run: Run) -> None:
+    """Airflow kills it at its next heartbeat, which may come after the callback."""
+    [entry] = begun(run, "orders")
+    soon = threading.Timer(0.5, left_by, (entry, STOPPED))
+    soon.start()
+    [verdict] = released(run, SEEN_S)
+    soon.join()
+    assert (verdict.reported, verdict.reason) == ("released", str(STOPPED.reason))
+    status = run.status(TablePath("shop", "orders"))
+    assert (status.status, status.failures, status.stopped) == ("Pending", 0, verdict.reason)
+
+
+def test_a_tier_task_that_leaves_nothing_is_waited_for_once(run: Run) -> None:
+    """However many tables it had."""
+    begun(run, "orders", "customers", "items")
+    start = time.monotonic()
+    verdicts = released(run, stop_seen_s=1.0)
+    assert 1.0 <= time.monotonic() - start < 2.9
+    assert [verdict.reported for verdict in verdicts] == ["failed"] * 3
+    assert {verdict.reason for verdict in verdicts} == {RUN_ENDED}
+
+
+def test_a_table_that_has_failed_is_not_waited_for(run: Run) -> None:
+    [entry] = begun(run, "orders")
+    left_by(entry, FAILED)
+    start = time.monotonic()
+    [verdict] = released(run, SEEN_S)
+    assert time.monotonic() - start < SEEN_S
+    assert (verdict.reported, verdict.reason) == ("failed", str(FAILED.reason))
+
+
+def test_the_claims_that_are_left_at_the_time_limit_are_released(run: Run) -> None:
+    """So that the tables are due again at once."""
+    entries = begun(run, "customers", "orders")
+    left_by(entries[0], FAILED)
+    verdicts = released(run, stop_seen_s=SEEN_S, limit_s=0.0)
+    assert sorted(verdict.table for verdict in verdicts) == ["shop.customers", "shop.orders"]
+    assert {(verdict.reported, verdict.reason) for verdict in verdicts} == {("released", NO_TIME)}
+    run.nothing_is_held()
+    assert run.client.leases.all() == []
+
+
+def test_a_coordinator_that_is_away_costs_one_time_limit(run: Run) -> None:
+    """Not one for each of the claims, the rest of the run, and its lease."""
+    begun(run, "orders")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"grpc://127.0.0.1:{silent.getsockname()[1]}"
+        limit_s = 2.0
+        connection = FlussConnection(address, work_uri=f"file://{run.work}")
+        with connect(connection.client_config(int(limit_s * 1000))) as client:
+            start = time.monotonic()
+            with pytest.raises((NetworkError, RequestTimeOut)):
+                drop(client, f"file://{run.work}", JOB)
+            assert time.monotonic() - start < 2 * limit_s
