@@ -26,5 +26,13 @@ def mapped_states_of(ti: Any, task_id: str) -> dict[int, str | None]:
 
 
 def state_of(ti: Any, task_id: str, map_index: int = -1) -> str | None:
-    """Returns the state of a task of the run of ``ti``, or of one of its mapped instances."""
-    return states_of(ti, task_id).get(task_id if map_index < 0 else f"{task_id}_{map_index}")
+    """Returns the state of a task of the run of ``ti``, or of one of its mapped instances.
+
+    A task whose run a user marked before it was expanded has no instances: its own state counts.
+    """
+    found = states_of(ti, task_id)
+    return (
+        found.get(task_id)
+        if map_index < 0
+        else found.get(f"{task_id}_{map_index}", found.get(task_id))
+    )

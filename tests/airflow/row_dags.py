@@ -9,7 +9,7 @@ import time
 import urllib.error
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +34,18 @@ armed = Path({path!r})
 if armed.exists():
     failpoints._armed.update(failpoints.parse(armed.read_text()))
 """
-BUILT = """
-for name in [name for name in os.environ if name.startswith("AIRFLOW__SLUICE__")]:
-    del os.environ[name]
-os.environ.update({{**usual, **{environment!r}}})
-{dag_id} = lake_tiering_dag({dag_id!r}{arguments})
-"""
-FILE = '''"""The tiering DAG with the settings of tests."""
+FILE = '''"""The tiering DAG with the arguments of tests."""
 
-import os
 from datetime import timedelta
 
-from sluice_airflow.dag import lake_tiering_dag
+from airflow.sdk import DAG
 
-usual = {{k: v for k, v in os.environ.items() if k.startswith("AIRFLOW__SLUICE__")}}
+from sluice_airflow.dag import lake_tiering_dag
+from sluice_airflow.group import lake_tiering_group
 '''
+BUILT = """
+{dag_id} = lake_tiering_dag({dag_id!r}{arguments})
+"""
 PRELOAD = "import sluice_airflow.dag\n"
 """A plugin: the scheduler imports the package, so that its forks, the tasks, need not."""
 KEYED = {"table.datalake.enabled": "true", "table.datalake.freshness": "1 s"}
@@ -66,21 +63,20 @@ END_S = 60.0
 class RowDag:
     """The tiering DAG of some rows.
 
-    :param settings: over the usual ones of the section [sluice].
-    :param arguments: source text of more arguments of ``lake_tiering_dag``.
+    :param arguments: source text of arguments of ``lake_tiering_dag``.
     :param is_armed: whether the row stops its tasks at a failpoint.
+    :param source: text that builds the DAG, in place of ``lake_tiering_dag``.
     """
 
     dag_id: str
-    settings: dict[str, str] = field(default_factory=dict)
     arguments: str = ""
     is_armed: bool = False
+    source: str = BUILT
 
     def text(self) -> str:
         """The part of a DAG file that builds it."""
-        environment = {f"AIRFLOW__SLUICE__{k.upper()}": v for k, v in self.settings.items()}
         arguments = f", {self.arguments}" if self.arguments else ""
-        return BUILT.format(environment=environment, dag_id=self.dag_id, arguments=arguments)
+        return self.source.format(dag_id=self.dag_id, arguments=arguments)
 
 
 @contextmanager
@@ -131,11 +127,11 @@ def write_dags(folder: Path, dags: Iterable[RowDag]) -> dict[str, str]:
     plugins = folder.with_name("plugins")
     plugins.mkdir()
     (plugins / "preload.py").write_text(PRELOAD)
-    shared = FILE.format()
+    shared = FILE
     for dag in dags:
         if dag.is_armed:
             armed = ARMED.format(path=str(_armed(folder, dag.dag_id)))
-            (folder / f"{dag.dag_id}.py").write_text(FILE.format() + armed + dag.text())
+            (folder / f"{dag.dag_id}.py").write_text(FILE + armed + dag.text())
         else:
             shared += dag.text()
     (folder / "shared.py").write_text(shared)
@@ -223,7 +219,7 @@ class Row(Live):
         for path in paths:
             status = self.place.status(path)
             found = (status.status, status.failures, status.last_error)
-            assert found == ("Pending", 0, None), path
+            assert found == ("Pending", 0, None), (path, found)
 
     def stops_of(self, *paths: TablePath) -> list[str | None]:
         """Why the last rounds of tables that are due again were stopped, by a user or a run."""
@@ -316,12 +312,18 @@ class Row(Live):
 
     # -- what is left
 
-    def nothing_is_left(self, run_id: str, *paths: TablePath) -> None:
-        """No claim of a table, no lease of the run, no process of a task or a driver."""
-        lease_id = self.xcom(run_id, "open_job")
+    def is_claimed(self, path: TablePath) -> bool:
+        return self.place.status(path).status == "Tiering"
+
+    def nothing_is_left(self, run_id: str, *paths: TablePath, opened: str = "open_job") -> None:
+        """No claim of a table, no lease of the run, no process of a task or a driver.
+
+        :param opened: the task that has named the lease.
+        """
+        lease_id = self.xcom(run_id, opened)
         with finding():
             wait_until(lambda: not self._processes(run_id), END_S, f"the processes of {run_id}")
-            held = [path for path in paths if self.place.status(path).status == "Tiering"]
+            held = [path for path in paths if self.is_claimed(path)]
             assert held == []
             assert self.place.client.tiering.claims_of(lease_id) == []
             assert lease_id not in [one.lease_id for one in self.place.client.leases.all()]

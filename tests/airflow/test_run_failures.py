@@ -7,104 +7,24 @@ from __future__ import annotations
 
 import signal
 import urllib.error
-from collections.abc import Iterator
 
 import pytest
 
-from demo.airflow import DAG_ID
-from tests.airflow.beside import Together, beside, chosen_tests
-from tests.airflow.live import DATABASES, Live, running_live
-from tests.airflow.place import Place
-from tests.airflow.row_dags import (
-    Row,
-    RowDag,
-    connections_of,
-    kill,
-    pause,
-    served_row,
-    servers_of,
-    wait_for_dags,
-    write_dags,
-)
+from tests.airflow.beside import beside
+from tests.airflow.failure_dags import INTERVAL_S, MAP_MAX, ROWS
+from tests.airflow.failure_dags import live as live
+from tests.airflow.failure_dags import together as together
+from tests.airflow.live import Live
+from tests.airflow.row_dags import Row, kill, pause, served_row
 from tests.support.findings import finding
 from tests.support.living import lives
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(1200)]
 
-AT_ONCE = 4
-MAP_MAX = 4
 AWAY_S = 5
-INTERVAL_S = 10
-SERVED = ("down", "down_for_long", "killed", "settled", "gone", "scheduled")
-"""DAGs whose clusters are processes of their own."""
+AWAY_MAX_S = 180.0
+"""A task gives up a cluster after two minutes, and ends soon."""
 SETTLE = "per_application.settle"
-TWICE = {"tier_retries": "1"}
-ROWS = DAG_ID
-DAGS = [
-    RowDag(ROWS, arguments="max_active_runs=20"),
-    RowDag("retried", TWICE, "max_active_runs=20"),
-    RowDag("acquired_once", is_armed=True),
-    RowDag(
-        "acquired_twice",
-        arguments="default_args={'retries': 1, 'retry_delay': timedelta(seconds=1)}",
-        is_armed=True,
-    ),
-    RowDag("marked_early", is_armed=True),
-    RowDag("narrow", {"tables_per_application": "1", "pool_slots": "100"}),
-    RowDag("timed_out", arguments="dagrun_timeout=timedelta(seconds=45)"),
-    RowDag("unwritable", {"connection": "fluss_unwritable"}),
-    *(RowDag(name, {"connection": f"fluss_{name}"}) for name in ("down", "down_for_long")),
-    *(RowDag(name, {"connection": f"fluss_{name}"}) for name in ("killed", "gone")),
-    RowDag("settled", {"connection": "fluss_settled"}, is_armed=True),
-    RowDag(
-        "scheduled",
-        {"connection": "fluss_scheduled", "schedule": f"* * * * * */{INTERVAL_S}"},
-        "is_paused_upon_creation=True",
-    ),
-]
-
-
-@pytest.fixture(scope="module", params=DATABASES)
-def live(
-    airflow_environment: dict[str, str],
-    tmp_path_factory: pytest.TempPathFactory,
-    request: pytest.FixtureRequest,
-) -> Iterator[Live]:
-    folder = tmp_path_factory.mktemp("live")
-    servers = servers_of(folder, SERVED)
-    with running_live(
-        folder,
-        airflow_environment,
-        triggerer=True,
-        database=request.param,
-        **write_dags(folder / "dags", DAGS),
-        connections=lambda place: connections_of(servers) | unwritable(place),
-        AIRFLOW__CORE__PARALLELISM="12",
-        AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL="10",
-        AIRFLOW__CORE__MAX_MAP_LENGTH=str(MAP_MAX),
-        AIRFLOW__SLUICE__POOL="default_pool",
-    ) as running:
-        running.servers = servers
-        wait_for_dags(running, DAGS)
-        yield running
-    for server in servers.values():
-        server.kill()
-
-
-def unwritable(place: Place) -> dict[str, str]:
-    """A connection whose lake is below a file, where nobody can write, root neither."""
-    file = place.work.with_name("file")
-    file.touch()
-    lake = {"iceberg.type": "hadoop", "iceberg.warehouse": str(file / "lake")}
-    [value] = place.connection(datalake=lake).values()
-    return {"AIRFLOW_CONN_FLUSS_UNWRITABLE": value}
-
-
-@pytest.fixture(scope="module")
-def together(live: Live, request: pytest.FixtureRequest) -> Iterator[Together]:
-    found = Together(live, chosen_tests(request), AT_ONCE)
-    yield found
-    found.close()
 
 
 @pytest.mark.long
@@ -248,19 +168,21 @@ def a_run_is_marked(live: Live, state: str) -> None:
 
 @pytest.mark.long
 @beside
-def test_a_run_marked_failed_during_acquire(live: Live) -> None:
+def test_a_run_marked_during_acquire(live: Live) -> None:
+    """As failed, and as success: it fails nonetheless, because it has tiered nothing."""
     row = Row(live, "marked_early")
-    paths = row.tables("ok_early", "ok_early_2")
-    row.arm("airflow.acquire.after_claim")
-    run_id = row.trigger("shop.ok_early*")
-    acquire = row.stopped(run_id, "acquire_lease[-1]")
-    row.airflow.mark(run_id, "failed")
-    acquire.send_signal(signal.SIGCONT)
-    assert row.ended(run_id) == "failed"
-    assert row.states(run_id, "acquire_lease") == ["failed"]
-    assert row.states(run_id, "drop_lease") == ["failed"]
-    row.nothing_is_left(run_id, *paths)
-    row.is_due_again(*paths)
+    for state in ("failed", "success"):
+        paths = row.tables(f"ok_early_{state}", f"ok_early_{state}_2")
+        row.arm("airflow.acquire.after_claim")
+        run_id = row.trigger(f"shop.ok_early_{state}*")
+        acquire = row.stopped(run_id, "acquire_lease[-1]")
+        row.airflow.mark(run_id, state)
+        acquire.send_signal(signal.SIGCONT)
+        assert row.ended(run_id) == "failed"
+        assert row.states(run_id, "acquire_lease") == [state]
+        assert row.states(run_id, "drop_lease") == ["failed"]
+        row.nothing_is_left(run_id, *paths)
+        row.is_due_again(*paths)
 
 
 @pytest.mark.long
@@ -311,7 +233,7 @@ def test_a_dagrun_timeout(live: Live) -> None:
     assert row.ended(run_id) == "failed"
     assert row.states(run_id, SETTLE) == ["skipped"]
     assert row.states(run_id, "drop_lease") == ["skipped"]
-    row.wait(lambda: row.place.status(busy).status != "Tiering", "the failure callback")
+    row.wait(lambda: not row.is_claimed(busy), "the failure callback")
     row.is_tiered(ok)
     row.nothing_is_left(run_id, busy, ok)
     assert row.stops_of(busy) == [
@@ -319,6 +241,60 @@ def test_a_dagrun_timeout(live: Live) -> None:
     ]
     with finding():
         assert not [process for process in driver if lives(process)]
+
+
+@pytest.mark.long
+@beside
+def test_a_dagrun_timeout_during_acquire(live: Live) -> None:
+    """The failure callback releases what the task has claimed, and tells the task to end."""
+    row = Row(live, "timed_out_early")
+    paths = row.tables("ok_timed_early", "ok_timed_early_2")
+    row.arm("airflow.acquire.after_claim")
+    run_id = row.trigger("shop.ok_timed_early*")
+    row.stopped(run_id, "acquire_lease[-1]")
+    assert row.ended(run_id) == "failed"
+    assert row.states(run_id, "drop_lease") == ["skipped"]
+    row.wait(lambda: not any(map(row.is_claimed, paths)), "the failure callback")
+    row.is_due_again(*paths)
+    row.nothing_is_left(run_id, *paths)
+
+
+@pytest.mark.long
+@beside
+def test_settle_is_killed(live: Live) -> None:
+    """Drop_lease reports what settle has not."""
+    row = Row(live, "settled_once")
+    [path] = row.tables("held_settle")
+    row.arm("airflow.settle.before_report")
+    run_id = row.trigger(str(path))
+    driver = row.held(path)
+    kill(driver.parents()[0], driver)  # so that nobody else reports the table
+    kill(row.stopped(run_id, f"{SETTLE}[0]"))
+    assert row.ended(run_id) == "failed"
+    assert row.states(run_id, SETTLE) == ["failed"]
+    assert row.states(run_id, "drop_lease") == ["failed"]
+    assert row.account(run_id) == {str(path): "failed"}
+    row.nothing_is_left(run_id, path)
+
+
+@pytest.mark.long
+@beside
+def test_two_groups_of_a_dag(live: Live) -> None:
+    """Each has a lease of its own, and drops it."""
+    row = Row(live, "grouped")
+    first, second = row.tables("ok_grouped", "broken_grouped_too")
+    run_id = row.airflow.trigger({})
+    assert row.ended(run_id) == "failed"
+    assert row.states(run_id, "first.check_tables") == ["success"]
+    assert row.states(run_id, "second.check_tables") == ["failed"]
+    leases = {row.xcom(run_id, f"{name}.open_job") for name in ("first", "second")}
+    assert len(leases) == 2
+    row.is_tiered(first)
+    assert row.place.status(second).last_error == (
+        "LakeNotWritable: cannot write s3://lake/broken: Access Denied"
+    )
+    for name in ("first", "second"):
+        row.nothing_is_left(run_id, first, second, opened=f"{name}.open_job")
 
 
 @pytest.mark.long
@@ -451,6 +427,26 @@ def test_the_server_is_down_for_too_long_at_settle(live: Live) -> None:
 
 @pytest.mark.long
 @beside
+def test_the_server_is_down_for_too_long_at_drop_lease(live: Live) -> None:
+    """It fails after two minutes, and nothing is left."""
+    with served_row(live, "dropped") as (row, server):
+        [path] = row.tables("ok_dropped")
+        row.arm("airflow.settle.before_release")
+        run_id = row.trigger(str(path))
+        settle = row.stopped(run_id, f"{SETTLE}[0]")
+        server.kill()
+        settle.send_signal(signal.SIGCONT)
+        row.wait(lambda: row.states(run_id, "drop_lease") == ["failed"], "drop_lease to fail")
+        assert row.instances(run_id)["drop_lease[-1]"]["duration"] < AWAY_MAX_S
+        assert server.address.removeprefix("grpc://") in row.log(run_id, "drop_lease")
+        assert row.ended(run_id) == "failed"
+        server.start()
+        row.is_tiered(path)
+        row.nothing_is_left(run_id, path)
+
+
+@pytest.mark.long
+@beside
 def test_scheduled_runs_that_overlap(live: Live) -> None:
     """A run that is longer than its interval: the next one begins when it has ended."""
     with served_row(live, "scheduled") as (row, _):
@@ -468,6 +464,29 @@ def test_scheduled_runs_that_overlap(live: Live) -> None:
         assert row.commands(held) == 1
         row.is_tiered(held)
         row.nothing_is_left(running, held)
+
+
+@pytest.mark.long
+@beside
+def test_two_scheduled_runs_overlap(live: Live) -> None:
+    """With ``max_active_runs=2``: the table stays with the first one, the others tier nothing."""
+    with served_row(live, "scheduled_twice") as (row, _):
+        [held] = row.tables("held_scheduled_twice")
+        row.airflow.pause(False)
+        row.held(held)
+        row.wait(lambda: len(row.runs("success")) > 1, "two more runs to end")
+        tier = "per_application.tier"
+        [first] = [one for one in row.runs("running") if row.states(one, tier) == ["running"]]
+        for other in row.runs("success"):
+            assert row.states(other, tier) == ["skipped"]
+            assert row.account(other) == {}
+        row.go(held)
+        assert row.ended(first) == "success"
+        row.airflow.pause(True)
+        assert row.runs("failed") == []
+        assert row.commands(held) == 1
+        row.is_tiered(held)
+        row.nothing_is_left(first, held)
 
 
 @pytest.mark.long
