@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import NotRequired, TypedDict
 
 from sluice.model import TieringStatus
+from sluice.quantities import counted
 from sluice.statuses import UNKNOWN, State
 from sluice_airflow.settle import PAUSED as PAUSED
 from sluice_airflow.settle import Verdict
@@ -154,11 +155,6 @@ def summary(found: Sequence[TableAccount], more: Mapping[str, int] = MappingProx
 def not_tiered(number: int, total: int) -> str:
     """``2 of 5 tables were not tiered:``."""
     return f"{number:,} of {counted(total, 'table')} {'was' if total == 1 else 'were'} not tiered:"
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 row``, ``1,200 rows``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def lines(found: Sequence[TableAccount]) -> list[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.errors import FlussError, NetworkError, RequestTimeOut, TableNotDue, TableNotExist
 from sluice.masking import mask
 from sluice.model import Claim, TablePath, TieringStatus
+from sluice.quantities import counted
 from sluice.statuses import State
 from sluice_airflow.account import (
     HELD,
@@ -21,7 +22,6 @@ from sluice_airflow.account import (
     SHOWN_MAX,
     WOULD_TIER,
     TableAccount,
-    counted,
     of_status,
     tell,
 )

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from sluice.model import LakeSnapshotInfo, TablePath, TieringStatus
+from sluice.quantities import counted
 from sluice.statuses import State
-from sluice_airflow.account import counted
 from sluice_airflow.table_goal import Goal, offsets_sum
 from sluice_airflow.until import Until
 

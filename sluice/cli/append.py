@@ -152,7 +152,7 @@ def _send(sender: FileSender, skipped: int, noun: str, done: str) -> None:
 
     :param skipped: the number of rows at the start of the file that are not sent.
     """
-    from sluice.cli.output import counted
+    from sluice.quantities import counted
 
     total, recorder = sender.check_all(), sender.recorder
     if skipped > total:

@@ -148,7 +148,8 @@ def print_reports(
 
 
 def _print_table(report: CleanReport, applied: bool) -> None:
-    from sluice.cli.output import byte_size, counted, print_table, when
+    from sluice.cli.output import print_table, when
+    from sluice.quantities import byte_size, counted
 
     click.echo(f"{report.table}: {_summary(report, applied)}")
     groups: dict[str, list[OrphanFile]] = {}
@@ -179,7 +180,7 @@ def _summary(report: CleanReport, applied: bool) -> str:
         return f"cannot be read: {report.error}"
     if not report.dead:
         return "nothing to delete"
-    from sluice.cli.output import byte_size, counted
+    from sluice.quantities import byte_size, counted
 
     total = sum(left.size_bytes for left in report.dead)
     what = f"{counted(len(report.dead), 'orphan file')}, {byte_size(total)}"

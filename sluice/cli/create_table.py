@@ -160,7 +160,7 @@ def notes(info: TableInfo) -> list[str]:
 
 def _made(info: TableInfo) -> str:
     """The line that describes a new table."""
-    from sluice.cli.output import counted
+    from sluice.quantities import counted
 
     lake = ", will be tiered" if info.datalake_enabled else ""
     if lake and info.datalake_format:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sluice.cli.output import Styled, byte_size, counted, print_table, print_wrapped
+from sluice.cli.output import Styled, print_table, print_wrapped
 from sluice.cli.record_cells import age, cell, duration, headed_fields
 from sluice.model import TieringRound
+from sluice.quantities import byte_size, counted
 
 _DELETES = "deletes"
 COLUMNS = ("ended", "outcome", "duration", "rows", _DELETES, "files", "bytes", "lag")

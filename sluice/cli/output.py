@@ -184,22 +184,6 @@ def _widths(rows: Sequence[Sequence[object]], width: int) -> list[int]:
     return least
 
 
-def counted(number: int, one: str) -> str:
-    """A number and its noun: ``1 row``, ``2 rows``."""
-    return f"{number:,} {one}{'' if number == 1 else 's'}"
-
-
-def byte_size(size: int) -> str:
-    """A number of bytes for people: ``999 bytes``, ``1.2 kB``, ``3.4 GB``."""
-    if size < 1000:
-        return counted(size, "byte")
-    value, units = size / 1000, ["kB", "MB", "GB", "TB", "PB"]
-    while value >= 999.95 and len(units) > 1:
-        value /= 1000
-        units.pop(0)
-    return f"{value:,.1f} {units[0]}"
-
-
 def span(seconds: int, units: int = 2) -> str:
     """A time span in its largest units, such as ``3 min 5 s``."""
     first = next((at for at, (size, _) in enumerate(_UNITS) if seconds >= size), len(_UNITS) - 1)

@@ -249,8 +249,8 @@ def _print_done(done: RepairResult) -> None:
     result = done.result
     click.echo(f"{done.diagnosis.table}: {_outcome(done)}")
     if result is not None and not result.is_given_up:
-        from sluice.cli.output import counted
         from sluice.cli.tier import ended
+        from sluice.quantities import counted
 
         parts = [ended(result), counted(result.rows, "row")]
         if result.lake_snapshot_id is not None:

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import click
 
-from sluice.cli.output import counted
 from sluice.errors import SluiceError
 from sluice.masking import mask
+from sluice.quantities import counted
 
 E = TypeVar("E", bound=SluiceError | click.ClickException)
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from sluice.cli.append_recorder import AppendRecorder
 from sluice.cli.errors import InvalidFile
-from sluice.cli.output import counted
 from sluice.cli.resume import MAY_DUPLICATE
 from sluice.cli.resume_command import Advice, ResumeCommand, stored_text
 from sluice.cli.row_files import ROW_ERRORS, RowFile, first_that_fails
@@ -28,6 +27,7 @@ from sluice.errors import (
 )
 from sluice.failpoints import failpoint
 from sluice.model import TablePath
+from sluice.quantities import counted
 
 Values = tuple[str, ...]
 Check = Callable[[pa.RecordBatch], set[Values]]

@@ -21,9 +21,10 @@ from sluice.cli.options import (
     warehouse_option,
     with_settings,
 )
-from sluice.cli.output import as_json, counted, print_json, print_table
+from sluice.cli.output import as_json, print_json, print_table
 from sluice.did_you_mean import closest
 from sluice.errors import NetworkError, QueryFailed
+from sluice.quantities import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

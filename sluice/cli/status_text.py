@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sluice.cli.output import Styled, counted, print_table, print_wrapped, span, when
+from sluice.cli.output import Styled, print_table, print_wrapped, span, when
 from sluice.cli.record_cells import age, cell, headed_fields
 from sluice.model import TieringStatus
 from sluice.model.record_fields import RecordField
+from sluice.quantities import counted
 
 COLUMNS = ("table", "state", "last tiered", "lag", "next attempt")
 _STYLES = {"Failed": "red", "Scheduled": "green"}

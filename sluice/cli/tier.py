@@ -185,7 +185,7 @@ def ended(result: RoundResult) -> str:
 
 def summary(result: RoundResult, spent_s: float) -> str:
     """The round in one line: outcome, rows, files, bytes, lake snapshot and seconds."""
-    from sluice.cli.output import byte_size, counted
+    from sluice.quantities import byte_size, counted
 
     parts: list[str] = []
     if result.rows or result.files:

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from sluice.quantities import counted
 from sluice.rounds.result_line import SHORT_S, rate
 
 _LOG = logging.getLogger(__name__)
@@ -46,13 +47,9 @@ class PhaseLog:
     def _log(self, phase: str, spent_s: float) -> None:
         more = ""
         if phase == "plan" and self._splits:
-            more = f": {self._offsets:,} offsets in {_counted(self._splits, 'split')}"
+            more = f": {self._offsets:,} offsets in {counted(self._splits, 'split')}"
         if phase == "copy":
             by = f" by {self.copied_by}" if self.copied_by else ""
             more = f": {self._offsets:,} offsets{by}{rate(self._offsets, spent_s)}"
         if more or spent_s >= SHORT_S:  # the others are in the line of the result
             _LOG.info("%s: %s took %.2f s%s", self._table, phase, spent_s, more)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")

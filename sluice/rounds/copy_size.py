@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sluice.errors import UnknownFileVersion
+from sluice.quantities import byte_size
 from sluice.rounds.files import VERSION
 
 SNAPSHOT_BYTES_PER_S_MIN = 2_000_000
@@ -47,7 +48,7 @@ class CopySize:
         if self.snapshot_bytes:
             rate = SNAPSHOT_BYTES_PER_S_MIN / 1e6
             parts.append(
-                f"{self._snapshot_s:.0f} s for {_bytes_text(self.snapshot_bytes)} of KV snapshots"
+                f"{self._snapshot_s:.0f} s for {byte_size(self.snapshot_bytes)} of KV snapshots"
                 f" at {rate:g} MB/s"
             )
         if self.scan_rows:
@@ -94,7 +95,3 @@ def log_seconds(rows: int, round_ms: int) -> float:
 
 def size_uri(plan: str, attempt: str) -> str:
     return f"{plan.rsplit('/', 1)[0]}/size-{attempt}.json"
-
-
-def _bytes_text(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -8,6 +8,7 @@ from typing import Any
 
 from sluice.errors import LakeRolledBack, SluiceError
 from sluice.model import LakeSnapshotInfo, TableBucket, TableInfo, TablePath
+from sluice.quantities import counted
 from sluice.rounds.history import HistoryEntry, LakeHistory
 from sluice.rounds.ports import LakeTable
 from sluice.rounds.recover import LakeComparison, LakeStatus
@@ -151,9 +152,6 @@ def _facts(observed: TableState) -> dict[str, str]:
 
 
 def _size(offsets: Mapping[TableBucket, int]) -> str:
-    def counted(number: int, noun: str) -> str:
-        return f"{number} {noun}{'' if number == 1 else 's'}"
-
     return f"{counted(sum(offsets.values()), 'offset')} in {counted(len(offsets), 'bucket')}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sluice.quantities import byte_size, counted
 from sluice.rounds.files import RoundFailure, RoundResult
 
 SHORT_S = 0.05
@@ -23,16 +24,8 @@ def result_line(result: RoundResult, *, phases: bool = True) -> str:
     if result.lake_snapshot_id is not None:
         words.append(f"lake snapshot {result.lake_snapshot_id}")
     if result.bytes_written:
-        files = f"{result.files} file" + ("" if result.files == 1 else "s")
-        words.append(f"{_size(result.bytes_written)} in {files}")
+        words.append(f"{byte_size(result.bytes_written)} in {counted(result.files, 'file')}")
     return ", ".join(words)
-
-
-def _size(count: int) -> str:
-    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= unit:
-            return f"{count / unit:.1f} {name}"
-    return f"{count} bytes"
 
 
 def failure_line(table: str, failure: RoundFailure) -> str:
@@ -42,7 +35,7 @@ def failure_line(table: str, failure: RoundFailure) -> str:
 
 
 def _rows(result: RoundResult, *, phases: bool) -> str:
-    count = f"{result.rows:,} row" + ("" if result.rows == 1 else "s")
+    count = counted(result.rows, "row")
     if not phases or "total" not in result.seconds:
         return count
     total = result.seconds["total"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
+from sluice.quantities import counted
 from sluice_airflow import account
 from sluice_airflow import settle as settling
 from sluice_airflow.assets import add_events, has_landed, lake_tables
@@ -108,7 +109,5 @@ def log_verdict(level: int, verdict: settling.Verdict) -> None:
     if verdict.reason:
         text += f" ({verdict.reason})"
     if verdict.lake_snapshot_id is not None:
-        text += (
-            f", {account.counted(verdict.rows, 'row')}, lake snapshot {verdict.lake_snapshot_id}"
-        )
+        text += f", {counted(verdict.rows, 'row')}, lake snapshot {verdict.lake_snapshot_id}"
     log.log(level, "%s", text)

@@ -21,12 +21,13 @@ from sluice.errors import (
 )
 from sluice.failpoints import failpoint
 from sluice.model import Claim, Reason
+from sluice.quantities import counted
 from sluice.rounds.files import RoundFailure, RoundResult, claim_of, write_json
 from sluice.rounds.pack_files import PackFile, SparkApplication, pack_uri, run_file_names
 from sluice.rounds.reasons import failure_of
 from sluice.rounds.result_line import result_line
 from sluice_airflow import leasing
-from sluice_airflow.account import counted, not_tiered
+from sluice_airflow.account import not_tiered
 from sluice_airflow.airflow_names import (
     AirflowException,
     AirflowFailException,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.cli.output import counted, print_table
+from sluice.cli.output import print_table
+from sluice.quantities import counted
 
 HEADINGS = ["table", "id", "kind", "columns", "buckets", "partitions", "datalake", "freshness"]
 
