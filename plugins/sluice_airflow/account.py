@@ -135,6 +135,25 @@ def complete(
     return sorted(by_table.values(), key=lambda one: (ORDER.index(one["became"]), one["table"]))
 
 
+def tell_attempts(
+    found: Iterable[TableAccount], statuses: Iterable[TieringStatus], now_ms: int
+) -> None:
+    """Adds to each table that was not tiered when it is due again."""
+    by_table = {str(status.path): status for status in statuses}
+    for one in found:
+        status = by_table.get(one["table"])
+        if one["became"] in FAILING and status is not None and (due := _due(status, now_ms)):
+            one["text"] = "; ".join(filter(None, [one["text"], due]))
+
+
+def _due(status: TieringStatus, now_ms: int) -> str:
+    """When it is tiered again; empty if that is not known."""
+    at_ms = status.next_attempt_ms
+    if status.paused or status.status == State.TIERING.value or at_ms is None:
+        return ""
+    return "due again now" if at_ms <= now_ms else f"due again at {_time(at_ms)}"
+
+
 def summary(found: Sequence[TableAccount], more: Mapping[str, int] = MappingProxyType({})) -> str:
     """One line: ``3 tables: 2 tiered (1,200 rows), 1 nothing new``.
 

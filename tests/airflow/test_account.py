@@ -21,6 +21,7 @@ from sluice_airflow.account import (
     of_verdict,
     summary,
     tell,
+    tell_attempts,
 )
 from sluice_airflow.settle import Verdict
 from tests.docs.blocks import claimed_blocks
@@ -55,6 +56,25 @@ def status(state: str, **facts: object) -> TieringStatus:
 def test_of_a_table_that_the_run_had(verdict: Verdict, became: str, text: str) -> None:
     found = of_verdict(verdict)
     assert (found["table"], found["became"], found["text"]) == ("a.b", became, text)
+
+
+@pytest.mark.parametrize(
+    ("now", "text"),
+    [
+        (
+            status("Failed", next_attempt_ms=NOW_MS + 90_000),
+            "denied; due again at 2027-01-15 08:01:30 UTC",
+        ),
+        (status("Pending", next_attempt_ms=NOW_MS), "denied; due again now"),
+        (status("Pending", next_attempt_ms=NOW_MS, paused=True), "denied"),
+        (status("Tiering", next_attempt_ms=NOW_MS), "denied"),
+        (status("Failed"), "denied"),
+    ],
+)
+def test_a_failed_table_has_the_time_of_its_next_attempt(now: TieringStatus, text: str) -> None:
+    failed, tiered = tell(ORDERS, FAILED, "denied"), tell("shop.other", TIERED, "1 row")
+    tell_attempts([failed, tiered], [now], NOW_MS)
+    assert (failed["text"], tiered["text"]) == (text, "1 row")
 
 
 def test_of_a_table_that_the_run_could_not_claim() -> None:

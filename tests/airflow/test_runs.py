@@ -124,9 +124,9 @@ def test_a_run_says_what_became_of_each_table(place: Place) -> None:
     assert "shop.paused  paused  `sluice resume shop.paused` resumes it" in log
     error = (
         "1 of 3 tables were not tiered:\n"
-        "shop.broken: LakeNotWritable: cannot write s3://lake/broken: Access Denied"
+        "shop.broken: LakeNotWritable: cannot write s3://lake/broken: Access Denied; due again "
     )
-    assert error in log, "the reason, not just the name"
+    assert error in log, "the reason and the next attempt, not just the name"
     [named] = place.work.glob("*/run.json")
     content = json.loads(named.read_text())
     assert (content["dag_id"], content["run_id"]) == ("sluice_lake_tiering", run["run_id"])

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
+from sluice.errors import SluiceError
+from sluice.masking import mask
+from sluice.model import TablePath
 from sluice_airflow import account
 from sluice_airflow import settle as settling
 from sluice_airflow.airflow_names import AirflowFailException
@@ -17,6 +21,7 @@ from sluice_airflow.operators.acquire import ACCOUNT, ERROR
 from sluice_airflow.operators.keep import end_keeper
 from sluice_airflow.operators.settle import VERDICTS, log_verdict
 from sluice_airflow.packs import Pack, tables_of
+from sluice_airflow.requests import statuses_of
 from sluice_airflow.settings import connection_id
 from sluice_airflow.task_states import state_of, states_of
 
@@ -24,6 +29,9 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 log = logging.getLogger(__name__)
+
+ATTEMPTS_TIMEOUT_MS = 10_000
+"""The account does not wait longer for the times of next attempts."""
 
 
 class SluiceDropOperator(BaseOperator):
@@ -91,6 +99,7 @@ class SluiceDropOperator(BaseOperator):
             verdicts,
         )
         counts = before.get("counts", {})
+        self._tell_attempts(hook, found)
         tell_account(ti, found, counts)
         if why := account.error(found, before.get("wanted", ()), sum(counts.values())):
             raise AirflowFailException(why)
@@ -136,6 +145,17 @@ class SluiceDropOperator(BaseOperator):
         for verdict in (*told, *own):
             silent.pop(verdict.table, None)
         return told + [*filter(None, map(settling.unsettled, silent.values()))]
+
+    def _tell_attempts(self, hook: FlussHook, found: Sequence[account.TableAccount]) -> None:
+        failing = [one["table"] for one in found if one["became"] in account.FAILING]
+        if not failing:
+            return
+        paths = [TablePath.parse(table) for table in failing]
+        try:
+            with hook.get_client(ATTEMPTS_TIMEOUT_MS) as client:
+                account.tell_attempts(found, statuses_of(client, paths), int(time.time() * 1000))
+        except SluiceError as error:
+            log.info("cannot read when the tables are due again: %s", mask(str(error)))
 
     def _unclaimed(self, before: dict[str, Any], work_uri: str) -> list[account.TableAccount]:
         """The account of the tables that are in no pack."""
