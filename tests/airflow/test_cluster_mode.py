@@ -17,7 +17,7 @@ from sluice.artifacts.java import pyspark_jars
 from sluice.artifacts.spark_files import driver_script
 from sluice.driver.jvm import Jvm, iceberg_jar
 from sluice.errors import DriverLost, DriverRefused
-from sluice_airflow.operators.tier import why_no_outcome
+from sluice_airflow.operators.tier_errors import why_no_outcome
 from sluice_airflow.provider_info import OPTIONS
 from tests.docs.blocks import claimed_blocks
 from tests.support.installed import JARS

@@ -19,7 +19,7 @@ from sluice.lake.parquet_files import storage_errors
 from sluice.rounds.reasons import reason_of
 from sluice.storage import file_system
 from sluice_airflow.connection import FlussConnection
-from sluice_airflow.operators.tier import tier_error
+from sluice_airflow.operators.tier_errors import tier_error
 from sluice_airflow.params import run_params
 from sluice_airflow.preflight import Submission, find_obstacle
 from sluice_airflow.provider_info import OPTIONS, get_provider_info

@@ -14,7 +14,7 @@ from sluice.model import Reason, TablePath, TieringStatus
 from sluice.rounds.files import RoundFailure, failure_uri, write_json
 from sluice_airflow.claimed_again import mark_started
 from sluice_airflow.claims import ClaimedTable
-from sluice_airflow.operators.tier import stop_of
+from sluice_airflow.operators.tier_errors import stop_of
 from sluice_airflow.settle import NOT_STARTED, TASK_LOST, settle
 from tests.airflow.test_claims import Run, left_by, result_of, waiting
 from tests.airflow.test_claims import run as run

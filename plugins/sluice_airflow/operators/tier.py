@@ -27,12 +27,7 @@ from sluice.rounds.pack_files import PackFile, SparkApplication, pack_uri, run_f
 from sluice.rounds.reasons import failure_of
 from sluice.rounds.result_line import result_line
 from sluice_airflow import leasing
-from sluice_airflow.account import not_tiered
-from sluice_airflow.airflow_names import (
-    AirflowException,
-    AirflowFailException,
-    AirflowTaskTimeout,
-)
+from sluice_airflow.airflow_names import AirflowException, AirflowTaskTimeout
 from sluice_airflow.claimed_again import newest_claim
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.connection import CONF_PREFIX
@@ -43,9 +38,10 @@ from sluice_airflow.links import LINKS, SPARK_LINK, LinkTargets, push_link
 from sluice_airflow.operators.keep import missing_keeper
 from sluice_airflow.operators.labels import PACK_LABEL
 from sluice_airflow.operators.next_rounds import NextRounds
-from sluice_airflow.operators.pack_watch import SAID, PackWatch
+from sluice_airflow.operators.pack_watch import PackWatch
 from sluice_airflow.operators.paused import stop_paused
 from sluice_airflow.operators.start_claims import start_claims
+from sluice_airflow.operators.tier_errors import stop_of, tier_error, why_no_outcome
 from sluice_airflow.operators.tried_table import TriedTable
 from sluice_airflow.operators.waiting import WaitingClaims
 from sluice_airflow.packs import Pack, label_of, tables_of
@@ -66,18 +62,9 @@ CLAIMED_AGAIN_S = 5.0
 LEAVE_THREADS = 16
 SMALL_ROWS = 1_000_000
 """An application with fewer rows ends within seconds: nobody sees Spark's UI."""
-REASONS_IN_ERROR_MAX = 5
 NAMES_IN_LOG_MAX = 50
 FAIR = {"spark.scheduler.mode": "FAIR"}
 """Tables of one application share its executors evenly."""
-
-
-class TierFailed(AirflowException):
-    """Some tables were not tiered. A retry may succeed."""
-
-
-class TierNotRetried(AirflowFailException):
-    """Some tables were not tiered, and a retry cannot succeed."""
 
 
 class SluiceTierOperator(SparkSubmitOperator):
@@ -543,51 +530,3 @@ def applications(tables: Sequence[TriedTable]) -> list[list[TriedTable]]:
     together = [table for table in tables if not table.is_suspect]
     alone = [[table] for table in tables if table.is_suspect]
     return [together, *alone] if together else alone
-
-
-def why_no_outcome(hook: GroupSubmitHook) -> SluiceError:
-    """What to say of tables without a result and without a reason, after spark-submit's end."""
-    code = f"spark-submit's exit code is {hook.exit_code}"
-    said = f"{SAID}{hook.telling_line}" if hook.telling_line else ""
-    name = hook.driver_name
-    if hook.deploy_mode != "cluster":
-        return DriverLost(f"the Spark driver ended without a result or a reason ({code}){said}")
-    if hook.driver_exit_code is not None:
-        return DriverLost(
-            f"the Spark driver {name} ended without a result or a reason"
-            f" (its exit code is {hook.driver_exit_code}, {code}){said}"
-        )
-    if not name and (hook.exit_code or 0) > 0:
-        return DriverRefused(f"spark-submit started no driver on the cluster ({code}){said}")
-    return DriverLost(
-        f"spark-submit ended before the Spark driver {name or 'on the cluster'} left a result or a"
-        f" reason ({code}); the driver may still run on the cluster{said}"
-    )
-
-
-def stop_of(state: str | None) -> StoppedByUser | None:
-    """The user's act that a task's state shows while Airflow kills it; None: it was none."""
-    if state in ("success", "failed"):
-        return StoppedByUser(f"a user marked the task tier or its run as {state}")
-    if state == "skipped":  # Airflow's, for each task that runs when that time has passed
-        return StoppedByUser(
-            "the dagrun_timeout of the run passed, or a user skipped the task tier"
-        )
-    if state == "restarting":
-        return StoppedByUser("a user cleared the task tier")
-    return None
-
-
-def tier_error(failures: Sequence[tuple[str, Reason]], tables: int) -> AirflowException:
-    """The error with which a task ends; its class decides whether Airflow retries the task.
-
-    :param failures: the failed tables with their reasons.
-    :param tables: how many tables the task has.
-    """
-    kind = TierFailed if any(reason.retryable for _, reason in failures) else TierNotRetried
-    shown = [f"{table}: {reason}" for table, reason in failures[:REASONS_IN_ERROR_MAX]]
-    if tables == 1:
-        return kind(shown[0])
-    if len(failures) > len(shown):
-        shown.append(f"and {len(failures) - len(shown)} more")
-    return kind("\n".join([not_tiered(len(failures), tables), *shown]))
