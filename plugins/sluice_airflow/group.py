@@ -36,8 +36,6 @@ DROP = "drop_lease"
 CHECK = "check_tables"
 TIER = "per_application.tier"
 SETTLE = "per_application.settle"
-KEEP_FIRST = 100
-"""Priority of keep_claims: above acquire_lease, whose own includes the tasks after it."""
 
 DOCS = {
     OPEN: "Names the run. So Airflow runs `drop_lease` even if `acquire_lease` fails.",
@@ -121,9 +119,7 @@ def add_tasks(dag: DAG, tiering: Tiering) -> ReleaseOfFailedRun:
         lease_id=lease_id,
         drop_task_id=prefix + DROP,
         fluss_conn_id=connection,
-        heartbeat_interval_s=float(settings.heartbeat_interval_seconds),
-        priority_weight=KEEP_FIRST,
-        retries=0,
+        heartbeat_interval_seconds=settings.heartbeat_interval_seconds,
         doc_md=DOCS[KEEP],
     )
     # A teardown, although nothing ends: its state then says nothing about the run, it continues
@@ -203,8 +199,9 @@ def _tier_arguments(tiering: Tiering, prefix: str) -> dict[str, Any]:
         "spark_conf": tiering.spark_conf,
         "acquire_task_id": prefix + ACQUIRE,
         "keep_task_id": prefix + KEEP,
-        "heartbeat_interval_s": float(settings.heartbeat_interval_seconds),
-        "conn_id": settings.spark_connection,
+        "heartbeat_interval_seconds": settings.heartbeat_interval_seconds,
+        "tier_timeout_seconds": settings.tier_timeout_seconds,
+        "spark_conn_id": settings.spark_connection,
         "application": settings.script,
         "py_files": settings.py_files,
         "spark_binary": settings.spark_binary,
@@ -213,7 +210,6 @@ def _tier_arguments(tiering: Tiering, prefix: str) -> dict[str, Any]:
         "pool": settings.pool,
         "retries": settings.tier_retries,
         "retry_delay": timedelta(seconds=settings.tier_retry_delay_seconds),
-        "time_limit_s": float(settings.tier_timeout_seconds),
         "spark_history_url": settings.spark_history_url,
         "lake_table_url": settings.lake_table_url,
         "health_url": settings.health_url,

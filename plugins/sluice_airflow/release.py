@@ -11,6 +11,7 @@ from sluice_airflow import settle as settling
 from sluice_airflow.deployment import lease_of_run
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.packs import tables_of
+from sluice_airflow.settings import connection_id
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -33,19 +34,22 @@ class ReleaseOfFailedRun:
 
     def __init__(
         self,
-        connection_id: str = FlussHook.default_conn_name,
+        fluss_conn_id: str | None = None,
         open_task_id: str = "open_job",
         acquire_task_id: str = "acquire_lease",
     ) -> None:
-        """:param connection_id: connection of type fluss."""
-        self.connection_id = connection_id
+        """:param fluss_conn_id: connection of type fluss; None: as the section [sluice] says.
+        :param open_task_id: id of the task that names the run.
+        :param acquire_task_id: id of the task that claims.
+        """
+        self.fluss_conn_id = connection_id(fluss_conn_id)
         self.open_task_id = open_task_id
         self.acquire_task_id = acquire_task_id
 
     def __call__(self, context: Context) -> None:
         dag_id, run_id = context["dag"].dag_id, str(context["run_id"])
         log.info("run %s failed: %s", run_id, context.get("reason"))
-        hook = FlussHook(self.connection_id)
+        hook = FlussHook(self.fluss_conn_id)
         connection = hook.config()
         try:
             job, packs = (

@@ -25,7 +25,7 @@ def shape(dag: Any) -> dict[str, Any]:
             "downstream": sorted(task.downstream_task_ids),
             "retries": task.retries,
             "execution_timeout": task.execution_timeout and task.execution_timeout.total_seconds(),
-            "time_limit": getattr(task, "time_limit_s", None),
+            "time_limit": getattr(task, "tier_timeout_seconds", None),
             "pool": task.pool,
             "fluss_conn_id": getattr(task, "fluss_conn_id", None),
             "pool_slots": getattr(getattr(task, "settings", None), "pool_slots", None),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator
 
 from sluice_airflow.airflow_names import conf
-from sluice_airflow.settings import connection_id
+from sluice_airflow.settings import load_settings
 from sluice_airflow.task_states import ENDED, STARTED, state_of, states_of
 from sluice_airflow.triggers.keep import KeepClaimsTrigger
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+KEEP_FIRST = 100
+"""Priority of the task: above the one that claims, whose own includes the tasks after it."""
 DEFERRED_S = 6 * 3600.0
 """After this time the task is deferred again, if the run continues.
 
@@ -46,7 +48,7 @@ class SluiceKeepOperator(BaseOperator):
     :param lease_id: id of the run. (templated)
     :param drop_task_id: the task that ends the claims. The trigger ends when it starts.
     :param fluss_conn_id: connection of type fluss; None: as the section [sluice] says.
-    :param heartbeat_interval_s: seconds between two heartbeats.
+    :param heartbeat_interval_seconds: seconds between two heartbeats. None: as the section says.
     """
 
     template_fields: Sequence[str] = ("lease_id",)
@@ -57,14 +59,19 @@ class SluiceKeepOperator(BaseOperator):
         lease_id: Any,
         drop_task_id: str,
         fluss_conn_id: str | None = None,
-        heartbeat_interval_s: float = 20.0,
+        heartbeat_interval_seconds: int | None = None,
         **kwargs: Any,
     ) -> None:
+        settings = load_settings(
+            connection=fluss_conn_id, heartbeat_interval_seconds=heartbeat_interval_seconds
+        )
+        kwargs.setdefault("priority_weight", KEEP_FIRST)
+        kwargs.setdefault("retries", 0)
         super().__init__(**kwargs)
         self.lease_id = lease_id
         self.drop_task_id = drop_task_id
-        self.fluss_conn_id = connection_id(fluss_conn_id)
-        self.heartbeat_interval_s = heartbeat_interval_s
+        self.fluss_conn_id = settings.connection
+        self.heartbeat_interval_seconds = settings.heartbeat_interval_seconds
 
     def execute(self, context: Context) -> None:
         self._defer(context)
@@ -87,7 +94,7 @@ class SluiceKeepOperator(BaseOperator):
             dag_id=self.dag_id,
             run_id=dag_run.run_id,
             drop_task_id=self.drop_task_id,
-            interval_s=self.heartbeat_interval_s,
+            interval_s=float(self.heartbeat_interval_seconds),
             until=time.time() + DEFERRED_S,
         )
         self.defer(

@@ -72,7 +72,7 @@ class PackWatch:
         paused_every_s: float = 20.0,
         on_application: Callable[[SparkApplication], None] = lambda _: None,
     ) -> None:
-        """:param time_limit_s: see ``SluiceTierOperator``.
+        """:param time_limit_s: ``tier_timeout_seconds`` of ``SluiceTierOperator``.
         :param stop_driver: ends the Spark driver.
         :param paused_every_s: seconds between two checks for paused tables.
         :param on_application: called once, when the driver has begun a table.

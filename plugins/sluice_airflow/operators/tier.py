@@ -41,11 +41,12 @@ from sluice_airflow.operators.next_rounds import NextRounds
 from sluice_airflow.operators.pack_watch import PackWatch
 from sluice_airflow.operators.paused import stop_paused
 from sluice_airflow.operators.start_claims import start_claims
+from sluice_airflow.operators.tier_arguments import spark_connection, task_arguments
 from sluice_airflow.operators.tier_errors import stop_of, tier_error, why_no_outcome
 from sluice_airflow.operators.tried_table import TriedTable
 from sluice_airflow.operators.waiting import WaitingClaims
 from sluice_airflow.packs import Pack, label_of, tables_of
-from sluice_airflow.settings import connection_id, load_settings
+from sluice_airflow.settings import load_settings
 from sluice_airflow.task_states import mapped_states_of, state_of
 
 if TYPE_CHECKING:
@@ -77,9 +78,13 @@ class SluiceTierOperator(SparkSubmitOperator):
 
     ``tables`` among the rendered fields has the names of all tables.
 
-    The arguments of Airflow's SparkSubmitOperator are accepted, too. ``conn_id``, ``application``,
-    ``py_files``, ``spark_binary``, ``packages`` and ``jars`` are by default what the section
-    [sluice] of Airflow's configuration says, like the three addresses of links.
+    Everything from ``heartbeat_interval_seconds`` on has the name and meaning of an option of the
+    section [sluice] of Airflow's configuration. None: that option counts. The section also says
+    ``pool``, ``retries`` and ``retry_delay``, unless the call or ``default_args`` gives them. It
+    does not if the operator itself is mapped: Airflow sets them in ``partial``.
+
+    The arguments of Airflow's SparkSubmitOperator are accepted, too. Its ``conn_id`` is another
+    name of ``spark_conn_id``.
 
     :param entry: one of the packs that SluiceAcquireOperator returned. (templated)
     :param fluss_conn_id: connection of type fluss; None: as the section [sluice] says.
@@ -87,9 +92,11 @@ class SluiceTierOperator(SparkSubmitOperator):
     :param spark_conf: Spark properties of the run, over those of ``conf``. (templated)
     :param acquire_task_id: task whose XCom lists all packs of the run.
     :param keep_task_id: task that claims lost tables of the run again.
-    :param heartbeat_interval_s: seconds between two heartbeats.
-    :param time_limit_s: maximum seconds for one table, which the size of its round extends (see
-        :class:`TimeLimit`); 0: no limit. ``execution_timeout`` is a limit that nothing extends.
+    :param heartbeat_interval_seconds: seconds between two heartbeats.
+    :param tier_timeout_seconds: maximum seconds for one table, which the size of its round extends
+        (see :class:`TimeLimit`); 0: no limit. ``execution_timeout`` is a limit that nothing
+        extends.
+    :param spark_conn_id: connection of type spark. None: option ``spark_connection``.
     :param spark_history_url: address of Spark's history server, for a link.
     :param lake_table_url: address of a lake table's page, for a link; see the option of that name.
     :param health_url: address of a page on a table's health, for a link; see the option.
@@ -104,6 +111,14 @@ class SluiceTierOperator(SparkSubmitOperator):
         "entry",
     )
     operator_extra_links: ClassVar[Any] = LINKS
+    _lineage: Lineage | None = None
+    _killed = False
+    _is_stopping = False
+    _is_small = False
+    _watch: PackWatch | None = None
+    _ti: Any = None
+    _stopped: StoppedByUser | None = None
+    _secrets: Sequence[str] = ()
 
     def __init__(
         self,
@@ -114,9 +129,9 @@ class SluiceTierOperator(SparkSubmitOperator):
         spark_conf: Any = None,
         acquire_task_id: str = "acquire_lease",
         keep_task_id: str = "keep_claims",
-        heartbeat_interval_s: float = 20.0,
-        time_limit_s: float = 0.0,
-        conn_id: str | None = None,
+        heartbeat_interval_seconds: int | None = None,
+        tier_timeout_seconds: int | None = None,
+        spark_conn_id: str | None = None,
         application: str | None = None,
         py_files: str | None = None,
         spark_binary: str | None = None,
@@ -128,7 +143,11 @@ class SluiceTierOperator(SparkSubmitOperator):
         **kwargs: Any,
     ) -> None:
         settings = load_settings(
-            spark_connection=conn_id,
+            connection=fluss_conn_id,
+            spark_connection=spark_connection(spark_conn_id, kwargs),
+            heartbeat_interval_seconds=heartbeat_interval_seconds,
+            tier_timeout_seconds=tier_timeout_seconds,
+            application=application,
             py_files=py_files,
             spark_binary=spark_binary,
             packages=packages,
@@ -138,9 +157,10 @@ class SluiceTierOperator(SparkSubmitOperator):
             health_url=health_url,
         )
         kwargs.setdefault("map_index_template", PACK_LABEL)
+        kwargs.update(task_arguments(settings, kwargs))
         super().__init__(
             conn_id=settings.spark_connection,
-            application=application or settings.script,
+            application=settings.script,
             py_files=settings.py_files or None,
             spark_binary=settings.spark_binary or None,
             packages=None if settings.jars else settings.packages,
@@ -152,28 +172,20 @@ class SluiceTierOperator(SparkSubmitOperator):
         self.durable = False
         self.entry: Pack = entry
         self.tables = ""
-        self.fluss_conn_id = connection_id(fluss_conn_id)
+        self.fluss_conn_id = settings.connection
         self.datalake = datalake
         self.spark_conf = spark_conf
         self.acquire_task_id = acquire_task_id
         self.keep_task_id = keep_task_id
-        self.heartbeat_interval_s = heartbeat_interval_s
-        self.time_limit_s = time_limit_s
+        self.heartbeat_interval_seconds = settings.heartbeat_interval_seconds
+        self.tier_timeout_seconds = settings.tier_timeout_seconds
         self.links = LinkTargets(
             settings.spark_history_url, settings.lake_table_url, settings.health_url
         )
         self._given_conf: dict[str, Any] = dict(self.conf or {})
         self._tables: list[TriedTable] = []
-        self._lineage: Lineage | None = None
-        self._killed = False
-        self._is_stopping = False
-        self._is_small = False
-        self._watch: PackWatch | None = None
-        self._ti: Any = None
         self._asked = Event()
-        self._stopped: StoppedByUser | None = None
         self._secret_environment: dict[str, str] = {}
-        self._secrets: Sequence[str] = ()
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Tiers the tables and returns a summary.
@@ -289,7 +301,7 @@ class SluiceTierOperator(SparkSubmitOperator):
         self._lineage = Lineage(connection, self._tables)
         with hook.get_client() as client:
             left = self._start_claims(client, left, attempt, context["ti"])
-            interval_s = self.heartbeat_interval_s
+            interval_s = float(self.heartbeat_interval_seconds)
 
             def stop(tables: Iterable[TriedTable], why: ClaimLost | LeaseLost) -> None:
                 for table in tables:
@@ -347,7 +359,7 @@ class SluiceTierOperator(SparkSubmitOperator):
             client,
             [table.entry for table in tables],
             attempt,
-            self.heartbeat_interval_s + CLAIMED_AGAIN_S,
+            self.heartbeat_interval_seconds + CLAIMED_AGAIN_S,
             lambda: missing_keeper(ti, self.keep_task_id),
         )
         by_id = {table.entry["table_id"]: table for table in tables}
@@ -391,10 +403,10 @@ class SluiceTierOperator(SparkSubmitOperator):
             heartbeats,
             left,
             uri,
-            self.time_limit_s,
+            float(self.tier_timeout_seconds),
             self._stop_driver,
             self._secrets,
-            self.heartbeat_interval_s,
+            float(self.heartbeat_interval_seconds),
             self._on_application,
         )
         with watch:
