@@ -61,7 +61,11 @@ TIER_NOT_STARTED = "TierNotStarted"
 STOP_KINDS = frozenset({StoppedByUser.__name__, TablePaused.__name__})
 """Ends of a round that a user caused: no failures."""
 PAUSED = "paused"
-NOT_STARTED = "the task tier failed before it began: a user or Airflow's executor ended it"
+NOT_STARTED = {
+    "failed": "the task tier failed before it began: a user or Airflow's executor ended it",
+    "upstream_failed": "the task tier was not run, because a task before it failed",
+}
+"""By the state of a tier task that has not begun."""
 NOT_BEGUN = "the run ended before the tiering of the table began"
 NO_TIME = "the run ended, and no time was left to read what became of the table"
 TASK_LOST = "the task that ran the Spark driver was lost"
@@ -214,8 +218,8 @@ def _outcome_without_result(
         left = _wait_for_stop(plan_uri, left, stop_seen_s)
     if isinstance(left, RoundResult) or _is_stop(left):
         return left
-    if state == "failed" and not begun:
-        return RoundFailure(Reason.from_text(NOT_STARTED, kind=TIER_NOT_STARTED))
+    if not begun and (why := NOT_STARTED.get(str(state))):
+        return RoundFailure(Reason.from_text(why, kind=TIER_NOT_STARTED))
     if state in STOPS:  # an earlier try's failure does not count for a try that a user stopped
         return _stop(state) if left is None or at_work else left
     return _failure(failure, left)

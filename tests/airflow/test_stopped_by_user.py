@@ -135,13 +135,14 @@ def test_a_failed_try_that_is_marked_success_stays_a_failure(run: Run) -> None:
     assert run.status(path).last_error == "NetworkError: away"
 
 
-def test_a_task_that_failed_before_it_began(run: Run) -> None:
-    """A user marked it, or the executor lost it: the table has done nothing wrong."""
+@pytest.mark.parametrize("state", NOT_STARTED)
+def test_a_task_that_did_not_begin(run: Run, state: str) -> None:
+    """A user marked it, the executor lost it, or a task before it failed: no fault of the table."""
     path, entry = claimed(run)
-    verdict = settle(run.client, entry, None, None, "failed", 30)
+    verdict = settle(run.client, entry, None, None, state, 30)
     assert verdict.reported == "released"
     assert is_no_failure(run.status(path))
-    assert run.status(path).stopped == f"TierNotStarted: {NOT_STARTED}"
+    assert run.status(path).stopped == f"TierNotStarted: {NOT_STARTED[state]}"
 
 
 def test_a_lost_worker_is_a_failure(run: Run) -> None:
