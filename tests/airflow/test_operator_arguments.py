@@ -67,6 +67,9 @@ def test_the_call_and_default_args_override_the_section() -> None:
     assert (task.retries, task.pool, task.retry_delay) == (2, "usual", timedelta(minutes=1))
     assert task.tier_timeout_seconds == 60
     assert (given.retries, given.pool, given.tier_timeout_seconds) == (0, "given", 0)
+    with DAG("mapped", schedule=None) as dag:
+        SluiceTierOperator.partial(task_id="tier").expand(entry=[PACK])
+    assert (dag.get_task("tier").retries, dag.get_task("tier").pool) == (0, "default_pool")
     keep = {"task_id": "keep", "lease_id": "job", "drop_task_id": "drop"}
     assert SluiceKeepOperator(**keep, heartbeat_interval_seconds=9).heartbeat_interval_seconds == 9
     with pytest.raises(ConfigurationError, match="heartbeat_interval_seconds: expected"):

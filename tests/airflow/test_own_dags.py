@@ -1,4 +1,4 @@
-"""DAG files of users, as docs/airflow-dags.md and docs/airflow-assets.md show them."""
+"""DAG files of users, as the pages on DAGs, operators and assets show them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.airflow
 SHOP, STOCK, HOT, NIGHTLY, HOOK, ALERT = (
     block.content for block in claimed_blocks("docs/airflow-dags.md", __file__)
 )
+[OPERATORS] = (block.content for block in claimed_blocks("docs/airflow-operators.md", __file__))
 [REPORT] = (block.content for block in claimed_blocks("docs/airflow-assets.md", __file__))
 
 
@@ -188,6 +189,45 @@ def test_two_groups_of_a_dag_do_not_share_claims(place: Place, files: Path) -> N
     for path in (one, other):
         assert place.client.admin.lake_snapshot(path) is not None
         assert len(list(place.work.rglob("command-*"))) == 2, "each was tiered once"
+    place.nothing_is_held()
+
+
+def test_a_dag_of_single_operators(place: Place, files: Path) -> None:
+    orders, broken = place.table("orders"), place.table("broken")
+    place.wait(orders, broken)
+    dag = files / "operators.py"
+    dag.write_text(OPERATORS)
+    run = place.run(file=str(dag), AIRFLOW__SLUICE__TIER_RETRIES="0")
+    assert run["state"] == "failed"
+    assert run["tasks"] == {
+        "open_job": "success",
+        "keep_claims": "success",
+        "acquire_lease": "success",
+        "tell": "success",
+        "tier[0]": "failed",
+        "settle[0]": "success",
+        "drop_lease": "failed",
+    }
+    [pack] = run["xcoms"]["acquire_lease"]["return_value"]
+    told = place.airflow.log.read_text()
+    assert " ".join(["claimed:", *(table["table"] for table in pack["tables"])]) in told
+    assert "shop.broken: LakeNotWritable: cannot write s3://lake/broken: Access Denied" in told
+    assert place.client.admin.lake_snapshot(orders) is not None
+    assert place.client.admin.lake_snapshot(broken) is None
+    place.nothing_is_held()
+
+
+def test_what_fails_between_single_operators_leaves_no_claim(place: Place, files: Path) -> None:
+    orders = place.table("orders")
+    place.wait(orders)
+    dag = files / "operators.py"
+    dag.write_text(OPERATORS.replace("    for pack in packs:", "    for pack in packs[0]['none']:"))
+    run = place.run(file=str(dag))
+    assert run["state"] == "failed"
+    assert run["tasks"]["tell"] == "failed"
+    assert run["tasks"]["drop_lease"] == "failed", "it names what was not tiered"
+    assert place.client.admin.lake_snapshot(orders) is None
+    assert place.status(orders).failures == 0
     place.nothing_is_held()
 
 
