@@ -28,6 +28,8 @@ from sluice_airflow.connection import CONF_PREFIX, FlussConnection
 log = logging.getLogger(__name__)
 
 CALL_TIMEOUT_MS = 5_000
+OF_SECTION = "with the settings of section sluice, not with arguments of a DAG file"
+"""What *Test connection* says of its result: no DAG file is known to it."""
 CLUSTER_TIMEOUT_S = 2 * CALL_TIMEOUT_MS / 1000
 
 
@@ -87,7 +89,10 @@ def find_obstacle(connection: FlussConnection, submission: Submission) -> Obstac
 
 
 def check_connection(connection: FlussConnection, submission: Submission) -> tuple[bool, str]:
-    """Returns the result of *Test connection*: the first problem, or the list of checks."""
+    """Returns the result of *Test connection*: the first problem, or the list of checks.
+
+    :param submission: as the section [sluice] has it.
+    """
     config = connection.client_config(CALL_TIMEOUT_MS)
     [answered] = run_checks([cluster_check(config)], connection.secrets(), CLUSTER_TIMEOUT_S)
     if not answered.ok:
@@ -95,8 +100,8 @@ def check_connection(connection: FlussConnection, submission: Submission) -> tup
     findings, here = check_all(connection, submission), socket.gethostname()
     failed = first_failure(findings)
     if failed is not None:
-        return False, f"{failed} (on {here}, where this test runs)"
-    said = f"{answered}. Checked on {here}: {_checked_names(findings)}"
+        return False, f"{failed} (on {here}, where this test runs, {OF_SECTION})"
+    said = f"{answered}. Checked on {here}, {OF_SECTION}: {_checked_names(findings)}"
     if others := "; ".join(str(finding) for finding in findings if finding.ok is None):
         said += f". Not checked: {others}"
     return True, said
@@ -175,8 +180,11 @@ def _jars_check(submission: Submission, remedy: str) -> Check:
 
 
 def _option(name: str) -> str:
-    """Returns no brackets: `airflow connections test` reads a word in brackets as a colour."""
-    return f"option {name} of section sluice in airflow.cfg"
+    """Returns the places of a setting: a DAG file overrides the section.
+
+    No brackets: `airflow connections test` reads a word in brackets as a colour.
+    """
+    return f"option {name} of section sluice in airflow.cfg or argument {name} of the DAG file"
 
 
 def _work_folder(connection: FlussConnection, remote_executor: str) -> Check:

@@ -40,7 +40,9 @@ def submission_of(settings: Settings, spark_conf: Mapping[str, Any]) -> Submissi
         if not any(os.environ.get(variable) for variable in _YARN_VARIABLES):
             raise ConfigurationError(
                 f"connection {name!r} does not exist: run `airflow connections add {name}"
-                " --conn-type spark --conn-host 'local[2]'` (or another Spark master)"
+                " --conn-type spark --conn-host 'local[2]'` (or another Spark master), or correct"
+                " option spark_connection of section sluice in airflow.cfg or argument"
+                " spark_conn_id of the DAG file"
             ) from error
     try:
         hook = GroupSubmitHook(conn_id=name, spark_binary=settings.spark_binary or None)

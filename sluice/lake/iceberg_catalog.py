@@ -128,6 +128,6 @@ def _check_classes(jvm: Any) -> None:
         if not isinstance(reduce(getattr, name.split("."), jvm), JavaClass):
             raise ConfigurationError(
                 f"Iceberg's runtime {problem} on Spark's class path (no class {name}). Set it with"
-                " jars or packages in section sluice of airflow.cfg, --jars or --packages of"
-                " spark-submit, or tiering.jars of `sluice tier`"
+                " jars or packages in section sluice of airflow.cfg or in the DAG file, --jars or"
+                " --packages of spark-submit, or tiering.jars of `sluice tier`"
             )

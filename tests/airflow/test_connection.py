@@ -11,6 +11,7 @@ from sluice.artifacts.iceberg import NEWEST
 from sluice.config import load_config
 from sluice.errors import ConfigurationError
 from sluice_airflow.connection import FlussConnection
+from sluice_airflow.preflight import OF_SECTION
 from sluice_airflow.provider_info import get_provider_info
 from tests.airflow.place import Place
 
@@ -183,13 +184,13 @@ def test_the_test_button(place: Place) -> None:
     packages = NEWEST.coordinates  # for a spark-submit of one's own
     assert answer == {
         "ok": True,
-        "said": f"cluster {place.address}: answers; 1 database. Checked on {host}: the driver's"
-        f" script, spark-submit, work folder file://{place.work}, lake configured, write to the"
-        f" lake, {place.lake}. Not checked: Java: {script} is not Spark's own program and may"
-        " have its own Java; packages: the Spark version of"
+        "said": f"cluster {place.address}: answers; 1 database. Checked on {host}, {OF_SECTION}:"
+        f" the driver's script, spark-submit, work folder file://{place.work}, lake configured,"
+        f" write to the lake, {place.lake}. Not checked: Java: {script} is not Spark's own"
+        " program and may have its own Java; packages: the Spark version of"
         f" {script} is unknown, so Iceberg's newest runtime is used, {packages}; or name"
         " Iceberg's runtime for your Spark in option packages of"
-        " section sluice in airflow.cfg",
+        " section sluice in airflow.cfg or argument packages of the DAG file",
     }
     assert not place.work.exists(), "it leaves nothing behind"
     wrong = place.connection(transport="http")
@@ -225,7 +226,8 @@ def test_the_test_button_says_the_one_thing_that_is_missing(place: Place) -> Non
         assert answer["said"].startswith(
             "spark-submit: the program 'spark3-submit' does not exist: `pip"
         )
-        assert answer["said"].endswith(f"(on {socket.gethostname()}, where this test runs)")
+        here = f"(on {socket.gethostname()}, where this test runs, {OF_SECTION})"
+        assert answer["said"].endswith(here)
     environment = {**missing, "AIRFLOW__CORE__EXECUTOR": "CeleryExecutor"}
     answer = place.airflow.ask("connection", environment=environment)
     assert answer["ok"]

@@ -128,28 +128,29 @@ def test_icebergs_runtime_for_the_spark_of_spark_submit(
         (
             {"application": "/nowhere/tier.py"},
             "the driver's script: file /nowhere/tier.py does not exist; correct option"
-            " application of section sluice in airflow.cfg, or leave it empty",
+            " application of section sluice in airflow.cfg or argument application of the DAG file,"
+            " or leave it empty",
         ),
         (
             {"binary": "spark3-submit"},
             "spark-submit: the program 'spark3-submit' does not exist: "
             f"`{install_spark()}` installs spark-submit; or correct option spark_binary of section"
-            " sluice in airflow.cfg",
+            " sluice in airflow.cfg or argument spark_binary of the DAG file",
         ),
         (
             {"jars": "/nowhere/a.jar"},
             "jars: file /nowhere/a.jar does not exist; correct option jars of section"
-            " sluice in airflow.cfg",
+            " sluice in airflow.cfg or argument jars of the DAG file",
         ),
         (
             {"jars": "", "packages": "iceberg"},
             "packages: 'iceberg' does not have the form GROUP:ARTIFACT:VERSION; correct option"
-            " packages of section sluice in airflow.cfg",
+            " packages of section sluice in airflow.cfg or argument packages of the DAG file",
         ),
         (
             {"py_files": "/nowhere/sluice.zip"},
             "py_files: file /nowhere/sluice.zip does not exist; correct option py_files of section"
-            " sluice in airflow.cfg",
+            " sluice in airflow.cfg or argument py_files of the DAG file",
         ),
     ],
 )
@@ -164,7 +165,10 @@ def test_jars_without_iceberg(submission: Submission, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("Iceberg")
     said = refused(connection(tmp_path), replace(submission, jars=f"{tmp_path}/notes.txt"))
     assert said.startswith(f"jars: {tmp_path}/notes.txt is not a jar")
-    assert "; correct option jars of section sluice in airflow.cfg (on " in said
+    assert (
+        "; correct option jars of section sluice in airflow.cfg or argument jars of the DAG file"
+        in said
+    )
     jar_of(tmp_path / "spark/jars/spark-core_2.13-4.0.2.jar", "org.apache.spark.SparkContext")
     other = jar_of(tmp_path / "other.jar", "org.postgresql.Driver")
     said = refused(connection(tmp_path), replace(submission, jars=other))
@@ -174,7 +178,7 @@ def test_jars_without_iceberg(submission: Submission, tmp_path: Path) -> None:
     assert said.startswith(
         "jars: no Iceberg in the options jars and packages, which are empty, nor in"
     )
-    assert "or set option packages of section sluice in airflow.cfg to auto" in said
+    assert " airflow.cfg or argument packages of the DAG file to auto" in said
     for given in (
         replace(none, remote_executor="CeleryExecutor"),
         replace(none, deploy_mode="cluster"),

@@ -366,7 +366,8 @@ def test_a_driver_that_takes_too_long_is_ended(place: Place) -> None:
     ) in place.airflow.log.read_text()[seen:]
     error = (
         "TierTimedOut: this try took longer than 3 s (tier_timeout_seconds); raise"
-        " tier_timeout_seconds if the driver was still working"
+        " tier_timeout_seconds, an option of section sluice and an argument of the DAG file, if the"
+        " driver was still working"
     )
     assert place.status(slow).last_error == error
     failure = failures_of(run)["shop.slow"]

@@ -44,8 +44,8 @@ def test_a_hanging_try_without_kv_snapshots_ends_at_the_base_limit(one: Try) -> 
     [error] = one.reached
     assert error.retryable
     assert str(error) == (
-        "this try took longer than 3600 s (tier_timeout_seconds); raise tier_timeout_seconds if"
-        " the driver was still working"
+        "this try took longer than 3600 s (tier_timeout_seconds); raise tier_timeout_seconds, an"
+        " option of section sluice and an argument of the DAG file, if the driver was still working"
     )
 
 

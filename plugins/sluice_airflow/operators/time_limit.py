@@ -55,8 +55,8 @@ class TimeLimit:
                 return left_s
         self._on_reached(
             TierTimedOut(
-                f"this try took longer than {self}; raise tier_timeout_seconds if the driver was"
-                " still working"
+                f"this try took longer than {self}; raise tier_timeout_seconds, an option of"
+                " section sluice and an argument of the DAG file, if the driver was still working"
             )
         )
         return None
