@@ -156,7 +156,7 @@ def test_a_driver_pod_that_somebody_deletes(
     name = api.pod["metadata"]["name"]
     assert str(lost).startswith(
         f"spark-submit ended before the Spark driver {name} left a result or a reason"
-        " (spark-submit's exit code is 0); the driver may still run on the cluster; its last"
+        " (spark-submit's exit code is 0); the driver may still run on the cluster; its output"
     )
 
 
@@ -174,7 +174,7 @@ def test_an_api_that_refuses_the_pod(
     refused = why_no_outcome(hook)
     assert isinstance(refused, DriverRefused)
     assert str(refused).startswith(
-        "spark-submit started no driver on the cluster (spark-submit's exit code is 1); its last"
+        "spark-submit started no driver on the cluster (spark-submit's exit code is 1); its output"
     )
     assert "pods is forbidden" in str(refused)
 
