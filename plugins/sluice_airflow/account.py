@@ -173,7 +173,7 @@ def summary(found: Sequence[TableAccount], more: Mapping[str, int] = MappingProx
 
 def not_tiered(number: int, total: int) -> str:
     """``2 of 5 tables were not tiered:``."""
-    return f"{number:,} of {counted(total, 'table')} {'was' if total == 1 else 'were'} not tiered:"
+    return f"{number:,} of {counted(total, 'table')} {'was' if number == 1 else 'were'} not tiered:"
 
 
 def lines(found: Sequence[TableAccount]) -> list[str]:

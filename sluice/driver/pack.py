@@ -21,6 +21,7 @@ from sluice.errors import ClaimLost, DriverLost, SluiceError, UnknownFileVersion
 from sluice.failpoints import failpoint
 from sluice.masking import mask
 from sluice.model import TablePath
+from sluice.quantities import counted
 from sluice.rounds.files import failure_uri, read_json, result_uri, write_json
 from sluice.rounds.pack_files import PackFile, SparkApplication, mark_running, read_stops
 from sluice.rounds.reasons import failure_of
@@ -69,7 +70,7 @@ def run_pack(
     codes = [1 if future.exception() else future.result() for future in running]
     failed = sum(code != 0 for code in codes)
     if failed:
-        _LOG.warning("%d of %d tables failed", failed, len(codes))
+        _LOG.warning("%d of %s failed", failed, counted(len(codes), "table"))
     else:
         _LOG.info("no table failed")
     return 1 if failed else 0

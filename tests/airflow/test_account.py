@@ -183,7 +183,7 @@ def test_a_claim_that_had_ended_says_nothing_of_a_table_that_was_told_of() -> No
 def test_green_means_that_the_wanted_tables_are_tiered() -> None:
     found = account()[2:]
     assert error(found, ["s.ok", "s.idle"]) == ""
-    assert error(found, ["s.later"], more=40).startswith("1 of 43 tables were not tiered:")
+    assert error(found, ["s.later"], more=40).startswith("1 of 43 tables was not tiered:")
     assert error(found, ["s.later"]) == (
-        "1 of 3 tables were not tiered:\ns.later: not due: due at noon"
+        "1 of 3 tables was not tiered:\ns.later: not due: due at noon"
     )

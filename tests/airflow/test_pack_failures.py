@@ -78,7 +78,7 @@ def test_an_executor_killed_in_the_split_of_one_table(
     run = place.run({"spark_conf": conf}, **{**environment, "AIRFLOW__SLUICE__TIER_RETRIES": "1"})
     log = place.airflow.log.read_text()
     assert run["state"] == "success", log[-6000:]
-    assert "1 of 3 tables were not tiered" in log, "the first try"
+    assert "1 of 3 tables was not tiered" in log, "the first try"
     assert "SparkJobFailed: Spark gave up the job of this round; caused by SparkException" in log
     assert "Python worker exited unexpectedly" in log
     assert [place.status(path).failures for path in paths] == [0, 0, 0], "the retry tiered it"

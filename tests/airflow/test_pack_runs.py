@@ -42,7 +42,7 @@ def test_a_retry_tiers_only_what_has_not_finished(place: Place) -> None:
     }
     assert [place.status(path).failures for path in paths] == [0, 0, 0, 1]
     log = place.airflow.log.read_text()
-    assert "1 of 4 tables were not tiered:" in log
+    assert "1 of 4 tables was not tiered:" in log
     assert "Callback failed" not in log
     assert "shop.broken: LakeNotWritable: cannot write s3://lake/broken: Access Denied" in log
     place.nothing_is_held()

@@ -123,7 +123,7 @@ def test_a_run_says_what_became_of_each_table(place: Place) -> None:
     assert "shop.ok      tiered  3 rows, lake snapshot 4711" in log
     assert "shop.paused  paused  `sluice resume shop.paused` resumes it" in log
     error = (
-        "1 of 3 tables were not tiered:\n"
+        "1 of 3 tables was not tiered:\n"
         "shop.broken: LakeNotWritable: cannot write s3://lake/broken: Access Denied; due again "
     )
     assert error in log, "the reason and the next attempt, not just the name"

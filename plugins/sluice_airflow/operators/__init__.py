@@ -1,1 +1,1 @@
-"""The operator that tiers one table."""
+"""The operators of the tiering tasks."""
