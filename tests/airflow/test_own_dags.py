@@ -16,8 +16,8 @@ import pytest
 from sluice.errors import ConfigurationError
 from sluice_airflow.arguments import TieringArguments
 from sluice_airflow.dag import DagArguments
-from sluice_airflow.operators.acquire import flag, tables_given
 from sluice_airflow.provider_info import OPTIONS
+from sluice_airflow.rendered import count_given, flag, properties_given, tables_given
 from tests.airflow.place import AirflowProcess, Place
 from tests.docs.blocks import ROOT, Page, claimed_blocks
 
@@ -246,6 +246,19 @@ def test_rendered_texts_are_read_strictly() -> None:
     for value in ("[a.b", [], [7], 7, ""):
         with pytest.raises(ConfigurationError, match="tables: expected names or patterns"):
             tables_given(value)
+    assert [count_given("max_tables", value) for value in (7, " 8 ")] == [7, 8]
+    for value in (0, -1, "many", True, None, 1.5):
+        with pytest.raises(ConfigurationError, match="max_tables: expected a whole number above 0"):
+            count_given("max_tables", value)
+    given = {"spark.executor.memory": "4g"}
+    assert properties_given(given) == properties_given(str(given)) == given
+    assert properties_given('{"spark.executor.memory": "4g"}') == given
+    assert properties_given('{"spark.speculation": true}') == {"spark.speculation": True}
+    assert [properties_given(value) for value in (None, "", "None", "{}")] == [{}] * 4
+    for value in ("spark.secret=abc", "{1: ", 7, ["abc"]):
+        with pytest.raises(ConfigurationError, match="spark_conf: expected properties") as error:
+            properties_given(value)
+        assert "abc" not in str(error.value)
 
 
 def test_lake_options_of_a_dag_file(place: Place, files: Path, tmp_path: Path) -> None:
@@ -277,7 +290,7 @@ def test_a_notifier_posts_the_failed_tables(place: Place, files: Path) -> None:
         run = place.run(file=str(dag), AIRFLOW_VAR_CHAT_URL=url, **connection)
     assert run["state"] == "failed"
     [text] = posted
-    assert text.startswith(f"tier_shop, run {run['run_id']}:\n1 of 2 tables were not tiered")
+    assert text.startswith(f"tier_shop, run {run['run_id']}:\n1 of 2 tables was not tiered")
     assert "shop.broken: LakeNotWritable: cannot write s3://lake/broken: Access Denied" in text
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator
 
-from sluice.errors import ConfigurationError, SluiceError
+from sluice.errors import SluiceError
 from sluice.masking import mask
 from sluice_airflow.airflow_names import AirflowException, AirflowFailException, conf
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.packs import Pack, PackLimits
 from sluice_airflow.params import ALL_TABLES, TABLES_MAX
+from sluice_airflow.rendered import count_given, flag, properties_given, tables_given
 from sluice_airflow.run_names import RunName
 from sluice_airflow.settings import Settings, connection_id, load_settings, slots_at_once
 from sluice_airflow.task_states import mapped_states_of
@@ -150,7 +150,7 @@ class SluiceAcquireOperator(BaseOperator):
         if self.conf_keys is not None:
             check_conf_keys(context["dag_run"].conf, self.conf_keys)
         connection = FlussHook(self.fluss_conn_id, self.datalake).config()
-        submission = submission_of(self.settings, self.spark_conf or {})
+        submission = submission_of(self.settings, properties_given(self.spark_conf))
         if obstacle := preflight.find_obstacle(connection, submission):
             kind = AirflowException if obstacle.may_pass else AirflowFailException
             raise kind(obstacle.reason)
@@ -173,7 +173,7 @@ class SluiceAcquireOperator(BaseOperator):
             earlier = Earlier.read(work_uri, self.lease_id, states)
         asked = {
             "tables": tables_given(self.tables),
-            "max_tables": self.max_tables,
+            "max_tables": count_given("max_tables", self.max_tables),
             **{name: flag(name, getattr(self, name)) for name in ("force", "wait", "dry_run")},
         }
         # Only names in the conf of a run are those that a person asked for now.
@@ -205,36 +205,3 @@ class SluiceAcquireOperator(BaseOperator):
                 settings.heartbeat_interval_seconds,
                 tasks_max=conf.getint("core", "max_map_length"),
             )
-
-
-def flag(name: str, value: Any) -> bool:
-    """Returns a switch of a run, which a template may have made a text.
-
-    :raises ConfigurationError: it is neither true nor false.
-    """
-    if value is None or isinstance(value, bool):
-        return bool(value)
-    text = str(value).strip().lower()
-    if text in ("true", "false"):
-        return text == "true"
-    raise ConfigurationError(f"{name}: expected true or false, found {value!r}")
-
-
-def tables_given(value: Any) -> list[str]:
-    """Returns the names of tables. A template may have made a text of a list, or of one name.
-
-    :raises ConfigurationError: it is something else.
-    """
-    found = value
-    if isinstance(value, str):
-        text = value.strip()
-        try:
-            found = ast.literal_eval(text) if text.startswith("[") else [text]
-        except (ValueError, SyntaxError):
-            found = None
-    names = list(found) if isinstance(found, Sequence) and not isinstance(found, str) else []
-    if not names or not all(isinstance(name, str) and name for name in names):
-        raise ConfigurationError(
-            f"tables: expected names or patterns such as ['shop.orders', 'shop.*'], found {value!r}"
-        )
-    return names

@@ -46,6 +46,7 @@ from sluice_airflow.operators.tier_errors import stop_of, tier_error, why_no_out
 from sluice_airflow.operators.tried_table import TriedTable
 from sluice_airflow.operators.waiting import WaitingClaims
 from sluice_airflow.packs import Pack, label_of, tables_of
+from sluice_airflow.rendered import properties_given
 from sluice_airflow.settings import load_settings
 from sluice_airflow.task_states import mapped_states_of, state_of
 
@@ -344,7 +345,7 @@ class SluiceTierOperator(SparkSubmitOperator):
 
     def _set_conf(self, connection: FlussConnection) -> None:
         """Sets the Spark properties. The lake options of the connection override all others."""
-        given = self.spark_conf or {}
+        given = properties_given(self.spark_conf)
         hidden = {f"{CONF_PREFIX}{name}" for name in connection.secret_settings()}
         own_conf = {name: value for name, value in given.items() if name not in hidden}
         self.conf = {**FAIR, **self._given_conf, **own_conf, **connection.spark_conf()}
