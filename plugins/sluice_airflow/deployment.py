@@ -12,6 +12,8 @@ from sluice_airflow.connection import FlussConnection
 
 log = logging.getLogger(__name__)
 
+OPEN = "open_job"
+"""The usual id of the task that names the run."""
 VARIABLE = "sluice_deployment_id"
 """Airflow Variable with the id of this Airflow. The first run makes it."""
 
@@ -21,10 +23,11 @@ def lease_of_run(
 ) -> str:
     """Returns the lease id of a run. The same run always has the same id.
 
-    :param open_task_id: the task that names the run. Each task group of a DAG has its own.
+    :param open_task_id: the task that names the run. Each one of a DAG has a lease of its own.
     """
-    group = open_task_id.rpartition(".")[0]
-    name = f"{dag_id}:{group}" if group else dag_id  # no DAG's id has a colon
+    group, _, task = open_task_id.rpartition(".")
+    own = group if task in ("", OPEN) else open_task_id
+    name = f"{dag_id}:{own}" if own else dag_id  # no DAG's id has a colon
     return lease_id(deployment_id(connection), name, run_id)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from sluice_airflow.acquire import acquire
 from sluice_airflow.connection import FlussConnection
+from sluice_airflow.deployment import lease_of_run
 from sluice_airflow.settle import drop
 from tests.airflow.place import HERE, AirflowProcess, Place, airflow_home
 from tests.docs.blocks import claimed_blocks
@@ -52,6 +53,14 @@ def test_each_airflow_has_its_own_runs(place: Place, other: AirflowProcess) -> N
     assert place.status(path).status == "Tiering"
     [verdict] = drop(place.client, f"file://{place.work}", mine)
     assert verdict.table == entry["table"]
+
+
+def test_each_task_that_names_a_run_has_a_lease_of_its_own() -> None:
+    connection = FlussConnection("grpc://127.0.0.1:1", deployment_id="here")
+    tasks = ("open_job", "open_hot", "hot.open_job", "cold.open_job", "cold.open_again")
+    leases = {lease_of_run(connection, "lake", MINUTE, task) for task in tasks}
+    assert len(leases) == len(tasks)
+    assert lease_of_run(connection, "lake", MINUTE) in leases, "that of a DAG with one"
 
 
 def test_an_airflow_keeps_its_id(place: Place) -> None:
