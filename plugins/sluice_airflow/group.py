@@ -20,6 +20,7 @@ from airflow.sdk.definitions._internal.contextmanager import DagContext
 
 from sluice.errors import ConfigurationError
 from sluice_airflow.arguments import Tiering, TieringArguments, check_known
+from sluice_airflow.deployment import OPEN
 from sluice_airflow.operators.acquire import SluiceAcquireOperator
 from sluice_airflow.operators.check import SluiceCheckOperator
 from sluice_airflow.operators.drop import SluiceDropOperator
@@ -29,7 +30,6 @@ from sluice_airflow.operators.settle import SluiceSettleOperator
 from sluice_airflow.operators.tier import SluiceTierOperator
 from sluice_airflow.release import ReleaseOfFailedRun
 
-OPEN = "open_job"
 ACQUIRE = "acquire_lease"
 KEEP = "keep_claims"
 DROP = "drop_lease"
@@ -96,10 +96,10 @@ def lake_tiering_group(
 
 
 def add_failure_callback(dag: DAG, callback: Callable[[Any], None]) -> None:
-    """Adds a failure callback to those that a DAG has."""
+    """Adds a failure callback before those that a DAG has: Airflow limits the time of all."""
     before = dag.on_failure_callback or []
     callbacks = list(before) if isinstance(before, list | tuple) else [before]
-    dag.on_failure_callback = [*callbacks, callback]
+    dag.on_failure_callback = [callback, *callbacks]
     dag.has_on_failure_callback = True
 
 
@@ -159,7 +159,7 @@ def add_tasks(dag: DAG, tiering: Tiering) -> ReleaseOfFailedRun:
     drop.as_teardown(setups=setups, on_failure_fail_dagrun=True)
     # Not `group >> drop`: it ignores the group's teardowns, so drop would not wait for them.
     dag.get_task(prefix + SETTLE) >> drop
-    return ReleaseOfFailedRun(connection, opened.task_id, acquired.task_id)
+    return ReleaseOfFailedRun(connection, opened.task_id, acquired.task_id, drop.task_id)
 
 
 def _acquire(tiering: Tiering, lease_id: Any, prefix: str) -> SluiceAcquireOperator:

@@ -73,6 +73,9 @@ TASK_LOST = "the task that ran the Spark driver was lost"
 STOP_SEEN_S = 15.0
 """How long a task that a user marked may run on: Airflow kills it at its next heartbeat."""
 
+RELEASE_S = 10.0
+"""How long the releases of the claims may take whose tables could not be reported in time."""
+
 Outcome = RoundResult | RoundFailure
 T = TypeVar("T", RoundResult, RoundFailure, PlanFile)
 
@@ -254,7 +257,7 @@ def drop(
     try:
         verdicts = _report_held(client, work_uri, lease_id, plans, stop_seen_s, until)
         why = NOT_BEGUN if time.monotonic() < until else NO_TIME
-        verdicts += release_unplanned(client, lease_id, [], why=why)
+        verdicts += release_unplanned(client, lease_id, [], why=why, until=until + RELEASE_S)
     except (NetworkError, RequestTimeOut):
         raise  # the coordinator is away: not one time limit for each call
     except BaseException:
@@ -269,11 +272,15 @@ def unsettled(entry: ClaimedTable) -> Verdict | None:
 
     A settle task without an answer of the coordinator has reported nothing.
     """
-    outcome = _outcome_in_files(_newest(entry)["plan_uri"])
-    if isinstance(outcome, RoundFailure) and not _is_stop(outcome):
-        return _failed(entry["table"], outcome)
-    if isinstance(outcome, RoundResult) and outcome.outcome != "claim_lost":
-        return _finished(entry["table"], outcome)
+    entry = _newest(entry)
+    table = entry["table"]
+    outcome = _outcome_in_files(entry["plan_uri"])
+    if isinstance(outcome, RoundResult):
+        if outcome.outcome == "claim_lost":
+            return _claim_lost(table, outcome)
+        return _unless_short(entry, outcome, _finished(table, outcome))
+    if isinstance(outcome, RoundFailure):
+        return _stopped(table, outcome) if _is_stop(outcome) else _failed(table, outcome)
     return None
 
 
@@ -307,11 +314,13 @@ def release_unplanned(
     planned: Collection[Claim],
     is_others: Callable[[Claim], bool] = lambda _claim: False,
     why: str = NOT_BEGUN,
+    until: float = math.inf,
 ) -> list[Verdict]:
     """Releases the claims of a run that have no plan: a killed acquire_lease had them last.
 
     :param planned: the run's claims that have a plan.
     :param is_others: whether another task of the run has a claim, which is then left alone.
+    :param until: when (of ``time.monotonic``) to stop: the claims that are left end by themselves.
     :raises NetworkError, RequestTimeOut: the coordinator is away.
     """
     try:
@@ -322,7 +331,13 @@ def release_unplanned(
         log.warning("the claims of %s cannot be listed: %s", lease_id, mask(str(error)))
         return []
     left = [claim for claim in held if claim not in planned and not is_others(claim)]
-    return [_release(client, claim, why) for claim in left]
+    verdicts: list[Verdict] = []
+    for claim in left:
+        if time.monotonic() >= until:
+            log.warning("%d claims of %s end by themselves", len(left) - len(verdicts), lease_id)
+            break
+        verdicts.append(_release(client, claim, why))
+    return verdicts
 
 
 def _report_held(
@@ -515,8 +530,7 @@ def _report(
         if isinstance(outcome, RoundResult):
             if outcome.outcome == "claim_lost":
                 log.info("%s: another round has the table; nothing to report", table)
-                why = "; ".join(outcome.notes) or "claim lost"
-                return Verdict(table, "nothing", why, outcome.outcome)
+                return _claim_lost(table, outcome)
             # No statistics: Fluss expects totals of the lake table, and a round knows only its
             # own. The coordinator keeps the last reported totals.
             client.tiering.finished(
@@ -527,8 +541,7 @@ def _report(
         reason = failure.reason.checked()
         if reason.kind in STOP_KINDS or reason.kind == TIER_NOT_STARTED:  # no failure of the table
             client.tiering.release(claim, reason, stopped=True)
-            found = PAUSED if reason.kind == TablePaused.__name__ else ""
-            return Verdict(table, "released", str(reason), found)
+            return _stopped(table, failure)
         client.tiering.failed(claim, reason, failure.details(worker))
         return _failed(table, failure)
     except NO_REPORT_EXPECTED as error:
@@ -537,7 +550,7 @@ def _report(
         if isinstance(outcome, RoundResult):
             return _finished(table, outcome, why)
         if outcome is not None and outcome.reason.kind == TablePaused.__name__:
-            return Verdict(table, "released", str(outcome.reason), PAUSED)  # by its tier task
+            return _stopped(table, outcome)  # its tier task has released it
         return Verdict(table, "failed", why) if outcome is None else _failed(table, outcome)
 
 
@@ -545,6 +558,16 @@ def _finished(table: str, result: RoundResult, reason: str = "") -> Verdict:
     forced = f", forced: {result.forced}" if result.forced else ""
     text = reason or f"{result.outcome}{forced}"
     return Verdict(table, "finished", text, result.outcome, **_landed(result))
+
+
+def _claim_lost(table: str, result: RoundResult) -> Verdict:
+    return Verdict(table, "nothing", "; ".join(result.notes) or "claim lost", result.outcome)
+
+
+def _stopped(table: str, failure: RoundFailure) -> Verdict:
+    reason = failure.reason.checked()
+    found = PAUSED if reason.kind == TablePaused.__name__ else ""
+    return Verdict(table, "released", str(reason), found)
 
 
 def _failed(table: str, failure: RoundFailure) -> Verdict:

@@ -188,7 +188,7 @@ def test_a_run_marked_during_acquire(live: Live) -> None:
 @pytest.mark.long
 @beside
 def test_a_killed_task_whose_supervisor_lives(live: Live) -> None:
-    """Airflow sees it at once and tries again; what the first driver does meanwhile is fenced."""
+    """Airflow sees it at once and tries again, while the first driver still works."""
     row = Row(live, "retried")
     held, ok = row.tables("held_orphan", "ok_orphan")
     run_id = row.trigger("shop.*_orphan")
@@ -196,6 +196,7 @@ def test_a_killed_task_whose_supervisor_lives(live: Live) -> None:
     row.wait(lambda: row.has_result(ok), "the other table to end")
     kill(driver.parents()[0])
     row.wait(lambda: row.commands(held) == 2, "the second try")
+    assert lives(driver), "the driver of the first try"
     row.go(held)
     assert row.ended(run_id) == "success"
     assert row.tries(run_id, "per_application.tier") == [2]
@@ -221,7 +222,7 @@ def test_a_running_run_is_not_deleted(live: Live) -> None:
     row.nothing_is_left(run_id, held)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @beside
 def test_a_dagrun_timeout(live: Live) -> None:
     """Airflow skips the teardowns; the DAG's failure callback releases what the run holds."""
@@ -246,7 +247,7 @@ def test_a_dagrun_timeout(live: Live) -> None:
 @pytest.mark.long
 @beside
 def test_a_dagrun_timeout_during_acquire(live: Live) -> None:
-    """The failure callback releases what the task has claimed, and tells the task to end."""
+    """The failure callback releases what the task has claimed, and Airflow ends the task."""
     row = Row(live, "timed_out_early")
     paths = row.tables("ok_timed_early", "ok_timed_early_2")
     row.arm("airflow.acquire.after_claim")
@@ -319,7 +320,7 @@ def test_two_runs_at_once(live: Live) -> None:
     row.nothing_is_left(first, held, ok)
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @beside
 def test_a_lake_that_is_not_writable(live: Live) -> None:
     """The run fails before it claims a table."""

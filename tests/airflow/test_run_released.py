@@ -7,11 +7,13 @@ import threading
 import time
 
 import pytest
+from airflow.sdk import DAG
 
 from sluice.client import connect
 from sluice.errors import NetworkError, RequestTimeOut
 from sluice.model import Reason, TablePath
 from sluice.rounds.files import RoundFailure
+from sluice_airflow import release
 from sluice_airflow.claimed_again import mark_started
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.connection import FlussConnection
@@ -78,6 +80,41 @@ def test_the_claims_that_are_left_at_the_time_limit_are_released(run: Run) -> No
     assert {(verdict.reported, verdict.reason) for verdict in verdicts} == {("released", NO_TIME)}
     run.nothing_is_held()
     assert run.client.leases.all() == []
+
+
+@pytest.mark.parametrize(
+    ("state", "left"),
+    [("skipped", 0), ("upstream_failed", 0), (None, 1), ("scheduled", 1), ("success", 1)],
+)
+def test_a_run_that_was_cleared_before_the_callback_keeps_its_claims(
+    run: Run, monkeypatch: pytest.MonkeyPatch, state: str | None, left: int
+) -> None:
+    """Airflow runs callbacks when it comes to them. The state is that of drop_lease."""
+    entries = begun(run, "orders")
+    xcoms = {"open_job": JOB, "acquire_lease": [{"tables": entries}]}
+    states = {"manual__1": {"drop_lease": state}}
+    for name, value in run.connection().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(
+        "sluice_airflow.release.XCom.get_one", lambda *, task_id, **_: xcoms[task_id]
+    )
+    get_states = "sluice_airflow.release.RuntimeTaskInstance.get_task_states"
+    monkeypatch.setattr(get_states, lambda **_: states)
+    monkeypatch.setattr(release, "LIMIT_S", 0.5)
+    context = {"dag": DAG("lake", schedule=None), "run_id": "manual__1", "reason": "timed_out"}
+    monkeypatch.setattr(release, "_until", {})
+    release.ReleaseOfFailedRun("fluss_default")(context)
+    assert len(run.client.tiering.claims_of(JOB)) == left
+
+
+def test_the_groups_of_a_dag_share_the_time_of_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release, "_until", {})
+    monkeypatch.setattr(release, "LIMIT_S", 60.0)
+    first = release._left_s("lake", "manual__1")
+    monkeypatch.setattr(release, "LIMIT_S", 600.0)
+    assert first == 60.0
+    assert release._left_s("lake", "manual__1") <= 60.0
+    assert release._left_s("lake", "manual__2") == 600.0
 
 
 def test_a_coordinator_that_is_away_costs_one_time_limit(run: Run) -> None:

@@ -1,11 +1,13 @@
 """Tables that no task could report: their files tell what became of them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sluice.model import Claim, Reason, TablePath
-from sluice.rounds.files import PlanFile, RoundFailure, RoundResult, plan_uri, write_json
+from sluice.rounds.files import PlanFile, RoundFailure, RoundResult, plan_uri, read_json, write_json
+from sluice_airflow.account import CLAIM_LOST, PAUSED, of_verdict
 from sluice_airflow.claims import ClaimedTable, claimed_table
 from sluice_airflow.settle import Verdict, unsettled
 
@@ -31,10 +33,36 @@ def test_the_reason_of_a_failure(entry: ClaimedTable) -> None:
     assert unsettled(entry) == Verdict("shop.orders", "failed", "LakeNotWritable: no space is left")
 
 
-def test_a_result_counts_and_a_stop_by_a_user_does_not(entry: ClaimedTable) -> None:
+def test_a_pause_and_a_lost_claim_are_no_failures(entry: ClaimedTable) -> None:
+    leave(entry, RoundFailure(Reason("TablePaused", "a user paused it")))
+    paused = unsettled(entry)
+    assert paused is not None
+    assert of_verdict(paused)["became"] == PAUSED
+    leave(entry, replace(RoundResult.of(CLAIM, "claim_lost"), notes=("another has it",)))
+    lost = unsettled(entry)
+    assert lost == Verdict("shop.orders", "nothing", "another has it", "claim_lost")
+    assert of_verdict(lost)["became"] == CLAIM_LOST
+
+
+def test_a_round_that_ended_too_early(entry: ClaimedTable) -> None:
+    """A run that must reach an end has not tiered the table, although rows are in the lake."""
+    plan = PlanFile.from_json(read_json(entry["plan_uri"]) or {})
+    write_json(entry["plan_uri"], replace(plan, until={"0": 10}).to_json())
+    result = RoundResult.of(CLAIM, "committed", rows=5, lake_snapshot_id=9, offsets={"0": 5})
+    leave(entry, replace(result, forced="the limit of 60 s"))
+    for must, reported in ((False, "finished"), (True, "failed")):
+        entry["must_reach_end"] = must
+        verdict = unsettled(entry)
+        assert verdict is not None
+        assert (verdict.reported, verdict.rows) == (reported, 5)
+    assert verdict.reason.startswith("RoundsNotEnough: ")
+
+
+def test_a_result_counts_more_than_a_stop(entry: ClaimedTable) -> None:
     assert unsettled(entry) is None
     leave(entry, RoundFailure(Reason("StoppedByUser", "marked as failed")))
-    assert unsettled(entry) is None
+    said = "StoppedByUser: marked as failed"
+    assert unsettled(entry) == Verdict("shop.orders", "released", said)
     leave(entry, RoundResult.of(CLAIM, "committed", rows=5, lake_snapshot_id=9, offsets={"0": 5}))
     verdict = unsettled(entry)
     assert verdict is not None

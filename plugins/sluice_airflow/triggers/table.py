@@ -88,7 +88,7 @@ class TableTieredTrigger(BaseTrigger):
                 config = await sync_to_async(FlussHook(self.fluss_conn_id).config)()
                 watch.secrets = tuple(config.secrets())
                 watch.work_uri = config.work_uri
-                client = await _in_thread(partial(_open, config))
+                client = await _opened(config)
             except Exception as error:  # Airflow's API may be away, or the connection be changed
                 return None, watch.unread(error, may_heal=True)
         return client, await _in_thread(partial(watch.look, client))
@@ -96,6 +96,21 @@ class TableTieredTrigger(BaseTrigger):
 
 async def _in_thread(work: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(_LOOKS, work)
+
+
+async def _opened(config: Any) -> Client:
+    """Opens a client, which is closed again if the trigger is cancelled meanwhile."""
+    opening = asyncio.get_running_loop().run_in_executor(_LOOKS, partial(_open, config))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_close)
+        raise
+
+
+def _close(opened: asyncio.Future[Client]) -> None:
+    if not opened.cancelled() and opened.exception() is None:
+        opened.result().close()
 
 
 def _event(watch: TableWatch, found: Look) -> dict[str, Any] | None:
