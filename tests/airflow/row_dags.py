@@ -10,14 +10,16 @@ import urllib.error
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psutil
+from sqlalchemy import create_engine, text
 
 from sluice.client import Client, connect
 from sluice.model import TablePath
-from tests.airflow.live import Live
+from tests.airflow.live import SQL_ALCHEMY_CONN, Live
 from tests.airflow.place import Place, wait_until
 from tests.support.findings import finding
 from tests.support.living import lives, living
@@ -53,6 +55,7 @@ SERVER = {
     "SLUICE_SERVER_TIERING_CHECK_INTERVAL_MS": "200",
     "SLUICE_SERVER_KV_SNAPSHOT_INTERVAL_MS": "1000",
 }
+BEGAN = "UPDATE dag_run SET start_date = :start WHERE dag_id = :dag_id AND run_id = :run_id"
 ROW_S = 240.0
 LOOK_S = 0.5
 END_S = 60.0
@@ -286,6 +289,22 @@ class Row(Live):
         """The ids of the runs of this DAG that are in that state."""
         found = self.airflow._get(f"{self.airflow.dag_path}/dagRuns?state={state}")["dag_runs"]
         return [run["dag_run_id"] for run in found]
+
+    def began_before(self, run_id: str, ago: timedelta) -> None:
+        """Sets the start of a run back, so that Airflow takes it for so much older.
+
+        A real time would have to be longer than a busy machine needs until the row may go on.
+        """
+        url = self.airflow.environment[SQL_ALCHEMY_CONN]
+        start: Any = datetime.now(UTC) - ago
+        if url.startswith("sqlite"):
+            start = start.strftime("%Y-%m-%d %H:%M:%S.%f")  # as Airflow writes it there
+        where = {"start": start, "dag_id": self.airflow.dag_id, "run_id": run_id}
+        engine = create_engine(url)
+        with engine.begin() as connection:
+            found = connection.execute(text(BEGAN), where)
+            assert found.rowcount == 1
+        engine.dispose()
 
     def restart(self, program: str, how: signal.Signals) -> None:
         """Ends one of Airflow's programs, such as ``airflow-scheduler``, and starts it again.

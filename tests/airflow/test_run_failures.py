@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import signal
 import urllib.error
+from datetime import timedelta
 
 import pytest
 
@@ -231,6 +232,7 @@ def test_a_dagrun_timeout(live: Live) -> None:
     run_id = row.trigger("shop.*_timed_keyed")
     driver = row.working(busy)
     row.wait(lambda: row.has_result(ok), "the other table to end")
+    row.began_before(run_id, timedelta(hours=1))
     assert row.ended(run_id) == "failed"
     assert row.states(run_id, SETTLE) == ["skipped"]
     assert row.states(run_id, "drop_lease") == ["skipped"]
@@ -253,6 +255,7 @@ def test_a_dagrun_timeout_during_acquire(live: Live) -> None:
     row.arm("airflow.acquire.after_claim")
     run_id = row.trigger("shop.ok_timed_early*")
     row.stopped(run_id, "acquire_lease[-1]")
+    row.began_before(run_id, timedelta(hours=1))
     assert row.ended(run_id) == "failed"
     assert row.states(run_id, "drop_lease") == ["skipped"]
     row.wait(lambda: not any(map(row.is_claimed, paths)), "the failure callback")
