@@ -93,6 +93,7 @@ def test_a_run_that_a_user_marks_failed(live: Live) -> None:
     assert live.place.status(slow).status == "Pending"
 
 
+@pytest.mark.long
 def test_a_killed_task_and_its_supervisor(live: Live) -> None:
     """Nobody is left to say why: settle does, and the next run tiers the table.
 

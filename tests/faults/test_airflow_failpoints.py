@@ -76,7 +76,7 @@ class Runs:
         pytest.param("airflow.acquire.after_claim", False, marks=pytest.mark.long),
         pytest.param("airflow.acquire.after_plan", False, marks=pytest.mark.long),
         pytest.param("airflow.tier.before_submit", False, marks=pytest.mark.long),
-        ("airflow.tier.after_submit", True),
+        pytest.param("airflow.tier.after_submit", True, marks=pytest.mark.long),
         pytest.param("airflow.settle.before_report", True, marks=pytest.mark.long),
     ],
 )
