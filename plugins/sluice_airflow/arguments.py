@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
+from airflow.sdk import XComArg
+
 from sluice.did_you_mean import did_you_mean
 from sluice.errors import ConfigurationError
 from sluice_airflow.params import ALL_TABLES, TABLES_MAX
+from sluice_airflow.rendered import count_given, tables_given
 from sluice_airflow.settings import Settings, load_settings
 
 Callbacks = Callable[[Any], Any] | Sequence[Callable[[Any], Any]]
@@ -76,15 +79,74 @@ class Tiering:
 
         :raises ConfigurationError: names the argument and its value.
         """
+        check_values(arguments)
         own = {field.name for field in fields(cls)} - {"settings", "conf_keys"}
         given = {CONNECTIONS.get(k, k): v for k, v in arguments.items() if k not in own}
-        tiering = cls(load_settings(**given), **{k: v for k, v in arguments.items() if k in own})
-        if isinstance(tiering.tables, str) and "{{" not in tiering.tables:
-            raise ConfigurationError(
-                f"argument of the DAG file: tables: expected a list, found {tiering.tables!r};"
-                f" write tables=[{tiering.tables!r}]"
-            )
-        return tiering
+        return cls(load_settings(**given), **{k: v for k, v in arguments.items() if k in own})
+
+
+def check_values(given: Mapping[str, Any]) -> None:
+    """Checks the arguments that are no options of the section; templates are read by the tasks.
+
+    :raises ConfigurationError: names the argument, and its value unless that may be a secret.
+    """
+    for name, value in given.items():
+        is_template = isinstance(value, XComArg) or (isinstance(value, str) and "{{" in value)
+        if value is None or name not in CHECKS or (is_template and name in TEMPLATED):
+            continue
+        try:
+            CHECKS[name](name, value)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"argument of the DAG file: {error}") from None
+
+
+def _is_list_of_tables(name: str, value: Any) -> None:
+    if isinstance(value, str):
+        raise ConfigurationError(
+            f"{name}: expected a list, found {value!r}; write {name}=[{value!r}]"
+        )
+    tables_given(value)
+
+
+def _is_number_of_tables(name: str, value: Any) -> None:
+    if count_given(name, value) > TABLES_MAX:
+        raise ConfigurationError(f"{name}: expected at most {TABLES_MAX:,}, found {value!r}")
+
+
+def _is_mapping(name: str, value: Any) -> None:
+    if not isinstance(value, Mapping):  # the value may have secrets
+        example = EXAMPLES[name]
+        raise ConfigurationError(
+            f"{name}: expected a dict, found a {type(value).__name__}; write {name}={example}"
+        )
+
+
+def _is_callback(name: str, value: Any) -> None:
+    found = value if isinstance(value, list | tuple) else [value]
+    for one in found:
+        if not callable(one):
+            raise ConfigurationError(f"{name}: expected a function or a notifier, found {one!r}")
+
+
+def _is_text(name: str, value: Any) -> None:
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name}: expected the id of a connection, found {value!r}")
+
+
+CHECKS: dict[str, Callable[[str, Any], None]] = {
+    "fluss_conn_id": _is_text,
+    "spark_conn_id": _is_text,
+    "tables": _is_list_of_tables,
+    "max_tables": _is_number_of_tables,
+    "spark_conf": _is_mapping,
+    "datalake": _is_mapping,
+    "on_tables_failed": _is_callback,
+}
+TEMPLATED = frozenset({"tables", "max_tables", "spark_conf"})
+EXAMPLES = {
+    "spark_conf": '{"spark.executor.memory": "4g"}',
+    "datalake": '{"iceberg.warehouse": "s3://bucket/lake"}',
+}
 
 
 def split(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -100,7 +100,14 @@ def test_the_page_names_all_arguments() -> None:
         ("pool_slots=True", "pool_slots: expected a whole number"),
         ("tables_per_application=0", "tables_per_application: expected a whole number, 1 or more"),
         ("pool=7", "pool: expected a text, found 7"),
-        ("max_tables=0", "max_tables"),
+        ("max_tables=0", "max_tables: expected a whole number above 0, found 0"),
+        ("max_tables=20_000", "max_tables: expected at most 10,000, found 20000"),
+        ("tables=[]", "tables: expected names or patterns"),
+        ("tables=['a.b', 3]", "tables: expected names or patterns"),
+        ("datalake='iceberg'", "datalake: expected a dict, found a str; write datalake={"),
+        ("spark_conf='spark.a=b'", "spark_conf: expected a dict, found a str; write spark_conf={"),
+        ("on_tables_failed='me'", "on_tables_failed: expected a function or a notifier"),
+        ("fluss_conn_id=5", "fluss_conn_id: expected the id of a connection, found 5"),
         ("spark_conf={'executor.memory': '2g'}", "spark_conf"),
     ],
 )
@@ -114,6 +121,9 @@ def test_a_misspelt_argument_of_a_group(airflow: AirflowProcess, files: Path) ->
     content = NIGHTLY.replace("wait=True", "waits=True")
     with pytest.raises(AssertionError, match="no argument 'waits'; did you mean 'wait'"):
         shapes(airflow, files, content)
+    for arguments in ("max_tables='many'", "datalake='iceberg'"):
+        with pytest.raises(AssertionError, match="argument of the DAG file: (max|data)"):
+            shapes(airflow, files, NIGHTLY.replace("wait=True", arguments))
     outside = "from sluice_airflow.group import lake_tiering_group\nlake_tiering_group()  # dag\n"
     with pytest.raises(AssertionError, match="there is no current DAG"):
         shapes(airflow, files, outside)
