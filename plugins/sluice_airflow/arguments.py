@@ -12,11 +12,9 @@ from sluice.did_you_mean import did_you_mean
 from sluice.errors import ConfigurationError
 from sluice_airflow.params import ALL_TABLES, TABLES_MAX
 from sluice_airflow.rendered import count_given, tables_given
-from sluice_airflow.settings import Settings, load_settings
+from sluice_airflow.settings import CONNECTIONS, Settings, load_settings
 
 Callbacks = Callable[[Any], Any] | Sequence[Callable[[Any], Any]]
-CONNECTIONS = {"fluss_conn_id": "connection", "spark_conn_id": "spark_connection"}
-"""Arguments that have Airflow's usual names, and the options of the section that they override."""
 
 
 class TieringArguments(TypedDict, total=False):
@@ -81,7 +79,8 @@ class Tiering:
         """
         check_values(arguments)
         own = {field.name for field in fields(cls)} - {"settings", "conf_keys"}
-        given = {CONNECTIONS.get(k, k): v for k, v in arguments.items() if k not in own}
+        options = {argument: option for option, argument in CONNECTIONS.items()}
+        given = {options.get(k, k): v for k, v in arguments.items() if k not in own}
         return cls(load_settings(**given), **{k: v for k, v in arguments.items() if k in own})
 
 
@@ -128,14 +127,7 @@ def _is_callback(name: str, value: Any) -> None:
             raise ConfigurationError(f"{name}: expected a function or a notifier, found {one!r}")
 
 
-def _is_text(name: str, value: Any) -> None:
-    if not isinstance(value, str):
-        raise ConfigurationError(f"{name}: expected the id of a connection, found {value!r}")
-
-
 CHECKS: dict[str, Callable[[str, Any], None]] = {
-    "fluss_conn_id": _is_text,
-    "spark_conn_id": _is_text,
     "tables": _is_list_of_tables,
     "max_tables": _is_number_of_tables,
     "spark_conf": _is_mapping,

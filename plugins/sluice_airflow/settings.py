@@ -14,6 +14,8 @@ from sluice_airflow.provider_info import OPTIONS
 
 LEAST = {"tables_per_application": 1, "heartbeat_interval_seconds": 1}
 MOST = {"heartbeat_interval_seconds": 60}
+CONNECTIONS = {"connection": "fluss_conn_id", "spark_connection": "spark_conn_id"}
+"""Options whose arguments have Airflow's usual names."""
 """The coordinator ends a claim after two minutes without a heartbeat."""
 PREFIX = "AIRFLOW__SLUICE__"
 """Of the environment variables that Airflow reads the section's options from."""
@@ -114,7 +116,9 @@ def _argument(name: str, given: Any) -> str | int:
     where = "argument of the DAG file"
     if OPTIONS[name][0] != "integer":
         if not isinstance(given, str):
-            raise ConfigurationError(f"{where}: {name}: expected a text, found {given!r}")
+            wanted = "the id of a connection" if name in CONNECTIONS else "a text"
+            argument = CONNECTIONS.get(name, name)
+            raise ConfigurationError(f"{where}: {argument}: expected {wanted}, found {given!r}")
         return given.strip()
     if not isinstance(given, int) or isinstance(given, bool):
         raise _not_a_number(name, given, where)

@@ -77,6 +77,8 @@ def test_the_call_and_default_args_override_the_section() -> None:
 
 
 def test_the_two_names_of_the_spark_connection() -> None:
+    with pytest.raises(ConfigurationError, match="spark_conn_id: expected the id of a connection"):
+        tier(spark_conn_id=5)
     assert tier(spark_conn_id="a")._conn_id == "a"
     assert tier(conn_id="a")._conn_id == "a"
     assert tier(conn_id="a", spark_conn_id="a")._conn_id == "a"
