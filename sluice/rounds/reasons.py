@@ -1,7 +1,7 @@
 """Makes the reasons of failed rounds from errors: with the deepest cause, without secrets.
 
-Java exceptions from py4j are recognised by their attribute ``java_exception``; this module does not
-import py4j.
+Java exceptions are recognised by the attribute ``java_exception`` of an error: py4j's own, or the
+lake's. This module does not import py4j.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sluice.rounds.phases import seconds_of
 _CAUSES_MAX = 50
 _TRACE_LINE = re.compile(
     r"^\s+at [\w.$<>/]+\(|^\s*\.\.\. \d+ (?:more|common frames)|^\s*File \".*\", line \d+"
-    r"|^Driver stacktrace:|^Caused by: |^Traceback \(most recent call last\):"
+    r"|^Driver stacktrace:|^JVM stacktrace:|^Caused by: |^Traceback \(most recent call last\):"
 )
 
 
@@ -72,10 +72,9 @@ def _causes(error: BaseException) -> list[tuple[str, str]]:
     current: BaseException | None = error
     while current is not None and len(found) < _CAUSES_MAX:
         java = getattr(current, "java_exception", None)
-        if java is None:
-            found.append((type(current).__name__, without_trace(str(current))))
-        else:
-            found.extend(_java_causes(java) or [(type(current).__name__, "")])
+        if java is not None:  # Java's causes are the deepest
+            return [*found, *(_java_causes(java) or [(type(current).__name__, "")])]
+        found.append((type(current).__name__, without_trace(str(current))))
         following = current.__cause__
         if following is None and not current.__suppress_context__:
             following = current.__context__

@@ -78,6 +78,13 @@ def test_java_causes_are_unwrapped() -> None:
     assert reason.text == "UnknownHostException: minio: Name or service not known"
 
 
+def test_nothing_in_python_is_deeper_than_javas_causes() -> None:
+    """What Python met when it called Java is no cause of what Java threw."""
+    error = FromJava(Throwable("a.B", "no room"))
+    error.__context__ = KeyError("x")
+    assert reason_of(error).deepest_cause == "B: no room"
+
+
 def test_a_cause_without_words_is_passed_over() -> None:
     top = Throwable("a.B", "useful words", Throwable("java.lang.NullPointerException", None))
     assert reason_of(FromJava(top)).text == "B: useful words"
@@ -90,6 +97,8 @@ def test_stack_traces_inside_messages_are_left_out() -> None:
     )
     reason = reason_of(FromJava(Throwable("org.apache.spark.SparkException", message)))
     assert reason.text == "SparkException: Job aborted due to stage failure: Task 0 failed 4 times"
+    session = "no room\n\nJVM stacktrace:\na.B: no room\n\tat a.C.d(C.java:7)"
+    assert reason_of(RuntimeError(session)).text == "RuntimeError: no room"
     python = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\nValueError: bad'
     assert reason_of(RuntimeError(python)).text == "RuntimeError: ValueError: bad"
 
