@@ -12,14 +12,13 @@ from functools import reduce
 from typing import Any
 
 from py4j.java_gateway import JavaClass
-from py4j.protocol import Py4JJavaError
 
 from sluice.artifacts.iceberg import CATALOGS, FENCE
 from sluice.config import TieringConfig
 from sluice.errors import ConfigurationError, LakeNotWritable
 from sluice.lake.iceberg_schema import schema_json, sort_order_json, spec_json, table_properties
 from sluice.lake.iceberg_table import IcebergTable
-from sluice.lake.java import class_name, ensure_callbacks, java_map, lake_errors
+from sluice.lake.java import JavaThrew, ensure_callbacks, java_errors, java_map, lake_errors
 from sluice.model import TableInfo, TablePath
 
 _LOG = logging.getLogger(__name__)
@@ -67,9 +66,10 @@ class IcebergLake:
         """
         with lake_errors(f"load lake table {path}"):
             try:
-                return self._table(path, self._catalog.loadTable(self._identifier(path)))
-            except Py4JJavaError as error:
-                if class_name(error) in ("NoSuchTableException", "NoSuchNamespaceException"):
+                with java_errors():
+                    return self._table(path, self._catalog.loadTable(self._identifier(path)))
+            except JavaThrew as thrown:
+                if thrown.kind in ("NoSuchTableException", "NoSuchNamespaceException"):
                     return None
                 raise
 
@@ -107,9 +107,10 @@ class IcebergLake:
         if self._catalog.namespaceExists(namespace):
             return
         try:
-            self._catalog.createNamespace(namespace)
-        except Py4JJavaError as error:
-            if class_name(error) != "AlreadyExistsException":  # another process created it first
+            with java_errors():
+                self._catalog.createNamespace(namespace)
+        except JavaThrew as thrown:
+            if thrown.kind != "AlreadyExistsException":  # another process created it first
                 raise
 
     def _identifier(self, path: TablePath) -> Any:

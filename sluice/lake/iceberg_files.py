@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyarrow import fs
 
 from sluice.errors import LakeNotWritable
-from sluice.lake.java import iterate, lake_errors
+from sluice.lake.java import JavaThrew, iterate, java_errors, lake_errors
 from sluice.model import TablePath
 from sluice.rounds.clean import OffsetsFiles, StoredFile
 from sluice.storage import file_system
@@ -123,8 +122,9 @@ class IcebergReferences:
     def _paths_in(self, manifest: Any) -> Iterator[str]:
         """The names of the live files in a manifest of data or delete files."""
         try:
-            paths = self._all_paths(manifest)
-        except Py4JJavaError:
+            with java_errors():
+                paths = self._all_paths(manifest)
+        except JavaThrew:
             if manifest.content().toString() != "DELETES":
                 raise
             paths = self._paths_of_deletes(manifest)

@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-
+from sluice.lake.java import JavaThrew, java_errors
 from sluice.rounds.history import HistoryEntry, LakeHistory, with_expired
 from sluice.rounds.types import LakeSnapshot
 
@@ -141,8 +140,9 @@ def _history_of(
     def earlier() -> Iterator[list[HistoryEntry]]:
         for location in reversed(locations[-_EARLIER_FILES_MAX:]):
             try:
-                old = json.loads(parser.toJson(parser.read(table.io(), location)))
-            except Py4JJavaError:
+                with java_errors():
+                    old = json.loads(parser.toJson(parser.read(table.io(), location)))
+            except JavaThrew:
                 continue
             yield _entries(old)
 

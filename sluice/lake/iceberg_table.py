@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from typing import Any
-
-from py4j.protocol import Py4JError, Py4JJavaError
 
 from sluice.config import TieringConfig
 from sluice.errors import (
@@ -21,7 +20,7 @@ from sluice.lake.fence import Fence
 from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of
 from sluice.lake.iceberg_history import IcebergHistory
 from sluice.lake.iceberg_schema import check_spec, column_type_json, missing_columns
-from sluice.lake.java import class_name, deepest, lake_errors
+from sluice.lake.java import JavaThrew, JvmLost, java_errors, lake_errors
 from sluice.lake.new_files import NewFiles, partition_of, to_iceberg_files
 from sluice.lake.parquet import ParquetWriterFactory, bucket_file_prefix
 from sluice.lake.parquet_files import WriteOptions
@@ -56,6 +55,7 @@ _REFUSALS = {
     "ForbiddenException",
     "NotAuthorizedException",
     "NoSuchTableException",
+    "IllegalArgumentException",  # a check of Iceberg, made before anything is committed
 }
 
 
@@ -210,7 +210,8 @@ class IcebergTable:
         ``sluice-tiered`` to its snapshot.
 
         :raises LakeNotWritable: a file cannot be read; nothing was committed.
-        :raises LakeCommitRefused: another tiering snapshot came in between; nothing was committed.
+        :raises LakeCommitRefused: another tiering snapshot came in between, or Iceberg's checks
+            failed; nothing was committed.
         :raises LakeCommitOutcomeUnknown: the commit may have succeeded; check with
             :meth:`find_tiering_snapshot`.
         """
@@ -255,12 +256,8 @@ class IcebergTable:
                 update.set(key, value)
             update.validateWith(fence)
         failpoint("round.lake_commit.ready")
-        try:
+        with self._commit_errors():
             update.commit()
-        except Py4JJavaError as error:
-            raise self._commit_error(error) from error
-        except (Py4JError, OSError) as error:
-            raise self._unknown(f"the JVM does not answer ({error})") from error
 
     def _is_newest(self, base: LakeSnapshot | None) -> bool:
         """Whether the newest tiering snapshot is still ``base``; False if it cannot be read."""
@@ -270,19 +267,21 @@ class IcebergTable:
             return False
         return (newest and newest.snapshot_id) == (base and base.snapshot_id)
 
-    def _commit_error(self, error: Py4JJavaError) -> SluiceError:
+    @contextmanager
+    def _commit_errors(self) -> Iterator[None]:
+        """Turns errors of the JVM during a commit into a refusal or an unknown outcome."""
         try:
-            name, message = deepest(error.java_exception)
-            kind = class_name(error)
-        except (Py4JError, OSError) as failed:  # the JVM died
-            return self._unknown(f"the JVM does not answer ({failed})")
-        text = f"{name.rpartition('.')[2]}: {message}"
-        if kind in _REFUSALS:
-            return LakeCommitRefused(
-                f"commit to lake table {self._path}: {text}",
-                conflict=kind == "CommitFailedException",
-            )
-        return self._unknown(text)
+            with java_errors():
+                yield
+        except JavaThrew as thrown:
+            if thrown.kind not in _REFUSALS:
+                raise self._unknown(str(thrown)) from thrown
+            raise LakeCommitRefused(
+                f"commit to lake table {self._path}: {thrown}",
+                conflict=thrown.kind == "CommitFailedException",
+            ) from thrown
+        except JvmLost as lost:
+            raise self._unknown(str(lost)) from lost
 
     def _unknown(self, why: str) -> LakeCommitOutcomeUnknown:
         return LakeCommitOutcomeUnknown(f"commit to lake table {self._path}: {why}")
@@ -335,15 +334,11 @@ class IcebergTable:
                 " expired. Nothing was changed"
             )
         metadata = self._jvm.org.apache.iceberg.TableMetadata
-        try:
+        with self._commit_errors():
             # Iceberg's methods to set a snapshot retry without a check; this is compare-and-swap.
             operations.commit(
                 base, metadata.buildFrom(base).setBranchSnapshot(snapshot_id, "main").build()
             )
-        except Py4JJavaError as error:
-            raise self._commit_error(error) from error
-        except (Py4JError, OSError) as error:
-            raise self._unknown(f"the JVM does not answer ({error})") from error
 
     def write_metadata_file(self, name: str, content: bytes) -> str:
         """Writes a small file into the table's metadata folder and returns its location.

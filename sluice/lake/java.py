@@ -1,6 +1,8 @@
 """Helpers for calls into the driver's JVM: error conversion, callbacks, Java collections.
 
-They work with any py4j gateway: Spark's, or that of a JVM started on demand.
+They work with any py4j gateway: Spark's, or that of a JVM started on demand. If Java throws, py4j
+raises Py4JJavaError. A Spark session changes that for Spark's gateway. Some classes, such as
+IllegalArgumentException, then become exceptions of pyspark. :func:`java_errors` treats both alike.
 """
 
 from __future__ import annotations
@@ -14,32 +16,89 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from sluice.errors import LakeNotWritable
 
-
-def deepest(throwable: Any) -> tuple[str, str]:
-    """Class name and message of the deepest cause of a Java exception."""
-    for _ in range(50):  # a chain of causes is finite; this one is bounded too
-        cause = throwable.getCause()
-        if cause is None or cause.equals(throwable):
-            break
-        throwable = cause
-    return throwable.getClass().getName(), throwable.getMessage() or ""
+_CAUSES_MAX = 50
+"""A chain of causes is finite; this one is bounded too."""
 
 
-def class_name(error: Py4JJavaError) -> str:
-    """Simple class name of the Java exception itself."""
-    return str(error.java_exception.getClass().getSimpleName())
+class JavaThrew(Exception):
+    """Java threw an exception. The text is `CLASS: MESSAGE` of its deepest cause."""
+
+    def __init__(self, kind: str, text: str, java_exception: Any = None) -> None:
+        super().__init__(text)
+        self.kind = kind
+        """Simple class name of the exception itself."""
+        self.java_exception = java_exception
+        """py4j's object of the exception; None if pyspark kept only its text."""
+
+
+class JvmLost(Exception):
+    """The JVM does not answer. What it was asked to do may have been done."""
+
+
+@contextmanager
+def java_errors() -> Iterator[None]:
+    """Raises the same errors for calls through any gateway.
+
+    :raises JavaThrew: Java threw an exception.
+    :raises JvmLost: the JVM did not answer, or died before it told what it threw.
+    """
+    try:
+        try:
+            yield
+        except Exception as error:
+            if (thrown := _thrown(error)) is not None:
+                raise thrown from error
+            raise
+    except (Py4JError, OSError) as error:
+        raise JvmLost(f"the JVM does not answer ({error})") from error
 
 
 @contextmanager
 def lake_errors(doing: str) -> Iterator[None]:
     """Turns errors of the JVM into LakeNotWritable; ``doing`` says what failed (`load table x`)."""
     try:
-        yield
-    except Py4JJavaError as error:
-        name, message = deepest(error.java_exception)
-        raise LakeNotWritable(f"{doing}: {name.rpartition('.')[2]}: {message}") from error
-    except (Py4JError, OSError) as error:
-        raise LakeNotWritable(f"{doing}: the JVM does not answer ({error})") from error
+        with java_errors():
+            yield
+    except (JavaThrew, JvmLost) as error:
+        raise LakeNotWritable(f"{doing}: {error}") from error
+
+
+def _thrown(error: Exception) -> JavaThrew | None:
+    """What Java threw, if the error stands for that.
+
+    :raises Py4JError, OSError: the JVM does not answer.
+    """
+    if isinstance(error, Py4JJavaError):
+        throwable = error.java_exception
+    elif _is_captured(error):
+        throwable = getattr(error, "_origin", None)
+    else:
+        return None
+    if throwable is None:  # pyspark's str() would add a stack trace, so take its description
+        kind = type(error).__name__
+        return JavaThrew(kind, f"{kind}: {getattr(error, '_desc', '')}")
+    deepest = _deepest(throwable)
+    name = str(deepest.getClass().getName()).rpartition(".")[2]
+    text = f"{name}: {deepest.getMessage() or ''}"
+    return JavaThrew(str(throwable.getClass().getSimpleName()), text, throwable)
+
+
+def _deepest(throwable: Any) -> Any:
+    """The deepest cause of a Java exception."""
+    for _ in range(_CAUSES_MAX):
+        cause = throwable.getCause()
+        if cause is None or cause.equals(throwable):
+            break
+        throwable = cause
+    return throwable
+
+
+def _is_captured(error: Exception) -> bool:
+    """Whether pyspark made the error from a Java exception; this room does not import pyspark."""
+    return any(
+        base.__name__ == "CapturedException" and base.__module__.startswith("pyspark.")
+        for base in type(error).__mro__
+    )
 
 
 def java_map(gateway: Any, values: Mapping[str, str]) -> Any:

@@ -32,7 +32,7 @@ def partition_of(gateway: Any, spec: Any, values: Sequence[str]) -> Any:
 def to_iceberg_files(gateway: Any, table: Any, files: Sequence[DataFile]) -> NewFiles:
     """Makes Iceberg's objects for data files; reads the statistics in their footers in parallel.
 
-    :raises Py4JJavaError: a footer cannot be read.
+    Java throws if a footer cannot be read.
     """
     if not files:
         return NewFiles()

@@ -107,7 +107,8 @@ def commit_round(
     :param results: of the splits that were copied; a failed split moves no offset.
     :raises LakeRolledBack: the round has ended below the floor; nothing was committed.
     :raises ClaimLost: another round was started; nothing of this one is in the lake.
-    :raises LakeCommitRefused: another tiering snapshot came in between; this round has none.
+    :raises LakeCommitRefused: another tiering snapshot came in between, or Iceberg's checks failed;
+        this round has none.
     :raises LakeCommitOutcomeUnknown: the commit may have succeeded; the next round finds out.
     """
     files = [file for result in results for file in result.files]

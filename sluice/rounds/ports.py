@@ -143,7 +143,8 @@ class LakeTable(MetadataFiles, Protocol):
         commit deletes all files of the parts ``replaced``, and moves the tag ``sluice-tiered``
         to its snapshot.
 
-        :raises LakeCommitRefused: another tiering snapshot came in between; nothing was committed.
+        :raises LakeCommitRefused: another tiering snapshot came in between, or Iceberg's checks
+            failed; nothing was committed.
         :raises LakeCommitOutcomeUnknown: the commit may have succeeded; check with
             :meth:`find_tiering_snapshot`.
         """

@@ -7,14 +7,13 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
-from py4j.protocol import Py4JJavaError
 
 from sluice.artifacts.iceberg import CATALOGS, FENCE, installed_iceberg
 from sluice.checks import iceberg_options
 from sluice.driver.jvm import Jvm
 from sluice.errors import ConfigurationError
 from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.java import deepest, java_map
+from sluice.lake.java import JavaThrew, java_errors, java_map
 from sluice.rounds.reasons import reason_of
 
 GIVEN = {"uri": "http://127.0.0.1:1/api/v2", "warehouse": "file:///nowhere/lake"}
@@ -25,9 +24,10 @@ def opened(jvm: Jvm, options: dict[str, str]) -> str:
     util = jvm.gateway.jvm.org.apache.iceberg.CatalogUtil
     conf = jvm.gateway.jvm.org.apache.hadoop.conf.Configuration()
     try:
-        util.buildIcebergCatalog("test", java_map(jvm.gateway, options), conf)
-    except Py4JJavaError as error:
-        return ": ".join(deepest(error.java_exception))
+        with java_errors():
+            util.buildIcebergCatalog("test", java_map(jvm.gateway, options), conf)
+    except JavaThrew as thrown:
+        return str(thrown)
     return ""
 
 

@@ -22,7 +22,6 @@ from sluice.errors import (
 )
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.iceberg_table import TAG, IcebergTable
-from sluice.lake.java import deepest
 from sluice.model import Column, DataType, TableBucket, TableInfo, TypeRoot
 from sluice.model import types as t
 from sluice.rounds.types import DataFile, LakePart, LakeSnapshot, LogRecords, Split
@@ -74,7 +73,7 @@ def test_no_exception_is_taken_for_one_of_a_spark_session_beside(spark: Any, jvm
         with pytest.raises(Py4JJavaError) as raised:
             here.java.lang.Integer.parseInt("seven")
         ours.append(raised.value.java_exception)
-    assert {deepest(error)[0] for error in ours} == {"java.lang.NumberFormatException"}
+    assert {error.getClass().getSimpleName() for error in ours} == {"NumberFormatException"}
     assert {number_of(error) for error in ours} & {number_of(each) for each in theirs}
 
 
