@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 
 from sluice.checks.lake import check_lake
 from sluice.client import connect
@@ -33,6 +33,7 @@ from sluice.errors import (
     SparkJobFailed,
     UnknownFileVersion,
 )
+from sluice.lake.java import JavaThrew, java_errors
 from sluice.model import Claim, TableInfo
 from sluice.rounds.copy import copy_split
 from sluice.rounds.copy_size import size_uri
@@ -266,11 +267,12 @@ class SparkRunner:
             raise ClaimLost("the round was cancelled before its Spark job")
         rdd = self._context.parallelize(ordered, min(len(ordered), _TASKS_MAX))
         try:
-            outcomes = rdd.mapPartitions(self._copy).collect()
-        except Py4JJavaError as error:
+            with java_errors():
+                outcomes = rdd.mapPartitions(self._copy).collect()
+        except JavaThrew as thrown:
             yield from self._finished.value
             # Splits return their errors as values, so this is none of the table's data.
-            raise SparkJobFailed("Spark gave up the job of this round") from error
+            raise SparkJobFailed("Spark gave up the job of this round") from thrown
         yield from outcomes
 
 

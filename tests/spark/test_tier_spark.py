@@ -14,13 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from py4j.protocol import Py4JJavaError
 
 from sluice.artifacts.spark_files import driver_script, make_zip
 from sluice.driver.jvm import Jvm, iceberg_jar
 from sluice.driver.spark import SparkRunner, config_of, run
 from sluice.errors import SparkJobFailed
 from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.java import JavaThrew
 from sluice.model import Claim, Reason, TableBucket, TableInfo, TablePath
 from sluice.model import types as t
 from sluice.rounds.files import (
@@ -220,9 +220,24 @@ def test_a_job_that_fails_leaves_no_file_of_its_finished_tasks(
     with pytest.raises(SparkJobFailed) as given_up:
         run_round(cluster.begin_round(), cluster, lake, make_runner, attempt="1")
     assert given_up.value.retryable
-    assert isinstance(given_up.value.__cause__, Py4JJavaError)
+    assert isinstance(given_up.value.__cause__, JavaThrew)
     assert len(files) == 1
     assert list(warehouse.rglob("*.parquet")) == []
+
+
+def test_a_job_that_spark_refuses_fails_the_round(
+    site: Site, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java throws an IllegalArgumentException, of which the session makes its own exception."""
+    filled(site)
+    uri = write_plan(site, site.claim(PATH))
+    monkeypatch.setattr("sluice.driver.spark._TASKS_MAX", -1)
+    assert run(spark.sparkContext, uri, "a1", site.config) == 1
+    reason = reason_at(uri, "a1")
+    assert (reason.kind, reason.retryable) == ("SparkJobFailed", True)
+    assert reason.deepest_cause == (
+        "IllegalArgumentException: Positive number of partitions required"
+    )
 
 
 def test_spark_conf_overrides_the_configuration(spark: Any, tmp_path: Path) -> None:
