@@ -12,7 +12,7 @@
     |- ScanRestarted          a full scan has lost its frozen rows: discard what it yielded
     |- LakeError              LakeTableMismatch, LakeTableMissing, LakeNotWritable, LakeRolledBack,
     |                         LakeCommitRefused, LakeCommitOutcomeUnknown, LakeOffsetsLost,
-    |                         UnsupportedLakeOption
+    |                         LakeFileUnreadable, UnsupportedLakeOption
     `- RoundError             ClaimLost, LeaseNotObtained, LeaseLost, SplitFailed, LogBehindLake,
                               LogBeginsAfterLake, DriverLost, DriverRefused, StoppedByUser,
                               TablePaused, TierTimedOut, TableNotDue, SparkJobFailed,
@@ -31,6 +31,7 @@ from sluice.errors.base import (
     LakeCommitOutcomeUnknown,
     LakeCommitRefused,
     LakeError,
+    LakeFileUnreadable,
     LakeNotWritable,
     LakeOffsetsLost,
     LakeRolledBack,
@@ -190,6 +191,7 @@ __all__ = [
     "LakeCommitOutcomeUnknown",
     "LakeCommitRefused",
     "LakeError",
+    "LakeFileUnreadable",
     "LakeNotWritable",
     "LakeOffsetsLost",
     "LakeRolledBack",

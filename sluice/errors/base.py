@@ -77,6 +77,10 @@ class LakeOffsetsLost(LakeError):
     """The file with a lake snapshot's offsets is missing, truncated or changed."""
 
 
+class LakeFileUnreadable(LakeError):
+    """A file of the lake is damaged, or has a form that Sluice does not read."""
+
+
 class LakeCommitRefused(LakeError):
     """The lake has changed since the plan: nothing was committed, no file is referenced."""
 

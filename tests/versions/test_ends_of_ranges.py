@@ -19,6 +19,8 @@ from tests.support.versions import End, constraints, interpreter, version_in, wh
 
 LOG = "id BIGINT NOT NULL, item STRING"
 KEYED = f"{LOG}, PRIMARY KEY (id)"
+PACKAGES = ("protobuf", "grpcio", "pyarrow", "pyroaring")
+"""Their newest versions are above their lower bounds."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -50,7 +52,7 @@ def tier_by_hand(environment: Environment, folder: Path, **more: str) -> None:
 def test_client_and_server(end: End, tmp_path: Path) -> None:
     """Without Spark's packages, which are large: its jars are those of this environment."""
     environment = wheel_at(tmp_path, end, "server")
-    found = {name: version_in(environment, name) for name in ("protobuf", "grpcio", "pyarrow")}
+    found = {name: version_in(environment, name) for name in PACKAGES}
     at_floor = {name: found[name].startswith(floor_of(name)) for name in found}
     assert set(at_floor.values()) == {end == "lowest-direct"}, found
     assert found["protobuf"].startswith("6." if end == "lowest-direct" else "7."), found
