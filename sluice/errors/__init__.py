@@ -11,8 +11,8 @@
     |- DataDirError           the server's data directory: DataDirLocked, UnknownDataDirFormat
     |- ScanRestarted          a full scan has lost its frozen rows: discard what it yielded
     |- LakeError              LakeTableMismatch, LakeTableMissing, LakeNotWritable, LakeRolledBack,
-    |                         LakeCommitRefused, LakeCommitOutcomeUnknown, LakeOffsetsLost,
-    |                         LakeFileUnreadable, UnsupportedLakeOption
+    |                         LakeCommitRefused, LakeFilesChanged, LakeCommitOutcomeUnknown,
+    |                         LakeOffsetsLost, LakeFileUnreadable, UnsupportedLakeOption
     `- RoundError             ClaimLost, LeaseNotObtained, LeaseLost, SplitFailed, LogBehindLake,
                               LogBeginsAfterLake, DriverLost, DriverRefused, StoppedByUser,
                               TablePaused, TierTimedOut, TableNotDue, SparkJobFailed,
@@ -31,6 +31,7 @@ from sluice.errors.base import (
     LakeCommitOutcomeUnknown,
     LakeCommitRefused,
     LakeError,
+    LakeFilesChanged,
     LakeFileUnreadable,
     LakeNotWritable,
     LakeOffsetsLost,
@@ -192,6 +193,7 @@ __all__ = [
     "LakeCommitRefused",
     "LakeError",
     "LakeFileUnreadable",
+    "LakeFilesChanged",
     "LakeNotWritable",
     "LakeOffsetsLost",
     "LakeRolledBack",

@@ -85,6 +85,10 @@ class LakeCommitRefused(LakeError):
     """The lake has changed since the plan: nothing was committed, no file is referenced."""
 
 
+class LakeFilesChanged(LakeCommitRefused):
+    """Other writers have changed data files whose rows the commit deletes by position."""
+
+
 class LakeCommitOutcomeUnknown(LakeError):
     """The outcome of the lake commit is unknown: check it, repeat nothing, delete nothing."""
 

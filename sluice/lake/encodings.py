@@ -37,6 +37,9 @@ def dictionary_columns(table: pa.Table) -> list[str]:
             continue
         if field.name == "__offset":
             continue
+        if pa.types.is_dictionary(field.type):
+            found.append(field.name)
+            continue
         if few is not None and pc.count_distinct(few.column(field.name)).as_py() > _FEW_MAX:
             continue
         if pc.count_distinct(column).as_py() <= limit:

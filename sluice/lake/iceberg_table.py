@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from sluice.config import TieringConfig
 from sluice.errors import (
     LakeCommitOutcomeUnknown,
     LakeCommitRefused,
+    LakeFilesChanged,
     LakeTableMismatch,
     SluiceError,
     UnsupportedLakeOption,
@@ -21,21 +23,23 @@ from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of
 from sluice.lake.iceberg_history import IcebergHistory
 from sluice.lake.iceberg_schema import check_spec, column_type_json, missing_columns
 from sluice.lake.java import JavaThrew, JvmLost, java_errors, lake_errors
-from sluice.lake.new_files import NewFiles, partition_of, to_iceberg_files
+from sluice.lake.live_files import read_live_files
+from sluice.lake.new_files import NewFiles, to_iceberg_files
 from sluice.lake.parquet import ParquetWriterFactory, bucket_file_prefix
 from sluice.lake.parquet_files import WriteOptions
-from sluice.lake.part_files import PartFiles
+from sluice.lake.part_files import PartFiles, partition_of
+from sluice.lake.position_commit import check_positions, validate_positions
 from sluice.lake.small_files import read_file, write_file
 from sluice.lake.storage import OPTION_PREFIXES, delete
 from sluice.lake.tagged_update import TaggedUpdate
 from sluice.model import Column, TableInfo, TablePath
 from sluice.rounds.clean import StoredFile
 from sluice.rounds.history import LakeHistory
+from sluice.rounds.lake_files import DataFile, LiveFiles, PositionCommit
 from sluice.rounds.types import (
     COMMIT_USER,
     COMMIT_USER_KEY,
     WRITE_ID_KEY,
-    DataFile,
     LakePart,
     LakeSnapshot,
     Split,
@@ -57,6 +61,20 @@ _REFUSALS = {
     "NoSuchTableException",
     "IllegalArgumentException",  # a check of Iceberg, made before anything is committed
 }
+_CHECKS = {"ValidationException", "IllegalArgumentException"}
+"""What Iceberg throws if one of its checks of a commit fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewCommit:
+    """What one commit adds and removes."""
+
+    files: Sequence[DataFile]
+    new: NewFiles
+    """Iceberg's objects for the files."""
+    summary: Mapping[str, str]
+    replaced: Sequence[LakePart]
+    positions: PositionCommit | None
 
 
 class IcebergTable:
@@ -197,33 +215,52 @@ class IcebergTable:
         finally:
             tasks.close()
 
+    def live_files(self, splits: Sequence[Split]) -> LiveFiles:
+        """The live data files of the buckets of these splits, in main as of now.
+
+        :raises LakeNotWritable: the metadata cannot be read.
+        """
+        with lake_errors(f"read the data files of lake table {self._path}"):
+            self._table.refresh()
+            return read_live_files(self._gateway, self._table, self._parts, splits)
+
     def commit(
         self,
         files: Sequence[DataFile],
         base: LakeSnapshot | None,
         summary: Mapping[str, str],
         replaced: Sequence[LakePart] = (),
+        positions: PositionCommit | None = None,
     ) -> LakeSnapshot:
         """Adds the files (none: an empty commit) if ``base`` is still the newest tiering snapshot.
 
         The same commit deletes all files of the parts ``replaced``, and moves the tag
         ``sluice-tiered`` to its snapshot.
 
+        :param positions: the state of the lake in which rows were looked up.
         :raises LakeNotWritable: a file cannot be read; nothing was committed.
+        :raises LakeFilesChanged: since then, other writers have added data files, or removed one
+            whose rows the commit deletes by position; nothing was committed.
         :raises LakeCommitRefused: another tiering snapshot came in between, or Iceberg's checks
             failed; nothing was committed.
         :raises LakeCommitOutcomeUnknown: the commit may have succeeded; check with
             :meth:`find_tiering_snapshot`.
         """
+        if positions is not None:
+            check_positions(files, positions)
         with lake_errors(f"read the footers of new files of lake table {self._path}"):
             new = to_iceberg_files(self._gateway, self._table, files)
+        update = NewCommit(files, new, summary, replaced, positions)
         for attempt in range(1, _COMMIT_TRIES_MAX + 1):
             try:
-                self._try_to_commit(new, base, summary, replaced)
+                self._try_to_commit(update, base)
                 break
             except LakeCommitRefused as refused:
+                is_newest = self._is_newest(base)
+                if is_newest and positions is not None and refused.details.get("invalid"):
+                    raise LakeFilesChanged(refused.message) from refused
                 conflict = refused.details.get("conflict", False)
-                if attempt == _COMMIT_TRIES_MAX or not conflict or not self._is_newest(base):
+                if attempt == _COMMIT_TRIES_MAX or not conflict or not is_newest:
                     raise
         # The commit has succeeded: later errors must not look like a refused commit.
         try:
@@ -238,21 +275,16 @@ class IcebergTable:
             )
         return landed
 
-    def _try_to_commit(
-        self,
-        new: NewFiles,
-        base: LakeSnapshot | None,
-        summary: Mapping[str, str],
-        replaced: Sequence[LakePart],
-    ) -> None:
+    def _try_to_commit(self, new: NewCommit, base: LakeSnapshot | None) -> None:
         """Makes one attempt to commit.
 
-        :raises LakeCommitRefused: with ``conflict`` if another writer committed first.
+        :raises LakeCommitRefused: with ``conflict`` if another writer committed first, with
+            ``invalid`` if one of Iceberg's checks failed.
         """
-        fence = self._fence(base, summary.get(WRITE_ID_KEY))
+        fence = self._fence(base, new.summary.get(WRITE_ID_KEY))
         with lake_errors(f"prepare the commit to lake table {self._path}"):
-            update = self._new_update(new, replaced)
-            for key, value in {**summary, COMMIT_USER_KEY: COMMIT_USER}.items():
+            update = self._new_update(new)
+            for key, value in {**new.summary, COMMIT_USER_KEY: COMMIT_USER}.items():
                 update.set(key, value)
             update.validateWith(fence)
         failpoint("round.lake_commit.ready")
@@ -279,6 +311,7 @@ class IcebergTable:
             raise LakeCommitRefused(
                 f"commit to lake table {self._path}: {thrown}",
                 conflict=thrown.kind == "CommitFailedException",
+                invalid=thrown.kind in _CHECKS,
             ) from thrown
         except JvmLost as lost:
             raise self._unknown(str(lost)) from lost
@@ -406,21 +439,26 @@ class IcebergTable:
                 checked_id=current and current.snapshotId(),
             )
 
-    def _new_update(self, new: NewFiles, replaced: Sequence[LakePart]) -> TaggedUpdate:
+    def _new_update(self, commit: NewCommit) -> TaggedUpdate:
         """An append; an overwrite to delete a partition's rows; a row delta for keys and buckets.
 
         A row delta has no filter, so it lists the files to delete. No file can be added in between,
         because moving the tag ties the commit to this metadata.
         """
+        new, replaced = commit.new, commit.replaced
         self._check_unchanged(replaced)
         partitions = [part.partition_values for part in replaced if part.bucket is None]
         buckets = [part for part in replaced if part.bucket is not None]
-        if new.deletes or buckets:
+        if new.deletes or buckets or commit.positions is not None:
             tagged = TaggedUpdate(self._table, TAG, "newRowDelta")
             if partitions:
                 self._parts.remove_partitions(tagged.update, partitions)
             if buckets:
                 self._parts.remove_buckets(tagged.update, buckets)
+            if commit.positions is not None:
+                validate_positions(
+                    self._gateway, self._table, tagged.update, commit.files, commit.positions
+                )
             for delete_file in new.deletes:
                 tagged.update.addDeletes(delete_file)
             add = tagged.update.addRows

@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sluice.lake.java import java_list
-from sluice.rounds.types import DataFile
+from sluice.lake.part_files import partition_of
+from sluice.lake.position_commit import position_files
+from sluice.rounds.lake_files import DataFile, FileContent
 
 _THREADS = 8
+_POSITIONS = (FileContent.POSITION_DELETES, FileContent.DELETION_VECTORS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +22,6 @@ class NewFiles:
 
     data: list[Any] = field(default_factory=list)
     deletes: list[Any] = field(default_factory=list)
-
-
-def partition_of(gateway: Any, spec: Any, values: Sequence[str]) -> Any:
-    """A partition of a spec from one text for each of its fields."""
-    builder = gateway.jvm.org.apache.iceberg.DataFiles.builder(spec)
-    builder = builder.withPath("unused").withFormat("parquet")
-    builder = builder.withFileSizeInBytes(0).withRecordCount(0)
-    return builder.withPartitionValues(java_list(gateway, values)).build().partition()
 
 
 def to_iceberg_files(gateway: Any, table: Any, files: Sequence[DataFile]) -> NewFiles:
@@ -55,9 +50,13 @@ def to_iceberg_files(gateway: Any, table: Any, files: Sequence[DataFile]) -> New
             builder = builder.withPartitionValues(java_list(gateway, file.partition))
         return builder.withInputFile(source).withFormat("parquet").withMetrics(metrics).build()
 
-    with ThreadPoolExecutor(min(_THREADS, len(files))) as pool:
-        described = list(pool.map(one, files))
+    of_positions = [file for file in files if file.content in _POSITIONS]
+    others = [file for file in files if file.content not in _POSITIONS]
     found = NewFiles()
-    for file, entry in zip(files, described, strict=True):
-        (found.deletes if file.deletes else found.data).append(entry)
+    if others:
+        with ThreadPoolExecutor(min(_THREADS, len(others))) as pool:
+            described = list(pool.map(one, others))
+        for file, entry in zip(others, described, strict=True):
+            (found.deletes if file.deletes else found.data).append(entry)
+    found.deletes.extend(position_files(gateway, table, of_positions))
     return found

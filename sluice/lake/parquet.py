@@ -20,9 +20,11 @@ import pyarrow as pa
 
 from sluice.errors import LakeTableMismatch, UnsupportedType
 from sluice.lake.arrow import arrow_schema, to_lake
+from sluice.lake.key_deletes import KeyDeletes
 from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions, storage_errors
 from sluice.model import LAKE_COLUMNS, TableBucket
-from sluice.rounds.types import DataFile, LogRecords, Split
+from sluice.rounds.lake_files import DataFile, WrittenDeletes
+from sluice.rounds.types import CHANGES_MEMORY_BYTES, LogRecords, Split
 from sluice.storage import file_system
 
 _BUCKET = LAKE_COLUMNS[0]
@@ -48,7 +50,7 @@ def bucket_file_prefix(bucket: int, task: int, write_id: str) -> str:
 
 
 class ParquetSplitWriter:
-    """Writes one split to Parquet files of rows and of equality deletes. Used by one thread."""
+    """Writes one split to files of rows and of deletes. Used by one thread."""
 
     def __init__(self, factory: ParquetWriterFactory, split: Split, task: int = 0) -> None:
         self._options = factory.options
@@ -63,7 +65,15 @@ class ParquetSplitWriter:
             filesystem, path = file_system(folder, factory.storage_properties)
         target = FileTarget(filesystem, path, folder, prefix, partition)
         self._data = ParquetFiles(target, factory.options)
-        self._deletes = ParquetFiles(target, factory.options, deletes=True)
+        keyed = split.keyed
+        self._deletes = KeyDeletes(
+            self._key_schema,
+            target,
+            factory.options,
+            None if keyed is None else keyed.lookup,
+            CHANGES_MEMORY_BYTES if keyed is None else keyed.memory_bytes,
+            factory.storage_properties,
+        )
         self._pending: list[LogRecords] = []
         self._pending_rows = 0
         self._pending_bytes = 0
@@ -94,14 +104,26 @@ class ParquetSplitWriter:
         :raises UnsupportedType: a value does not fit the lake's type.
         """
         _check_columns(rows, self._schema)
-        self._put(self._data, rows, self._schema)
+        for group, gathered in self._in_groups(rows, self._schema):
+            if gathered:
+                self._data.gather(group)
+            else:  # a gathered slice would keep the complete table in memory
+                self._data.write_group(group)
 
     def delete(self, keys: pa.Table) -> None:
-        """Writes equality deletes: rows of earlier commits with these keys are deleted.
+        """Deletes the rows of earlier commits with these keys.
 
         :raises LakeNotWritable: the storage refuses, or is full.
         """
-        self._put(self._deletes, keys, self._key_schema)
+        for group, gathered in self._in_groups(keys, self._key_schema):
+            self._deletes.add(group, gathered=gathered)
+
+    def close_deletes(self) -> WrittenDeletes:
+        """Looks up the rows of the deleted keys, and finishes the files that delete them.
+
+        :raises LakeNotWritable: the storage refuses, or is full.
+        """
+        return self._deletes.close()
 
     def close(self) -> tuple[DataFile, ...]:
         """Finishes the last files and returns all files.
@@ -109,7 +131,7 @@ class ParquetSplitWriter:
         :raises LakeNotWritable: the storage refuses, or is full.
         """
         self._write_pending()
-        return (*self._data.close(), *self._deletes.close())
+        return self._data.close()
 
     def abort(self) -> None:
         """Deletes all files of this writer."""
@@ -117,14 +139,11 @@ class ParquetSplitWriter:
         self._data.abort()
         self._deletes.abort()
 
-    def _put(self, files: ParquetFiles, rows: pa.Table, schema: pa.Schema) -> None:
+    def _in_groups(self, rows: pa.Table, schema: pa.Schema) -> Iterator[tuple[pa.Table, bool]]:
+        """The rows in the lake's types, by row group; and whether a group may be gathered."""
         groups = list(_groups(rows, self._options))
         for group in groups:
-            found = _in_lake_types(group, self._system(group), schema)
-            if len(groups) == 1:
-                files.gather(found)
-            else:  # a gathered slice would keep the complete table in memory
-                files.write_group(found)
+            yield _in_lake_types(group, self._system(group), schema), len(groups) == 1
 
     def _system(self, rows: pa.Table) -> dict[str, Any]:
         return {_BUCKET: pa.array(np.full(rows.num_rows, self._bucket, dtype=np.int32))}

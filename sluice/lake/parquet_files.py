@@ -15,9 +15,14 @@ from sluice.errors import LakeNotWritable
 from sluice.failpoints import failpoint
 from sluice.lake import storage
 from sluice.lake.encodings import DELTA, delta_columns, dictionary_columns
-from sluice.rounds.types import DataFile
+from sluice.rounds.lake_files import DataFile, FileContent
 
 _COMPRESSIONS = {"uncompressed": "none", "lz4_raw": "lz4"}
+_SUFFIXES = {
+    FileContent.ROWS: "",
+    FileContent.EQUALITY_DELETES: "-deletes",  # as Iceberg's own writers name them
+    FileContent.POSITION_DELETES: "-positions",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +52,15 @@ class FileTarget:
 
 
 class ParquetFiles:
-    """Writes Arrow tables of the lake's schema to data files or delete files. Used by one thread.
+    """Writes Arrow tables to data files or delete files. Used by one thread.
 
     Rows are gathered up to a row group: at most ``row_group_bytes`` plus one table.
     """
 
-    def __init__(self, target: FileTarget, options: WriteOptions, *, deletes: bool = False) -> None:
-        self._target, self._options, self._deletes = target, options, deletes
+    def __init__(
+        self, target: FileTarget, options: WriteOptions, content: FileContent = FileContent.ROWS
+    ) -> None:
+        self._target, self._options, self._content = target, options, content
         self._pending: list[pa.Table] = []
         self._pending_rows = 0
         self._pending_bytes = 0
@@ -81,8 +88,8 @@ class ParquetFiles:
         :raises LakeNotWritable: the storage refuses, or is full.
         """
         if self._open is None:
-            suffix = "-deletes" if self._deletes else ""  # as Iceberg's own writers name them
-            name = f"{self._target.prefix}-{len(self._files) + 1:05d}{suffix}.parquet"
+            number, suffix = len(self._files) + 1, _SUFFIXES[self._content]
+            name = f"{self._target.prefix}-{number:05d}{suffix}.parquet"
             self._open = _OpenFile(self._target, name, table, self._options)
         self._open.write(table)
         if self._open.size_bytes() >= self._options.target_file_bytes:
@@ -124,7 +131,7 @@ class ParquetFiles:
         if self._open is None:
             return
         failpoint("round.copy.file.before")
-        self._files.append(self._open.finish(self._target.partition, self._deletes))
+        self._files.append(self._open.finish(self._target.partition, self._content))
         self._open = None  # only now, so that abort() deletes a file that cannot be finished
         failpoint("round.copy.file.after")
 
@@ -179,7 +186,7 @@ class _OpenFile:
     def size_bytes(self) -> int:
         return int(self._sink.tell())
 
-    def finish(self, partition: tuple[str, ...], deletes: bool) -> DataFile:
+    def finish(self, partition: tuple[str, ...], content: FileContent) -> DataFile:
         with storage_errors(self._uri):
             self._writer.close()
             size = self.size_bytes()
@@ -187,7 +194,7 @@ class _OpenFile:
             storage.sync(self._fs, self._path)
             if self._temporary:
                 self._fs.move(self._path, self._final)
-        return DataFile(self._uri, self._rows, size, partition, deletes)
+        return DataFile(self._uri, self._rows, size, partition, content)
 
     def abandon(self) -> str:
         """Closes the file and returns the path of its remains."""

@@ -6,10 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from sluice.errors import LakeCommitRefused
-from sluice.lake.java import iterate
-from sluice.lake.new_files import partition_of
+from sluice.lake.java import iterate, java_list
 from sluice.model import TablePath
 from sluice.rounds.types import LakePart
+
+
+def partition_of(gateway: Any, spec: Any, values: Sequence[str]) -> Any:
+    """A partition of a spec from one text for each of its fields."""
+    builder = gateway.jvm.org.apache.iceberg.DataFiles.builder(spec)
+    builder = builder.withPath("unused").withFormat("parquet")
+    builder = builder.withFileSizeInBytes(0).withRecordCount(0)
+    return builder.withPartitionValues(java_list(gateway, values)).build().partition()
 
 
 class PartFiles:

@@ -32,7 +32,7 @@ from sluice.rounds.write_ids import WriteId, write_ids_in
 
 BATCH_FILES = 500
 """Number of files deleted before the table is read again."""
-_DATA_SUFFIXES = (".parquet", ".orc")
+_DATA_SUFFIXES = (".parquet", ".orc", ".puffin")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from sluice.errors import (
     InvalidCoordinator,
     LakeCommitOutcomeUnknown,
     LakeCommitRefused,
+    LakeFilesChanged,
     LakeNotWritable,
     LakeRolledBack,
     SluiceError,
@@ -27,6 +28,7 @@ from sluice.errors import (
 from sluice.failpoints import failpoint
 from sluice.model import Claim, TableBucket
 from sluice.rounds.bucket_repairs import accepted_in, done, repairs_in
+from sluice.rounds.lake_files import DataFile
 from sluice.rounds.note_lists import capped
 from sluice.rounds.offsets import OFFSETS_FILE_KEY, TABLE_ID_KEY, store_offsets
 from sluice.rounds.phases import Phases
@@ -34,11 +36,11 @@ from sluice.rounds.plan import RoundPlan
 from sluice.rounds.ports import Cluster, LakeTable
 from sluice.rounds.reasons import reason_of
 from sluice.rounds.recover import KEEP_ALL, OFFSETS_PATH_KEY, register_unknown
+from sluice.rounds.round_files import RoundFiles
 from sluice.rounds.types import (
     COMMIT_USER,
     COMMIT_USER_KEY,
     WRITE_ID_KEY,
-    DataFile,
     LakePart,
     LakeSnapshot,
     SplitResult,
@@ -96,26 +98,27 @@ def commit_round(
     cluster: Cluster,
     table: LakeTable,
     plan: RoundPlan,
-    results: Sequence[SplitResult],
+    files: RoundFiles,
     write_id: str,
     phases: Phases,
     floor: Mapping[TableBucket, int] = NO_FLOOR,
 ) -> CommitResult:
     """Commits the files of all splits to the lake, then registers the snapshot with Fluss.
 
+    :param files: of the splits that were copied; a failed split moves no offset. Its deletes may be
+        replaced.
     :param floor: registered offsets, if the round started below them to copy rows again.
-    :param results: of the splits that were copied; a failed split moves no offset.
     :raises LakeRolledBack: the round has ended below the floor; nothing was committed.
     :raises ClaimLost: another round was started; nothing of this one is in the lake.
     :raises LakeCommitRefused: another tiering snapshot came in between, or Iceberg's checks failed;
         this round has none.
     :raises LakeCommitOutcomeUnknown: the commit may have succeeded; the next round finds out.
     """
-    files = [file for result in results for file in result.files]
+    results = files.results
     stored = NO_SUMMARY
     try:
         if (earlier := committed_since(claim, table, plan.base)) is not None:
-            return _committed_earlier(claim, cluster, table, earlier, files)
+            return _committed_earlier(claim, cluster, table, earlier, files.all)
         repairs = done(plan.repairs, plan.splits, results)
         copied = {result.bucket: result.next_offset for result in results}
         offsets = {**plan.known, **repairs.offsets(), **copied}
@@ -134,7 +137,7 @@ def commit_round(
             path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
             stored = store_offsets(table, claim.table_id, offsets, write_id)
     except BaseException:  # also Ctrl-C: nothing can reference the files before the lake commit
-        discard(table, files, stored)
+        discard(table, files.all, stored)
         raise
     summary = {
         COMMIT_USER_KEY: COMMIT_USER,
@@ -160,7 +163,9 @@ def commit_round(
     committed.accepted, committed.offsets = repairs.accepted(), offsets
     committed.repaired_buckets = len(repairs)
     with phases("fluss_commit"):
-        _commit_fluss(claim, cluster, plan, results, offsets, path, committed)
+        _commit_fluss(claim, cluster, plan, files.results, offsets, path, committed)
+    failpoint("round.unused_files.before")
+    committed.notes += [*files.notes, *discard(table, files.unused)]
     return committed
 
 
@@ -182,30 +187,39 @@ def _commit_lake(
     cluster: Cluster,
     table: LakeTable,
     plan: RoundPlan,
-    files: Sequence[DataFile],
+    files: RoundFiles,
     summary: dict[str, str],
     replaced: Sequence[LakePart],
 ) -> CommitResult:
-    try:
-        return CommitResult(table.commit(files, plan.base, summary, replaced))
-    except LakeNotWritable:  # before anything was committed
-        discard(table, files, summary)
-        raise
-    except LakeCommitOutcomeUnknown as unknown:
-        if (committed := _look_up(claim, table, plan.base, summary, unknown)) is not None:
-            return committed
-        raise
-    except LakeCommitRefused as refused:
-        # If the catalog's first answer was lost, it may report a successful commit as a conflict:
-        # only the table itself shows whether it references these files.
-        if (committed := _look_up(claim, table, plan.base, summary, refused)) is not None:
-            return committed
-        if not _is_nowhere(table, plan.base, summary[WRITE_ID_KEY]):
-            files, summary = (), {}  # `sluice clean` deletes them if no snapshot references them
-        if (earlier := committed_since(claim, table, plan.base)) is not None:
-            return _committed_earlier(claim, cluster, table, earlier, files, summary)
-        discard(table, files, summary)
-        raise
+    while True:
+        summary = {**summary, **files.report().summary()}
+        try:
+            return CommitResult(
+                table.commit(files.files, plan.base, summary, replaced, files.positions)
+            )
+        except LakeNotWritable:  # before anything was committed
+            discard(table, files.all, summary)
+            raise
+        except LakeCommitOutcomeUnknown as unknown:
+            if (committed := _look_up(claim, table, plan.base, summary, unknown)) is not None:
+                return committed
+            raise
+        except LakeCommitRefused as refused:
+            # If the catalog's first answer was lost, it may report a successful commit as a
+            # conflict: only the table itself shows whether it references these files.
+            if (committed := _look_up(claim, table, plan.base, summary, refused)) is not None:
+                return committed
+            is_nowhere = _is_nowhere(table, plan.base, summary[WRITE_ID_KEY])
+            if (earlier := committed_since(claim, table, plan.base)) is not None:
+                # `sluice clean` deletes files that a snapshot may reference
+                unused = (files.all, summary) if is_nowhere else ()
+                return _committed_earlier(claim, cluster, table, earlier, *unused)
+            if is_nowhere and files.positions and isinstance(refused, LakeFilesChanged):
+                files.look_up_again(table, refused)
+                continue
+            if is_nowhere:
+                discard(table, files.all, summary)
+            raise
 
 
 def _is_nowhere(table: LakeTable, base: LakeSnapshot | None, write_id: str) -> bool:
@@ -266,7 +280,7 @@ def _committed_earlier(
     cluster: Cluster,
     table: LakeTable,
     earlier: LakeSnapshot,
-    files: Sequence[DataFile],
+    files: Sequence[DataFile] = (),
     summary: Mapping[str, str] = NO_SUMMARY,
 ) -> CommitResult:
     """Ends the round with an earlier attempt's commit; deletes the files of this attempt."""
@@ -335,6 +349,8 @@ def discard(
     paths = [file.path for file in files]
     if OFFSETS_FILE_KEY in summary:
         paths.append(summary[OFFSETS_FILE_KEY])
+    if not paths:
+        return []
     try:
         table.delete_files(paths)
     except (SluiceError, OSError) as error:

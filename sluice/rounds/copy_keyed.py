@@ -47,6 +47,8 @@ def copy_keyed(
     assert split.keyed is not None
     if not (isinstance(source, KeyedSource) and isinstance(writer, KeyedWriter)):
         raise TypeError(f"{source!r} or {writer!r} does not support primary keys")
+    if split.keyed.lookup is not None and split.keyed.lookup.keys_of:
+        return _only_deletes(split, writer)
     with ExitStack() as stack:
         begins = split.keyed.start_mode in (StartMode.KV_SNAPSHOT, StartMode.SCAN)
         opened: AbstractContextManager[BucketRows | None] = nullcontext()
@@ -55,6 +57,12 @@ def copy_keyed(
         copying = _Copy(split, stack.enter_context(opened), writer, on_rows)
         stack.callback(copying.close)
         return copying.run(source, limiter)
+
+
+def _only_deletes(split: Split, writer: KeyedWriter) -> SplitResult:
+    """Looks up the keys of equality deletes again; copies nothing."""
+    deleted = writer.close_deletes()
+    return SplitResult(split.bucket, deleted.files, split.stop_offset, 0, 0, -1, deleted=deleted)
 
 
 class _Copy:
@@ -87,27 +95,27 @@ class _Copy:
         if self._first is not None:
             self._write_first(self._first)
         before = time.perf_counter()
+        deleted = self._writer.close_deletes()
         files = self._writer.close()
         ended = time.perf_counter()
         self._write_s += ended - before
-        rows = sum(file.rows for file in files if not file.deletes)
-        deletes = sum(file.rows for file in files if file.deletes)
-        if (rows, deletes) != (self._rows, self._deletes):
+        rows = sum(file.rows for file in files)
+        if (rows, deleted.keys) != (self._rows, self._deletes):
             raise SplitFailed(
                 f"bucket {window.bucket}: {self._rows} rows and {self._deletes} deletes were"
-                f" written, but the files have {rows} and {deletes}"
+                f" written, but the files have {rows} and {deleted.keys}"
             )
         note = self._first.note if self._first is not None else ""
         return SplitResult(
             window.bucket,
-            files,
+            (*files, *deleted.files),
             seen.end(window),
             rows,
             seen.bytes_read + self._first_bytes,
             seen.max_timestamp_ms,
             {"read": ended - started - self._write_s, "write": self._write_s},
             seen.limit_reached,
-            deletes,
+            deleted,
             (note,) if note else (),
         )
 

@@ -140,6 +140,14 @@ class RoundResult:
     """Seconds per phase: plan, recover, copy, prepare, lake_commit, fluss_commit, total."""
     deletes: int = 0
     """For a table with a primary key: the number of keys whose earlier rows the commit deletes."""
+    deletes_as: str = ""
+    """``positions`` or ``equality deletes (WHY)``, or both; empty if it deleted no key."""
+    lookup_files: int = 0
+    """Data files whose keys were read to find the positions of deleted rows."""
+    lookup_bytes: int = 0
+    """Bytes of their key columns, and of earlier positions."""
+    lookup_ms: int = 0
+    """CPU milliseconds of the look-up."""
     lag_rows_before: int | None = None
     """Log offsets missing in the lake when the round was planned."""
     lag_rows_after: int | None = None
@@ -192,7 +200,13 @@ class RoundResult:
         def shown(notes: Sequence[str]) -> tuple[str, ...]:
             return tuple(WITHHELD if holds_secret(note, hidden) else note for note in notes)
 
-        return replace(self, notes=shown(self.notes), history_notes=shown(self.history_notes))
+        [deletes_as] = shown([self.deletes_as])
+        return replace(
+            self,
+            notes=shown(self.notes),
+            history_notes=shown(self.history_notes),
+            deletes_as=deletes_as,
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {"version": VERSION, **asdict(self)}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from sluice.model import BucketSnapshot, TableBucket, TableInfo
+from sluice.rounds.position_lookups import LookupBudget
 from sluice.rounds.types import CHANGES_MEMORY_BYTES, KeyedSplitOptions, Split, StartMode
 
 _NONE: Mapping[TableBucket, BucketSnapshot] = MappingProxyType({})
@@ -24,6 +25,8 @@ class KeyedRoundOptions:
     """Bytes of memory for the changes of one split; larger amounts are spilled to disk."""
     spill_dir: str = ""
     """Folder for spill files on an executor; empty: the system's temporary folder."""
+    lookups: LookupBudget = field(default_factory=LookupBudget)
+    """How much the round may read to find the positions of deleted rows."""
 
     def split_options(
         self, info: TableInfo, start_mode: StartMode = StartMode.INCREMENTAL

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 
 from sluice.errors import LogOffsetOutOfRange, SplitFailed
 from sluice.model import TableBucket
+from sluice.rounds.lake_files import DataFile
 from sluice.rounds.reasons import reason_of
-from sluice.rounds.types import DataFile, Split, SplitFailure, SplitPart, SplitResult
+from sluice.rounds.types import Split, SplitFailure, SplitPart, SplitResult
 
 PART_OFFSETS = 1_000_000
 """Default for the offsets that a part has at least: about a second's work of one core."""

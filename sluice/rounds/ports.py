@@ -8,16 +8,9 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from sluice.model import Claim, LakeSnapshotInfo, Partition, TableBucket, TableInfo, TablePath
 from sluice.rounds.history import LakeHistory
+from sluice.rounds.lake_files import DataFile, LiveFiles, PositionCommit, WrittenDeletes
 from sluice.rounds.offsets import MetadataFiles
-from sluice.rounds.types import (
-    DataFile,
-    LakePart,
-    LakeSnapshot,
-    LogRecords,
-    Split,
-    SplitFailure,
-    SplitResult,
-)
+from sluice.rounds.types import LakePart, LakeSnapshot, LogRecords, Split, SplitFailure, SplitResult
 
 if TYPE_CHECKING:  # Airflow's tasks import this module at their start
     import pyarrow as pa
@@ -130,12 +123,19 @@ class LakeTable(MetadataFiles, Protocol):
             rows and can be undone.
         """
 
+    def live_files(self, splits: Sequence[Split]) -> LiveFiles:
+        """The live data files of the buckets of these splits, in main as of now.
+
+        :raises LakeNotWritable: the metadata cannot be read.
+        """
+
     def commit(
         self,
         files: Sequence[DataFile],
         base: LakeSnapshot | None,
         summary: Mapping[str, str],
         replaced: Sequence[LakePart] = (),
+        positions: PositionCommit | None = None,
     ) -> LakeSnapshot:
         """Adds the files (none: an empty commit) if ``base`` is still the newest tiering snapshot.
 
@@ -143,6 +143,9 @@ class LakeTable(MetadataFiles, Protocol):
         commit deletes all files of the parts ``replaced``, and moves the tag ``sluice-tiered``
         to its snapshot.
 
+        :param positions: the state of the lake in which rows were looked up.
+        :raises LakeFilesChanged: since then, other writers have added data files, or removed one
+            whose rows the commit deletes by position; nothing was committed.
         :raises LakeCommitRefused: another tiering snapshot came in between, or Iceberg's checks
             failed; nothing was committed.
         :raises LakeCommitOutcomeUnknown: the commit may have succeeded; check with
@@ -202,7 +205,15 @@ class KeyedWriter(SplitWriter, Protocol):
         """
 
     def delete(self, keys: pa.Table) -> None:
-        """Writes equality deletes: rows of earlier commits with these keys are deleted.
+        """Deletes the rows of earlier commits with these keys.
+
+        :raises LakeNotWritable: the storage refuses, or is full.
+        """
+
+    def close_deletes(self) -> WrittenDeletes:
+        """Looks up the rows of the deleted keys, and finishes the files that delete them.
+
+        Without a look-up in the split, or if it would cost too much, they are equality deletes.
 
         :raises LakeNotWritable: the storage refuses, or is full.
         """

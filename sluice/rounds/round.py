@@ -33,6 +33,7 @@ from sluice.rounds.dropped import again_if_dropped, existing_table, table_droppe
 from sluice.rounds.failures import split_failed
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
+from sluice.rounds.lake_files import LiveFiles
 from sluice.rounds.limits import RoundLimits, forced_finish_text, offsets_left
 from sluice.rounds.note_lists import capped
 from sluice.rounds.offsets import offsets_for_result
@@ -40,12 +41,14 @@ from sluice.rounds.parts import NO_PARTS, PartRules
 from sluice.rounds.phases import Phases
 from sluice.rounds.plan import RoundPlan, check_options, late_starts, make_plan
 from sluice.rounds.ports import Cluster, Lake, LakeTable, RunnerFactory
+from sluice.rounds.position_lookups import plan_lookups
 from sluice.rounds.progress import NoProgress, Progress
 from sluice.rounds.reasons import reason_of
 from sluice.rounds.recover import register_unknown, table_missing
 from sluice.rounds.repair import offsets_in_lake, read_table_state, retier_plan
 from sluice.rounds.retier import RepairMode, RetierPlan
 from sluice.rounds.retier_splits import retier_splits
+from sluice.rounds.round_files import Lookups, RoundFiles
 from sluice.rounds.split_outcomes import SplitOutcomes, offsets_missing, sort_outcomes
 from sluice.rounds.types import LakeSnapshot, OffsetRange, Split, SplitFailure, SplitResult
 from sluice.rounds.write_ids import new_write_id
@@ -148,6 +151,7 @@ class _Round:
     _accepted_before: str = ""
     """What the base records as missing: the round that committed it may not have reported it."""
     _floor: Mapping[TableBucket, int] = field(default_factory=dict)
+    _lookups: Lookups | None = None
 
     def __post_init__(self) -> None:
         if self._repair_mode:  # it must copy at least up to the registered offsets
@@ -174,12 +178,14 @@ class _Round:
             self._planned = plan.splits
             plan = self._with_newest_schema(self._with_repairs(plan), table)
             self._check_dropped(plan)
+            planned = plan_lookups(table, plan.splits, self._keyed.lookups)
+            plan = replace(plan, splits=planned.splits)
         write_id = self._write_id(table, base)
         self._notes += late_starts(plan)
         outcomes = SplitOutcomes(plan, (), ())
         if plan.splits:
             progress.planned(len(plan.splits), plan.offsets)
-            outcomes = self._copy(plan, table, make_runner, write_id)
+            outcomes = self._copy(plan, planned.live, table, make_runner, write_id)
         repaired = outcomes.plan.repairs or self._repaired_with is RepairMode.RETIER
         if outcomes.results or repaired:
             result = self._commit(outcomes, table, write_id)
@@ -347,7 +353,9 @@ class _Round:
             return table, seen.ours, replace(seen.registered, offsets=start.start_offsets)
         plan = RoundPlan(info, None, seen.registered, (), 0)
         write_id = self._write_id(table, None)
-        commit_round(self._claim, self._cluster, table, plan, [], write_id, self._phases)
+        commit_round(
+            self._claim, self._cluster, table, plan, RoundFiles([]), write_id, self._phases
+        )
         self._notes += ["main was accepted as what Fluss had registered"]
         return table, *self._agreed(table, self._cluster.lake_snapshot(info.path))
 
@@ -364,7 +372,12 @@ class _Round:
         )
 
     def _copy(
-        self, plan: RoundPlan, table: LakeTable, make_runner: RunnerFactory, write_id: str
+        self,
+        plan: RoundPlan,
+        live: LiveFiles | None,
+        table: LakeTable,
+        make_runner: RunnerFactory,
+        write_id: str,
     ) -> SplitOutcomes:
         """Copies all splits. After an error, the files of finished splits are deleted.
 
@@ -377,7 +390,10 @@ class _Round:
             with self._phases("copy"):
                 writers = table.writer_factory(write_id, plan.splits)
                 parts = self._parts.divide(plan.splits)
-                outcomes = make_runner(plan.info, writers)(parts)
+                runner = make_runner(plan.info, writers)
+                if live is not None:
+                    self._lookups = Lookups(plan.splits, live, self._keyed.lookups, runner)
+                outcomes = runner(parts)
                 arrived.extend(outcomes)  # to the end: a failed split does not end the others
                 joined = self._parts.join(parts, arrived)
                 found = sort_outcomes(plan, self._cluster, joined.results, joined.failures)
@@ -388,7 +404,7 @@ class _Round:
             if isinstance(outcomes, Generator):
                 outcomes.close()  # running splits end before files of others are deleted
             done = [outcome for outcome in arrived if isinstance(outcome, SplitResult)]
-            discard(table, [file for result in done for file in result.files])
+            discard(table, [file for result in done for file in result.all_files])
             raise
         if joined.unused:
             self._notes += discard(table, joined.unused)
@@ -461,11 +477,12 @@ class _Round:
         return replace(plan, registered=registered, repairs=repairs)
 
     def _commit(self, outcomes: SplitOutcomes, table: LakeTable, write_id: str) -> RoundResult:
-        results = outcomes.results
-        plan = self._without_dropped(outcomes.plan, {result.bucket for result in results})
+        files = RoundFiles(outcomes.results, self._lookups)
+        plan = self._without_dropped(outcomes.plan, {result.bucket for result in files.results})
         committed = commit_round(
-            self._claim, self._cluster, table, plan, results, write_id, self._phases, self._floor
+            self._claim, self._cluster, table, plan, files, write_id, self._phases, self._floor
         )
+        results, deletes = files.results, files.report()
         self._notes += [*plan.notes, *plan.not_tiered, *committed.created_again]
         self._notes += committed.notes
         self._notes += capped([note for result in results for note in result.notes])
@@ -480,7 +497,11 @@ class _Round:
             "committed",
             forced=forced,
             rows=sum(r.rows for r in results),
-            deletes=sum(r.deletes for r in results),
+            deletes=sum(r.deleted.keys for r in results),
+            deletes_as=str(deletes),
+            lookup_files=deletes.files_read,
+            lookup_bytes=deletes.bytes_read,
+            lookup_ms=round(deletes.seconds * 1000),
             bytes_read=sum(r.bytes_read for r in results),
             bytes_written=sum(f.size_bytes for r in results for f in r.files),
             files=sum(len(r.files) for r in results),

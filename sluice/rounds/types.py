@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from sluice.model import Reason, TableBucket
+from sluice.rounds.lake_files import NO_DELETES, DataFile, PositionLookup, WrittenDeletes
 
 if TYPE_CHECKING:  # as in ports.py
     import pyarrow as pa
@@ -105,6 +106,8 @@ class KeyedSplitOptions:
     """Bytes of memory for gathering changes; larger amounts are spilled to disk."""
     spill_dir: str = ""
     """Folder for spill files on an executor; empty: the system's temporary folder."""
+    lookup: PositionLookup | None = None
+    """How rows of deleted keys are found in the lake; None: the split writes equality deletes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,28 +162,24 @@ class Split:
         return self.stop_offset - self.first_offset
 
     @property
+    def cost(self) -> int:
+        """The weight, and a tenth of the rows whose keys are read to find positions."""
+        lookup = self.keyed.lookup if self.keyed is not None else None
+        rows = 0 if lookup is None else sum(file.rows for file in lookup.files.files)
+        return self.weight + rows // 10
+
+    @property
     def part_number(self) -> int:
         """The number of the part; 0 for a complete window."""
         return 0 if self.part is None else self.part.number
 
     @property
     def file_suffix(self) -> str:
-        """The end of file names, different for each part of a window."""
-        return "" if self.part is None else f"-part{self.part.number}"
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """A complete Parquet file that an executor has written."""
-
-    path: str
-    rows: int
-    size_bytes: int
-    partition: tuple[str, ...]
-    """One text for each field of the lake's partition spec, as in Iceberg's paths."""
-    deletes: bool = False
-    """Whether it contains equality deletes: its rows are keys, and the commit deletes all earlier
-    rows with these keys."""
+        """The end of file names, different for each part of a window and each look-up."""
+        if self.part is not None:
+            return f"-part{self.part.number}"
+        lookup = self.keyed.lookup if self.keyed is not None else None
+        return f"-again{lookup.number}" if lookup is not None and lookup.number else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,14 +198,19 @@ class SplitResult:
     """Seconds per phase on the executor: read, write."""
     limit_reached: str = ""
     """``time`` or ``bytes`` if that limit ended the copy early; else empty."""
-    deletes: int = 0
-    """Number of keys in its equality delete files."""
+    deleted: WrittenDeletes = NO_DELETES
+    """How the earlier rows of its keys are deleted; its files are among ``files``."""
     notes: tuple[str, ...] = ()
     """Notes for users about how the split was copied."""
     part_number: int = 0
     """Which part of its bucket's window was copied; 0 for a complete window."""
     begin_offset: int | None = None
     """The first offset of the copied batches; None: not known, or nothing was read."""
+
+    @property
+    def all_files(self) -> tuple[DataFile, ...]:
+        """Its files, and the equality deletes that it keeps beside positions."""
+        return (*self.files, *self.deleted.spare)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,31 @@ from typing import Any
 
 import pyarrow as pa
 
-from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused, LakeNotWritable
+from sluice.errors import (
+    LakeCommitOutcomeUnknown,
+    LakeCommitRefused,
+    LakeFilesChanged,
+    LakeNotWritable,
+)
 from sluice.model import TableInfo, TablePath
 from sluice.rounds.clean import OffsetsFiles, StoredFile
 from sluice.rounds.history import HistoryEntry, LakeHistory, with_expired
+from sluice.rounds.lake_files import (
+    NO_DELETES,
+    BucketFiles,
+    DataFile,
+    FileContent,
+    LiveFile,
+    LiveFiles,
+    PositionCommit,
+    RowMarks,
+    StoredMarks,
+    WrittenDeletes,
+)
+from sluice.rounds.position_lookups import OFF, why_too_much
 from sluice.rounds.types import (
     COMMIT_USER,
     COMMIT_USER_KEY,
-    DataFile,
     LakePart,
     LakeSnapshot,
     LogRecords,
@@ -34,14 +51,19 @@ Row = tuple[tuple[str, ...], int, int]
 
 Key = tuple[Any, ...]
 
+MERGED_FROM = 3
+"""With this number of files of positions in a bucket, the next one contains them, too."""
+
 
 @dataclass(frozen=True)
 class KeyedFile:
-    """The content of a primary-key table's file: rows by key, or keys to delete."""
+    """The content of a primary-key table's file: rows by key, keys to delete, or positions."""
 
     partition: tuple[str, ...]
     rows: tuple[tuple[Key, dict[str, Any]], ...] = ()
     deletes: frozenset[Key] = frozenset()
+    marks: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """Positions of deleted rows by data file."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +117,10 @@ class MemoryLakeTable:
     """From the next commit on, successful or not, the table cannot be read."""
     blind: bool = False
     tag_fails: bool = False
+    as_vectors: bool = False
+    """Whether positions are deletion vectors: one of each data file, each in a file of its own."""
+    appended: set[str] = field(default_factory=set)
+    """Data files that other writers have added, other than by rewriting rows."""
     checked: list[int] = field(default_factory=list)
     """The schema ids that callers compared with the table; the model itself has no schema."""
     _added: dict[str, int] = field(default_factory=dict)
@@ -119,17 +145,33 @@ class MemoryLakeTable:
         found: dict[tuple[tuple[str, ...], Key], dict[str, Any]] = {}
         keyed = [path for path in self.paths() if path in self.keyed]
         files = [(self._added[path], self.keyed[path]) for path in keyed]
-        for number, file in files:
+        marks = self.marked()
+        for path in keyed:
+            number, file = self._added[path], self.keyed[path]
             gone: set[Key] = set()
             for later, other in files:
                 if later > number and other.partition == file.partition:
                     gone |= other.deletes
-            for key, row in file.rows:
-                if key in gone:
+            for position, (key, row) in enumerate(file.rows):
+                if key in gone or position in marks.get(path, ()):
                     continue
                 name = (file.partition[:-1], key)
                 assert name not in found, f"{name} is there twice: {found[name]} and {row}"
                 found[name] = row
+        return found
+
+    def marked(self) -> dict[str, set[int]]:
+        """The positions of deleted rows by data file of main.
+
+        A data file with two deletion vectors can be read by no engine.
+        """
+        found: dict[str, set[int]] = {}
+        for path in self.paths():
+            if path not in self.keyed:
+                continue
+            for data_file, positions in self.keyed[path].marks.items():
+                assert not (self.as_vectors and data_file in found), f"{data_file}: two vectors"
+                found.setdefault(data_file, set()).update(positions)
         return found
 
     def foreign_compaction(self) -> int:
@@ -172,6 +214,7 @@ class MemoryLakeTable:
         """Another writer commits an append."""
         path = f"{self.location}/foreign-{len(self.files)}"
         self.files[path] = list(rows)
+        self.appended.add(path)
         return self._put(self.paths() | {path}, summary or {}).snapshot_id
 
     def roll_back_to(self, snapshot_id: int | None) -> None:
@@ -232,12 +275,39 @@ class MemoryLakeTable:
             raise LakeCommitRefused(f"our newest snapshot is {newest}, planned was {base}")
         return [values for values in partitions if self.has_rows(values)]
 
+    def live_files(self, splits: Sequence[Split]) -> LiveFiles:
+        if self.blind:
+            raise LakeNotWritable("the catalog does not answer")
+        return live_files_of(self, self.paths(), self._main, splits)
+
+    def check_positions(self, files: Sequence[DataFile], positions: PositionCommit) -> None:
+        """What Iceberg validates of a commit with positions.
+
+        :raises LakeFilesChanged: other writers have changed data files since they were planned.
+        """
+        planned = positions.planned.snapshot_id
+        before = self._nodes[planned].paths if planned in self._nodes else frozenset()
+        if planned is not None and not self.is_ancestor(planned):
+            raise LakeFilesChanged(f"snapshot {planned} is not an ancestor of main")
+        if new := (self.paths() - before) & self.appended:
+            raise LakeFilesChanged(f"found conflicting files: {sorted(new)}")
+        named = {mark.data_file for file in files for mark in file.marks}
+        named |= {mark.path for mark in positions.replaced}
+        if gone := named - self.paths():
+            raise LakeFilesChanged(f"missing data files: {sorted(gone)}")
+        if self.as_vectors:
+            later = [p for p in self.paths() - before if p in self.keyed]
+            twice = {name for path in later for name in self.keyed[path].marks} & named
+            if twice:
+                raise LakeFilesChanged(f"found concurrently added DV: {sorted(twice)}")
+
     def commit(
         self,
         files: Sequence[DataFile],
         base: LakeSnapshot | None,
         summary: Mapping[str, str],
         replaced: Sequence[LakePart] = (),
+        positions: PositionCommit | None = None,
     ) -> LakeSnapshot:
         missing = [file.path for file in files if file.path not in self.files]
         if missing:
@@ -253,11 +323,13 @@ class MemoryLakeTable:
             seen = part.seen_main
             if seen is not None and (why := self.history().changed_since(seen)):
                 raise LakeCommitRefused(why)
+        if positions is not None:
+            self.check_positions(files, positions)
         self.blind, self.blind_after_commit = self.blind_after_commit, False
         if self.lose_commit:
             self.lose_commit = False
             raise LakeCommitOutcomeUnknown("no answer")
-        kept = {path for path in self.paths() if not self._is_in(path, replaced)}
+        kept = self.kept_paths(replaced, positions)
         snapshot = self._put(frozenset(kept | {file.path for file in files}), summary)
         self.tagged = snapshot.snapshot_id
         if self.lose_answer:
@@ -267,6 +339,13 @@ class MemoryLakeTable:
             self.land_and_refuse = False
             raise LakeCommitRefused("conflict")
         return snapshot
+
+    def kept_paths(
+        self, replaced: Sequence[LakePart], positions: PositionCommit | None
+    ) -> set[str]:
+        """The files of main that a commit keeps."""
+        gone = {mark.path for mark in positions.replaced} if positions is not None else set()
+        return {p for p in self.paths() if p not in gone and not self._is_in(p, replaced)}
 
     def _is_in(self, path: str, parts: Sequence[LakePart]) -> bool:
         if path in self.keyed:
@@ -384,6 +463,29 @@ class MemoryReferences:
         return self._found
 
 
+def live_files_of(
+    table: MemoryLakeTable, paths: Set[str], snapshot_id: int | None, splits: Sequence[Split]
+) -> LiveFiles:
+    """The live files of the buckets of splits, among these files."""
+    buckets = {}
+    for split in splits:
+        partition = (*split.partition_values, str(split.bucket.bucket))
+        mine = {p: table.keyed[p] for p in sorted(paths & table.keyed.keys())}
+        mine = {path: file for path, file in mine.items() if file.partition == partition}
+        files = [LiveFile(p, len(f.rows), 8, 8 * len(f.rows)) for p, f in mine.items() if f.rows]
+        marks = [
+            StoredMarks(p, sum(map(len, f.marks.values())), 8, _only(f.marks))
+            for p, f in mine.items()
+            if f.marks
+        ]
+        buckets[split.bucket] = BucketFiles(tuple(files), tuple(marks))
+    return LiveFiles(snapshot_id, buckets, table.as_vectors)
+
+
+def _only(marks: Mapping[str, object]) -> str | None:
+    return next(iter(marks)) if len(marks) == 1 else None
+
+
 class MemoryWriter:
     """Implements SplitWriter and KeyedWriter; files appear when it is closed."""
 
@@ -392,6 +494,8 @@ class MemoryWriter:
         self._rows: list[Row] = []
         self._upserts: list[tuple[Key, dict[str, Any]]] = []
         self._deletes: list[Key] = []
+        self._partition = (*split.partition_values, str(split.bucket.bucket))
+        self._written: list[str] = []
 
     def write(self, records: LogRecords) -> None:
         key = (self._split.partition_values, self._split.bucket.bucket)
@@ -411,21 +515,79 @@ class MemoryWriter:
         self._deletes += [tuple(row[name] for name in columns) for row in keys.to_pylist()]
 
     def close(self) -> tuple[DataFile, ...]:
-        partition = (*self._split.partition_values, str(self._split.bucket.bucket))
+        partition = self._partition
         files, rows = [], len(self._rows)
         if self._rows:
             self._table.files[self._path] = self._rows
             files.append(DataFile(self._path, rows, 8 * rows, partition))
         if self._upserts:
             self._table.keyed[self._path] = KeyedFile(partition, rows=tuple(self._upserts))
-        if self._deletes:
-            path, keys = f"{self._path}-deletes", len(self._deletes)
-            self._table.files[path] = []
-            deletes = frozenset(self._deletes)
-            self._table.keyed[path] = KeyedFile(partition, deletes=deletes)
-            files.append(DataFile(path, keys, 8 * keys, partition, deletes=True))
         return tuple(files)
 
+    def close_deletes(self) -> WrittenDeletes:
+        assert self._split.keyed is not None
+        lookup = self._split.keyed.lookup
+        spare = lookup.keys_of if lookup is not None and lookup.keys_of else self._equality()
+        keys = {key for file in spare for key in self._table.keyed[file.path].deletes}
+        if not keys:
+            return NO_DELETES
+        if lookup is None:
+            return WrittenDeletes(len(keys), spare, why_equality=OFF)
+        files = [file.path for file in lookup.files.files]
+        why = why_too_much(lookup, len(files), sum(file.key_bytes for file in lookup.files.files))
+        earlier = list(lookup.files.marks)
+        needed = {*files, *(mark.path for mark in earlier)}
+        if missing := needed - self._table.files.keys():
+            why = why or f"{min(missing)} is missing"
+        if why:
+            return WrittenDeletes(len(keys), spare, why_equality=why)
+        found = {path: self._positions(path, keys) for path in files}
+        found = {path: positions for path, positions in found.items() if positions}
+        if lookup.as_vectors:
+            replaced = [mark for mark in earlier if mark.data_file in found]
+        else:
+            replaced = earlier if len(earlier) >= MERGED_FROM and found else []
+        for mark in replaced:
+            for path, positions in self._table.keyed[mark.path].marks.items():
+                if path in files:
+                    found[path] = found.get(path, frozenset()) | positions
+        groups = [{p: m} for p, m in found.items()] if lookup.as_vectors else [found]
+        written = [self._marks(number, group) for number, group in enumerate(groups) if group]
+        return WrittenDeletes(
+            len(keys), tuple(written), tuple(replaced), spare, files_read=len(files)
+        )
+
+    def _positions(self, path: str, keys: Set[Key]) -> frozenset[int]:
+        rows = self._table.keyed[path].rows
+        return frozenset(position for position, (key, _) in enumerate(rows) if key in keys)
+
+    def _equality(self) -> tuple[DataFile, ...]:
+        if not self._deletes:
+            return ()
+        path, keys = f"{self._path}-deletes", frozenset(self._deletes)
+        content = FileContent.EQUALITY_DELETES
+        return (self._put(path, KeyedFile(self._partition, deletes=keys), len(keys), content),)
+
+    def _marks(self, number: int, marks: Mapping[str, frozenset[int]]) -> DataFile:
+        vectors = self._table.as_vectors
+        content = FileContent.DELETION_VECTORS if vectors else FileContent.POSITION_DELETES
+        rows = [RowMarks(path, len(found), max(found)) for path, found in marks.items()]
+        file = KeyedFile(self._partition, marks=dict(marks))
+        count = sum(mark.rows for mark in rows)
+        return self._put(f"{self._path}-positions{number}", file, count, content, tuple(rows))
+
+    def _put(
+        self,
+        path: str,
+        file: KeyedFile,
+        rows: int,
+        content: FileContent,
+        marks: tuple[RowMarks, ...] = (),
+    ) -> DataFile:
+        self._table.files[path], self._table.keyed[path] = [], file
+        self._written.append(path)
+        return DataFile(path, rows, 8 * rows, self._partition, content, marks)
+
     def abort(self) -> None:
-        self._table.files.pop(self._path, None)
-        self._table.files.pop(f"{self._path}-deletes", None)
+        for path in (self._path, *self._written):
+            self._table.files.pop(path, None)

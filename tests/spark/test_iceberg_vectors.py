@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from py4j.protocol import Py4JJavaError
 
 from sluice.driver.jvm import Jvm
 from sluice.lake.deletion_vectors import (
@@ -20,7 +19,7 @@ from sluice.lake.deletion_vectors import (
     write_vectors,
 )
 from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.java import class_name, iterate
+from sluice.lake.java import JavaThrew, iterate, java_errors
 from sluice.model import TableBucket
 from sluice.model import types as t
 from sluice.rounds.types import LogRecords, Split
@@ -139,9 +138,9 @@ def test_iceberg_refuses_what_we_refuse(jvm: Jvm, tmp_path: Path) -> None:
     [vector] = read_vectors_footer(content, len(content), str(puffin))
     content[vector.offset + 30] ^= 1
     puffin.write_bytes(content)
-    with pytest.raises(Py4JJavaError) as raised:
+    with pytest.raises(JavaThrew) as raised, java_errors():
         load_by_iceberg(jvm.gateway, puffin, vector)
-    assert class_name(raised.value) == "IllegalArgumentException"
+    assert raised.value.kind == "IllegalArgumentException"
 
 
 def test_the_largest_position_is_that_of_iceberg(jvm: Jvm) -> None:

@@ -74,10 +74,9 @@ def test_the_lake_table_is_laid_out_as_fluss_lays_it_out(stock: LocalStock) -> N
         "SELECT content, file_path, record_count, equality_ids, partition"
         " FROM {lake}.all_files ORDER BY content"
     )
-    assert [(f.content, f.record_count) for f in files if f.content] == [(2, 1)]
+    assert [(f.content, f.record_count) for f in files if f.content] == [(1, 1)]
     deletes = files[-1]
-    assert sorted(deletes.equality_ids) == [1, 2]
-    assert deletes.file_path.endswith("-00001-deletes.parquet")
+    assert deletes.file_path.endswith("-00001-positions.parquet")
     assert deletes.partition[0] == "mon"
 
 
@@ -190,7 +189,8 @@ def test_clean_up_knows_files_of_deletes(
     stock.tier()
     stock.assert_equal()
     living = parquet(stock) - dead
-    assert any(path.endswith("-deletes.parquet") for path in living)
+    assert any(path.endswith("-positions.parquet") for path in living)
+    assert not any(path.endswith("-deletes.parquet") for path in living)  # the spare ones
     [report] = clean_tables(stock.site.config, STOCK, apply=True, jvm=stock.site.jvm)
     assert set(report.removed) == dead
     assert parquet(stock) == living

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from sluice.errors import LakeCommitOutcomeUnknown, PartitionNotExists
 from sluice.model import Partition, TableInfo, TablePath
 from sluice.rounds.bucket_repairs import GAPS_KEY, SKIPPED_KEY
+from sluice.rounds.lake_files import DataFile, PositionCommit
 from sluice.rounds.parts import JoinedParts, Outcome, PartRules
-from sluice.rounds.types import DataFile, LakePart, LakeSnapshot, Split
+from sluice.rounds.types import LakePart, LakeSnapshot, Split
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.cluster import SimCluster
 from sluice.testing.simulation.lake import DriverLake, DriverTable, LakeContext, SimTable
@@ -89,9 +90,10 @@ class KeepsRebuiltFiles(DriverTable):
         base: LakeSnapshot | None,
         summary: Mapping[str, str],
         replaced: Sequence[LakePart] = (),
+        positions: PositionCommit | None = None,
     ) -> LakeSnapshot:
         kept = [part for part in replaced if part.bucket is None]
-        return super().commit(files, base, summary, kept)
+        return super().commit(files, base, summary, kept, positions)
 
 
 class KeepsAllParts(PartRules):

@@ -14,11 +14,17 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused, LakeNotWritable
+from sluice.errors import (
+    LakeCommitOutcomeUnknown,
+    LakeCommitRefused,
+    LakeFilesChanged,
+    LakeNotWritable,
+)
 from sluice.model import TableBucket, TableInfo, TablePath
 from sluice.rounds.clean import References, StoredFile
 from sluice.rounds.history import LakeHistory
-from sluice.rounds.types import DataFile, LakePart, LakeSnapshot, LogRecords, Split
+from sluice.rounds.lake_files import DataFile, LiveFiles, PositionCommit, WrittenDeletes
+from sluice.rounds.types import LakePart, LakeSnapshot, LogRecords, Split
 from sluice.testing.memory_lake import KeyedFile, MemoryLakeTable, MemoryWriter, Row
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.faults import Faults
@@ -56,9 +62,10 @@ class SimTable(MemoryLakeTable):
         files: Sequence[DataFile],
         summary: Mapping[str, str],
         replaced: Sequence[LakePart],
+        positions: PositionCommit | None = None,
     ) -> LakeSnapshot:
         """Adds a snapshot of Sluice's on top of main, and moves the tag to it."""
-        kept = {path for path in self.paths() if not self._is_in(path, replaced)}
+        kept = self.kept_paths(replaced, positions)
         self.version += 1
         self.twice |= kept & {file.path for file in files}
         snapshot = self._put(frozenset(kept | {file.path for file in files}), summary)
@@ -270,6 +277,9 @@ class DriverTable:
     def is_ancestor(self, snapshot_id: int) -> bool:
         return self._look("is_ancestor").is_ancestor(snapshot_id)
 
+    def live_files(self, splits: Sequence[Split]) -> LiveFiles:
+        return self._look("live_files").live_files(splits)
+
     def has_rows(self, partition_values: Sequence[str]) -> bool:
         return self._look("has_rows").has_rows(partition_values)
 
@@ -303,6 +313,7 @@ class DriverTable:
         base: LakeSnapshot | None,
         summary: Mapping[str, str],
         replaced: Sequence[LakePart] = (),
+        positions: PositionCommit | None = None,
     ) -> LakeSnapshot:
         table = self._look("commit")
         missing = [file.path for file in files if file.path not in table.files]
@@ -311,11 +322,13 @@ class DriverTable:
         for _ in range(_COMMIT_TRIES_MAX):
             seen = self._look("commit validates").version
             self._validate(table, base)
+            if positions is not None:
+                self._validate_positions(table, files, positions)
             self._step("commit swaps")
             if not self._is_there():
                 raise LakeCommitRefused(f"lake table {self._path} is gone")
             if table.version == seen:
-                return self._swap(files, summary, replaced)
+                return self._swap(files, summary, replaced, positions)
             self._context.note("lake commit met another writer")
         raise LakeCommitRefused("others were faster each time")
 
@@ -324,11 +337,21 @@ class DriverTable:
         if newest != base:
             raise LakeCommitRefused(f"our newest snapshot is {newest}, planned was {base}")
 
+    def _validate_positions(
+        self, table: SimTable, files: Sequence[DataFile], positions: PositionCommit
+    ) -> None:
+        try:
+            table.check_positions(files, positions)
+        except LakeFilesChanged:
+            self._context.note("lake commit met rewritten data files")
+            raise
+
     def _swap(
         self,
         files: Sequence[DataFile],
         summary: Mapping[str, str],
         replaced: Sequence[LakePart],
+        positions: PositionCommit | None,
     ) -> LakeSnapshot:
         """Requests the catalog to accept the new metadata; request or response may be lost."""
         table, context = self._stored, self._context
@@ -345,13 +368,13 @@ class DriverTable:
             def arrive() -> None:
                 if table.version == seen and self._is_there():
                     context.note("late lake commit landed")
-                    table.add_snapshot(files, summary, replaced)
+                    table.add_snapshot(files, summary, replaced, positions)
 
             context.note("lake commit unknown, landing late")
             context.send_late("lake commit arrived", arrive)
             raise LakeCommitOutcomeUnknown("no answer")
         context.on_commit(self._actor, self._path)
-        snapshot = table.add_snapshot(files, summary, replaced)
+        snapshot = table.add_snapshot(files, summary, replaced, positions)
         self._step("commit answered")
         if roll() < context.faults().commit_unknown:
             context.note("lake commit unknown, landed")
@@ -452,6 +475,13 @@ class DriverWriter(MemoryWriter):
             self._owners[file.path] = self._split.bucket
         self._context.step(self._actor, "closed")
         return files
+
+    def close_deletes(self) -> WrittenDeletes:
+        self._context.step(self._actor, "look up")
+        deleted = super().close_deletes()
+        for file in (*deleted.files, *deleted.spare):
+            self._owners[file.path] = self._split.bucket
+        return deleted
 
     def abort(self) -> None:
         self._context.step(self._actor, "abort")

@@ -80,7 +80,7 @@ def test_a_snapshot_and_the_log_behind_it(site: Site) -> None:
         writer.delete(keys(3))
     result, found = site.copied(site.split(keyed, 3))
     assert found == {1: 1, 2: 22, 4: 4}
-    assert (result.rows, result.deletes, result.next_offset, result.notes) == (3, 0, 7, ())
+    assert (result.rows, result.deleted.keys, result.next_offset, result.notes) == (3, 0, 7, ())
     with finding():
         assert list((site.folder / "spill").iterdir()) == []
 

@@ -17,6 +17,7 @@ from sluice.lake.parquet import ParquetSplitWriter, ParquetWriterFactory
 from sluice.lake.parquet_files import WriteOptions
 from sluice.model import DataType, TableBucket
 from sluice.model import types as t
+from sluice.rounds.lake_files import NO_DELETES
 from sluice.rounds.types import KeyedSplitOptions, Split
 from sluice.testing.tables import table_info
 
@@ -65,7 +66,8 @@ def test_rows_and_deletes_lie_in_files_of_their_own(tmp_path: Path) -> None:
     writing.upsert(rows(0, 3))
     writing.delete(keys(7, 8))
     writing.upsert(rows(10, 1))
-    data, deletes = writing.close()
+    [deletes] = writing.close_deletes().files
+    [data] = writing.close()
     assert Path(data.path).name == "00003-7-w1-00001.parquet"
     assert Path(deletes.path).name == "00003-7-w1-00001-deletes.parquet"
     assert (data.rows, data.deletes, data.partition) == (4, False, ("mon", "3"))
@@ -82,7 +84,7 @@ def test_rows_and_deletes_lie_in_files_of_their_own(tmp_path: Path) -> None:
 def test_a_file_of_deletes_has_the_key_alone_with_its_field_ids(tmp_path: Path) -> None:
     writing = writer(tmp_path)
     writing.delete(keys(7))
-    (deletes,) = writing.close()
+    [deletes] = writing.close_deletes().files
     table = pq.read_table(deletes.path, partitioning=None)
     assert table.to_pylist() == [{"id": 7, "day": "mon"}]
     ids = {f.name: f.metadata[b"PARQUET:field_id"] for f in table.schema}
@@ -94,6 +96,7 @@ def test_nothing_makes_no_file(tmp_path: Path) -> None:
     writing = writer(tmp_path)
     writing.upsert(rows(0, 0))
     writing.delete(keys())
+    assert writing.close_deletes() == NO_DELETES
     assert writing.close() == ()
     assert list(tmp_path.iterdir()) == []
 

@@ -97,7 +97,7 @@ def test_what_a_footer_may_leave_out() -> None:
     assert (blob.codec, blob.snapshot_id, blob.sequence_number) == ("zstd", 8, 2)
 
 
-WRONG = {
+WRONG: dict[str, list[Any]] = {
     "offset": [3, 5, 4.0, True, None],
     "length": [-1, 6, ...],
     "type": [7, ...],

@@ -12,7 +12,8 @@ from sluice.errors import LakeNotWritable, RequestTimeOut
 from sluice.model import Reason, TableBucket
 from sluice.model import types as t
 from sluice.rounds.copy import copy_split
-from sluice.rounds.types import DataFile, LogRecords, Split, SplitFailure, SplitResult
+from sluice.rounds.lake_files import DataFile
+from sluice.rounds.types import LogRecords, Split, SplitFailure, SplitResult
 from sluice.testing.memory_lake import MemoryLakeTable, MemoryWriter
 from sluice.testing.tables import table_info
 

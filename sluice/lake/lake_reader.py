@@ -1,0 +1,76 @@
+"""Opens files of a lake on executors: the small ones with one request each."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+
+from sluice.rounds.lake_files import LiveFile
+from sluice.storage import file_system
+
+_WHOLE_FILE_BYTES = 256 * 1024
+"""A smaller file is read as a whole: its footer and columns would cost more requests."""
+_AHEAD = 16
+"""Files of an object store that are fetched at the same time: at most 4 MiB."""
+
+
+class LakeReader:
+    """Opens files by their URI. Used by one thread; it keeps the file systems of their folders."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        """:param properties: the catalog's properties, which configure access to its storage."""
+        self._properties = properties
+        self._folders: dict[str, tuple[Any, str]] = {}
+
+    def open(self, uri: str, size_bytes: int) -> Any:
+        """The file for random access: in memory if it is small.
+
+        :raises OSError: it cannot be read. :raises ValueError, ImportError: no installed library
+            supports its scheme.
+        """
+        filesystem, path = self._place(uri)
+        if size_bytes > _WHOLE_FILE_BYTES:
+            return filesystem.open_input_file(path)
+        with filesystem.open_input_stream(path) as source:
+            return pa.BufferReader(source.read())
+
+    def open_all(self, files: Sequence[LiveFile]) -> Iterator[tuple[LiveFile, Any]]:
+        """All files in their order; of an object store, the next ones are fetched meanwhile.
+
+        :raises OSError, ValueError, ImportError: as :meth:`open`.
+        """
+        if not files or self.is_local(files[0].path):
+            for file in files:
+                yield file, self.open(file.path, file.size_bytes)
+            return
+        for file in files:  # here, because the threads share the file systems
+            self._place(file.path)
+        waiting: collections.deque[tuple[LiveFile, Future[Any]]] = collections.deque()
+        with ThreadPoolExecutor(_AHEAD, thread_name_prefix="sluice-look-up") as pool:
+            try:
+                for file in files:
+                    waiting.append((file, pool.submit(self.open, file.path, file.size_bytes)))
+                    if len(waiting) == _AHEAD:
+                        first, future = waiting.popleft()
+                        yield first, future.result()
+                while waiting:
+                    first, future = waiting.popleft()
+                    yield first, future.result()
+            finally:
+                for _, future in waiting:
+                    future.cancel()
+
+    def is_local(self, uri: str) -> bool:
+        """Whether requests cost no time."""
+        return bool(self._place(uri)[0].type_name == "local")
+
+    def _place(self, uri: str) -> tuple[Any, str]:
+        folder, _, name = uri.rpartition("/")
+        if folder not in self._folders:
+            self._folders[folder] = file_system(folder, self._properties)
+        filesystem, path = self._folders[folder]
+        return filesystem, f"{path}/{name}"

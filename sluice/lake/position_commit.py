@@ -1,0 +1,147 @@
+"""What a commit with positions checks, before it and in Iceberg.
+
+A wrong position is a wrong answer without an error: a path in another spelling marks nothing, a
+data file that others have rewritten has its rows twice, and a second deletion vector makes the
+table unreadable. So the driver checks each path, position and vector against the planned snapshot,
+and Iceberg checks that the data files are still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sluice.errors import LakeFilesChanged
+from sluice.lake.java import java_list
+from sluice.lake.live_files import delete_files_of
+from sluice.rounds.lake_files import (
+    DataFile,
+    FileContent,
+    LiveFiles,
+    PositionCommit,
+    RowMarks,
+    StoredMarks,
+)
+
+_FILE_PATH_ID, _POS_ID = 2147483546, 2147483545
+"""Reserved field ids of position delete files (Iceberg's table specification)."""
+
+
+def check_positions(files: Sequence[DataFile], positions: PositionCommit) -> None:
+    """Checks the new delete files against the snapshot that their positions are of.
+
+    :raises LakeFilesChanged: a path is not that of a live file, a position is behind the end of its
+        file, a data file would have two vectors, or an earlier vector is not removed.
+    """
+    planned = positions.planned
+    rows = {file.path: file.rows for bucket in planned.buckets.values() for file in bucket.files}
+    marks = [mark for file in files for mark in file.marks]
+    for mark in marks:
+        if mark.data_file not in rows:
+            raise LakeFilesChanged(
+                f"data file {mark.data_file} is not in lake snapshot {planned.snapshot_id}, in"
+                " which its rows were looked up"
+            )
+        if not 0 <= mark.last < rows[mark.data_file]:
+            raise LakeFilesChanged(
+                f"position {mark.last} of data file {mark.data_file}, which has"
+                f" {rows[mark.data_file]:,} rows"
+            )
+    if planned.as_vectors:
+        _check_vectors(marks, planned, positions.replaced)
+
+
+def _check_vectors(
+    marks: Sequence[RowMarks], planned: LiveFiles, replaced: Sequence[StoredMarks]
+) -> None:
+    named = [mark.data_file for mark in marks]
+    if len(named) != len(set(named)):
+        raise LakeFilesChanged("a data file would have two deletion vectors")
+    earlier = {
+        one for bucket in planned.buckets.values() for one in bucket.marks if one.blob is not None
+    }
+    kept = {one.data_file for one in earlier - set(replaced)}
+    if twice := kept.intersection(named):
+        raise LakeFilesChanged(
+            f"data file {min(str(one) for one in twice)} would have two deletion vectors: its"
+            " earlier one is not removed"
+        )
+
+
+def position_files(gateway: Any, table: Any, files: Sequence[DataFile]) -> list[Any]:
+    """Iceberg's objects for new position delete files and deletion vectors.
+
+    :param table: Iceberg's table object.
+    """
+    spec_id = int(table.spec().specId())
+    described = [one for file in files for one in _descriptions(file, spec_id)]
+    return delete_files_of(gateway, table, described) if described else []
+
+
+def validate_positions(
+    gateway: Any, table: Any, delta: Any, files: Sequence[DataFile], positions: PositionCommit
+) -> None:
+    """Makes a row delta fail if others have changed the data files since the planned snapshot.
+
+    Removes the marks that the new files replace.
+
+    :param delta: Iceberg's RowDelta.
+    """
+    planned = positions.planned
+    if planned.snapshot_id is not None:
+        delta.validateFromSnapshot(planned.snapshot_id)
+    named = sorted({mark.data_file for file in files for mark in file.marks})
+    delta.validateDataFilesExist(java_list(gateway, named))
+    delta.validateDeletedFiles()
+    delta.validateNoConflictingDataFiles()
+    described = [planned.descriptions[one] for one in positions.replaced]
+    for replaced in delete_files_of(gateway, table, described) if described else []:
+        delta.removeDeletes(replaced)
+
+
+def _descriptions(file: DataFile, spec_id: int) -> Iterator[dict[str, Any]]:
+    """A file in the form in which Iceberg writes its delete files as JSON."""
+    *values, bucket = file.partition
+    common = {
+        "spec-id": spec_id,
+        "content": "position-deletes",
+        "file-path": file.path,
+        "partition": [*values, int(bucket)],
+        "file-size-in-bytes": file.size_bytes,
+    }
+    if file.content is FileContent.POSITION_DELETES:
+        yield {
+            **common,
+            "file-format": "parquet",
+            "record-count": file.rows,
+            **_bounds(file.marks),
+            **_only_data_file(file.marks),
+        }
+        return
+    for mark in file.marks:
+        assert mark.blob is not None
+        yield {
+            **common,
+            "file-format": "puffin",
+            "record-count": mark.rows,
+            "referenced-data-file": mark.data_file,
+            "content-offset": mark.blob[0],
+            "content-size-in-bytes": mark.blob[1],
+        }
+
+
+def _only_data_file(marks: Sequence[RowMarks]) -> dict[str, Any]:
+    return {"referenced-data-file": marks[0].data_file} if len(marks) == 1 else {}
+
+
+def _bounds(marks: Sequence[RowMarks]) -> dict[str, Any]:
+    """The complete bounds of the paths, from which readers see which data files it is about."""
+    paths = [mark.data_file.encode() for mark in marks]
+    last = max(mark.last for mark in marks)
+    ids = [_FILE_PATH_ID, _POS_ID]
+    low = [min(paths).hex().upper(), (0).to_bytes(8, "little").hex().upper()]
+    high = [max(paths).hex().upper(), last.to_bytes(8, "little").hex().upper()]
+    return {
+        "lower-bounds": {"keys": ids, "values": low},
+        "upper-bounds": {"keys": ids, "values": high},
+    }

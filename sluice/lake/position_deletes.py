@@ -1,0 +1,196 @@
+"""Writes the positions of deleted rows: a position delete file, or deletion vectors.
+
+Iceberg's format version 2 has position delete files. A round writes one for each bucket, with the
+rows that it deletes. When a bucket has several, the next one contains the smaller of them, too, and
+the commit removes these. Format version 3 has one deletion vector for each data file: a round
+writes the vectors of all data files that it deletes rows of, with the positions of the vectors
+before, into one Puffin file for each bucket.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from sluice.lake.earlier_marks import (
+    FILE_PATH,
+    POS,
+    Positions,
+    marks_by_file,
+    read_earlier_marks,
+    united,
+)
+from sluice.lake.lake_reader import LakeReader
+from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions
+from sluice.lake.small_files import write_file
+from sluice.rounds.lake_files import BucketFiles, DataFile, FileContent, RowMarks, StoredMarks
+
+MERGED_FROM = 8
+"""With so many position delete files in a bucket, the next one contains the smaller of them."""
+MERGE_FACTOR = 4
+"""A file is merged if it has at most so many times the positions of all smaller ones together."""
+_REPEATED_FACTOR = 2
+"""If a look-up found more than so many rows for each key, most of them are deleted already."""
+_SCHEMA = pa.schema(
+    [
+        pa.field(FILE_PATH, pa.string(), False, {"PARQUET:field_id": "2147483546"}),
+        pa.field(POS, pa.int64(), False, {"PARQUET:field_id": "2147483545"}),
+    ]
+)
+"""Names and reserved field ids of Iceberg's table specification."""
+_ENCODED = pa.dictionary(pa.int32(), pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPositions:
+    """The files with the positions of one bucket."""
+
+    files: tuple[DataFile, ...] = ()
+    replaced: tuple[StoredMarks, ...] = ()
+    """Earlier marks that they contain, too."""
+    bytes_read: int = 0
+    """Bytes of earlier marks."""
+
+
+def new_positions(
+    found: Positions, keys: int, bucket: BucketFiles, reader: LakeReader
+) -> tuple[Positions, int]:
+    """The positions that are not deleted yet, and the bytes that were read to know.
+
+    A row that is deleted already may be deleted again. So earlier positions are read only if many
+    rows were found for each key: a key that changes in every round leaves a row in every file.
+
+    :raises OSError, pyarrow.ArrowException, ValueError, ImportError: a file cannot be read.
+    """
+    count = sum(len(positions) for positions in found.values())
+    if count <= _REPEATED_FACTOR * keys or not bucket.marks:
+        return found, 0
+    earlier = read_earlier_marks(bucket.marks, found.keys(), reader)
+    left = {
+        path: np.setdiff1d(positions, earlier[path], assume_unique=True)
+        if path in earlier
+        else positions
+        for path, positions in found.items()
+    }
+    size_bytes = sum(one.size_bytes if one.blob is None else one.blob[1] for one in bucket.marks)
+    return {path: positions for path, positions in left.items() if len(positions)}, size_bytes
+
+
+def write_position_file(
+    positions: Positions,
+    bucket: BucketFiles,
+    reader: LakeReader,
+    target: FileTarget,
+    options: WriteOptions,
+) -> WrittenPositions:
+    """Writes a position delete file, with the positions of the small ones among the earlier files.
+
+    :param positions: what the commit deletes; not empty.
+    :raises LakeNotWritable: the storage refuses, or is full.
+    :raises OSError, pyarrow.ArrowException, ValueError, ImportError: a file cannot be read.
+    """
+    merged = _to_merge(bucket.marks, sum(len(one) for one in positions.values()))
+    living = {file.path for file in bucket.files}
+    earlier = read_earlier_marks(merged, living, reader)
+    whole = _union(positions, earlier)
+    files = ParquetFiles(
+        target,
+        replace(options, target_file_bytes=sys.maxsize),  # its marks are known for one file
+        FileContent.POSITION_DELETES,
+    )
+    try:
+        for rows in _tables(whole, options.row_group_rows):
+            files.write_group(rows)
+        [file] = files.close()
+    except BaseException:
+        files.abort()
+        raise
+    marks = tuple(RowMarks(path, len(p), int(p[-1])) for path, p in whole.items())
+    size_bytes = sum(one.size_bytes for one in merged)
+    return WrittenPositions((replace(file, marks=marks),), merged, size_bytes)
+
+
+def write_vector_file(
+    positions: Positions,
+    bucket: BucketFiles,
+    reader: LakeReader,
+    target: FileTarget,
+    properties: Mapping[str, str],
+) -> WrittenPositions:
+    """Writes a Puffin file with a deletion vector of each of these data files.
+
+    :param positions: what the commit deletes; not empty.
+    :raises LakeNotWritable: the storage refuses, or is full.
+    :raises LakeFileUnreadable: an earlier vector is damaged.
+    :raises OSError, pyarrow.ArrowException, ValueError, ImportError: a file cannot be read.
+    """
+    from sluice.lake.deletion_vectors import DeletionVector, write_vectors  # loads pyroaring
+
+    # a reader takes a vector alone, and ignores position delete files of the same data file
+    earlier = read_earlier_marks(bucket.marks, positions.keys(), reader)
+    whole = _union(positions, {path: earlier[path] for path in earlier.keys() & positions.keys()})
+    written = write_vectors({path: DeletionVector.of(found) for path, found in whole.items()})
+    uri = f"{target.uri}/{target.prefix}-00001-deletes.puffin"
+    write_file(uri, written.content, properties)
+    marks = tuple(
+        RowMarks(
+            one.data_file,
+            one.cardinality,
+            int(whole[one.data_file][-1]),
+            (one.offset, one.size_bytes),
+        )
+        for one in written.vectors
+    )
+    rows = sum(mark.rows for mark in marks)
+    file = DataFile(
+        uri,
+        rows,
+        len(written.content),
+        target.partition,
+        FileContent.DELETION_VECTORS,
+        marks,
+    )
+    by_file = marks_by_file(bucket.marks)
+    replaced = tuple(one for path in whole for one in by_file.get(path, ()))
+    size_bytes = sum(one.size_bytes if one.blob is None else one.blob[1] for one in replaced)
+    return WrittenPositions((file,), replaced, size_bytes)
+
+
+def _to_merge(marks: Sequence[StoredMarks], new: int) -> tuple[StoredMarks, ...]:
+    """The earlier files that the next one contains: the smaller ones, if there are many.
+
+    So each position is written again a few times at most, however long the table lives.
+    """
+    if len(marks) < MERGED_FROM:
+        return ()
+    merged, count = [], new
+    for one in sorted(marks, key=lambda one: one.rows):
+        if one.rows > MERGE_FACTOR * count:
+            break
+        merged.append(one)
+        count += one.rows
+    return tuple(merged)
+
+
+def _union(one: Positions, other: Positions) -> Positions:
+    """All positions, in the order of the paths."""
+    found = {}
+    for path in sorted(one.keys() | other.keys()):
+        parts = [positions[path] for positions in (one, other) if path in positions]
+        found[path] = parts[0] if len(parts) == 1 else united(parts)
+    return found
+
+
+def _tables(positions: Positions, rows_max: int) -> list[pa.Table]:
+    """The rows of a position delete file, sorted by path and position."""
+    counts = [len(one) for one in positions.values()]
+    codes = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    paths = pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(positions)))
+    rows = pa.array(np.concatenate(list(positions.values())))
+    schema = pa.schema([_SCHEMA.field(FILE_PATH).with_type(_ENCODED), _SCHEMA.field(POS)])
+    table = pa.Table.from_arrays([paths, rows], schema=schema)
+    return [table.slice(start, rows_max) for start in range(0, table.num_rows, rows_max)]

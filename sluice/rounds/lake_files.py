@@ -1,0 +1,158 @@
+"""The files of a lake table in a round: those it writes, and those whose rows it deletes.
+
+Frozen and picklable, because executors use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from sluice.model import TableBucket
+
+
+class FileContent(Enum):
+    """What a file of a round contains."""
+
+    ROWS = "rows"
+    EQUALITY_DELETES = "keys: the commit deletes all earlier rows with these keys"
+    POSITION_DELETES = "data files and positions of the rows in them that the commit deletes"
+    DELETION_VECTORS = "the same, as one bitmap for each data file"
+
+
+@dataclass(frozen=True, slots=True)
+class RowMarks:
+    """The rows of one data file that a new file marks as deleted."""
+
+    data_file: str
+    rows: int
+    last: int
+    """The highest position."""
+    blob: tuple[int, int] | None = None
+    """For a deletion vector: its first byte in the new file, and its length."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A complete file that an executor has written."""
+
+    path: str
+    rows: int
+    """Rows, keys or positions."""
+    size_bytes: int
+    partition: tuple[str, ...]
+    """One text for each field of the lake's partition spec, as in Iceberg's paths."""
+    content: FileContent = FileContent.ROWS
+    marks: tuple[RowMarks, ...] = ()
+    """The rows that it marks, for the contents with positions."""
+
+    @property
+    def deletes(self) -> bool:
+        """Whether it deletes rows of earlier commits."""
+        return self.content is not FileContent.ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """A data file of a bucket that a lake snapshot references."""
+
+    path: str
+    """Spelled as in the lake's metadata: another spelling of it would mark no row."""
+    rows: int
+    size_bytes: int
+    key_bytes: int
+    """Bytes of its key columns; all of its bytes if the metadata does not say."""
+    bounds: tuple[tuple[bytes | None, bytes | None], ...] = ()
+    """Lower and upper bound of each key column, as the lake stores them; None: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMarks:
+    """A file that marks rows of data files as deleted by their position, or a part of one."""
+
+    path: str
+    rows: int
+    """How many positions it has."""
+    size_bytes: int
+    data_file: str | None = None
+    """The only data file whose rows it marks; None: it may be several."""
+    blob: tuple[int, int] | None = None
+    """For a deletion vector: its first byte in the file, and its length. None: a Parquet file."""
+
+
+@dataclass(frozen=True, slots=True)
+class BucketFiles:
+    """The live data files of one bucket, and what marks their rows as deleted by position."""
+
+    files: tuple[LiveFile, ...] = ()
+    """In the order of their paths."""
+    marks: tuple[StoredMarks, ...] = ()
+    unusable: str = ""
+    """Why rows cannot be deleted by position here; empty: they can."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFiles:
+    """The live files of some buckets as of one snapshot. It stays on the driver."""
+
+    snapshot_id: int | None
+    """The current snapshot of main; None: the table has none."""
+    buckets: Mapping[TableBucket, BucketFiles]
+    as_vectors: bool = False
+    """Whether the table has deletion vectors: Iceberg's format version 3 has no other form."""
+    descriptions: Mapping[StoredMarks, dict[str, Any]] = field(default_factory=dict, compare=False)
+    """The lake's own description of all marks, with which a commit removes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class PositionCommit:
+    """What a commit with positions relies on, and what it removes."""
+
+    planned: LiveFiles
+    """The positions are of these files. The commit is refused if others have replaced one."""
+    replaced: tuple[StoredMarks, ...] = ()
+    """Earlier marks that the new files contain, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class PositionLookup:
+    """Where a split looks up the rows of its deleted keys, and how much it may read for that."""
+
+    files: BucketFiles
+    bytes_max: int
+    """Bytes of key columns. A bucket that needs more gets equality deletes."""
+    files_max: int
+    """Data files. A bucket that needs more gets equality deletes."""
+    as_vectors: bool = False
+    """Whether the table has deletion vectors: Iceberg's format version 3 has no other form."""
+    keys_of: tuple[DataFile, ...] = ()
+    """Equality deletes whose keys are looked up again; the split copies nothing."""
+    number: int = 0
+    """How many look-ups of this split came before; file names contain it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenDeletes:
+    """How one split deletes the earlier rows of its keys."""
+
+    keys: int = 0
+    files: tuple[DataFile, ...] = ()
+    """The files for the commit."""
+    replaced: tuple[StoredMarks, ...] = ()
+    """Earlier marks that these files contain too, which the commit therefore removes."""
+    spare: tuple[DataFile, ...] = ()
+    """If ``files`` have positions: equality deletes of the same keys, for the case that others
+    rewrite the data files before the commit."""
+    why_equality: str = ""
+    """Why the keys were not looked up; empty: they were."""
+    files_read: int = 0
+    """Data files whose keys were read."""
+    bytes_read: int = 0
+    """Bytes of their key columns, and of earlier marks."""
+    seconds: float = 0.0
+    """CPU seconds of the look-up, and of writing the positions."""
+
+
+NO_DELETES = WrittenDeletes()
