@@ -158,7 +158,7 @@ def _run(
 
         def copy_measured(splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
             write_size(client, plan.claim.path, splits, size_uri(plan_uri, attempt))
-            is_small = sum(split.weight for split in splits) <= rows_max
+            is_small = sum(split.cost for split in splits) <= rows_max
             phases.copied_by = DRIVER_THREADS if is_small else EXECUTORS
             return in_driver(splits) if is_small else on_executors(splits)
 

@@ -215,7 +215,11 @@ def _commit_lake(
                 unused = (files.all, summary) if is_nowhere else ()
                 return _committed_earlier(claim, cluster, table, earlier, *unused)
             if is_nowhere and files.positions and isinstance(refused, LakeFilesChanged):
-                files.look_up_again(table, refused)
+                try:
+                    files.look_up_again(table, refused)
+                except ClaimLost:
+                    discard(table, files.all, summary)
+                    raise
                 continue
             if is_nowhere:
                 discard(table, files.all, summary)

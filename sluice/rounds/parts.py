@@ -96,7 +96,7 @@ def in_copy_order(splits: Iterable[Split]) -> list[Split]:
     The first parts of all buckets come first, as a bucket's later parts are useless without them.
     Among equals the largest comes first, so that none of them runs alone at the end.
     """
-    return sorted(splits, key=lambda split: (split.part_number, -split.weight))
+    return sorted(splits, key=lambda split: (split.part_number, -split.cost))
 
 
 def _parts_of(split: Split, size: int) -> list[Split]:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sluice.errors import LakeFilesChanged, SluiceError
+from sluice.errors import ClaimLost, LakeFilesChanged, SluiceError
 from sluice.failpoints import failpoint
 from sluice.model import TableBucket
 from sluice.rounds.lake_files import DataFile, LiveFiles, PositionCommit, WrittenDeletes
@@ -146,6 +146,8 @@ class RoundFiles:
         """Replaces the deletes of buckets whose data files others have changed.
 
         After two times, and if the lake cannot be read, all positions become equality deletes.
+
+        :raises ClaimLost: the round was cancelled.
         """
         assert self._lookups is not None
         failpoint("round.lookup_again.before")
@@ -158,6 +160,8 @@ class RoundFiles:
             self.notes += [f"deleted rows were looked up again: {why}"]
             try:
                 self._look_up(splits, table.live_files(splits))
+            except ClaimLost:
+                raise
             except SluiceError as error:
                 self._use_equality(f"the rows could not be looked up again: {reason_of(error)}")
         failpoint("round.lookup_again.after")
@@ -174,6 +178,8 @@ class RoundFiles:
         outcomes = self._lookups.runner([self._only_deletes(s, spare[s.bucket]) for s in again])
         for outcome in list(outcomes):
             if isinstance(outcome, SplitFailure):
+                if outcome.reason.kind == ClaimLost.__name__:
+                    raise ClaimLost(outcome.reason.text)
                 self._use_equality(f"the look-up failed: {outcome.reason}", {outcome.bucket})
             else:
                 self._replace(outcome.bucket, outcome.deleted)
