@@ -76,7 +76,6 @@ class KeyDeletes:
             self._equality.gather(keys)
         else:
             self._equality.write_group(keys)
-        self._keys += keys.num_rows
         self._keep(keys)
 
     def close(self) -> WrittenDeletes:
@@ -117,6 +116,7 @@ class KeyDeletes:
 
     def _keep(self, keys: pa.Table) -> None:
         """Keeps keys for the look-up, as long as there is memory for them."""
+        self._keys += keys.num_rows
         if self._why_equality:
             return
         self._kept.append(keys)

@@ -22,6 +22,8 @@ VECTORS_VERSION = 3
 """The first format version of Iceberg with deletion vectors, and without position delete files."""
 _PARQUET, _PUFFIN = "parquet", "puffin"
 _POSITIONS = "position-deletes"
+_Task = tuple[dict[str, Any], list[dict[str, Any]]]
+"""The data file and the delete files of a task, in the form in which Iceberg writes them."""
 _COLLECT = "org.apache.iceberg.relocated.com.google.common.collect"
 
 
@@ -40,8 +42,7 @@ def read_live_files(
         return LiveFiles(None, empty, as_vectors)
     snapshot_id = int(current.snapshotId())
     key_ids = _key_ids(table)
-    content = _scan_tasks(gateway, table, parts, splits, snapshot_id, key_ids)
-    tasks, deletes = content.get("file-scan-tasks", []), content.get("delete-files", [])
+    tasks = _scan_tasks(gateway, table, parts, splits, snapshot_id, key_ids)
     if len(tasks) > FILES_MAX:
         why = (
             f"the buckets of this round have more than {FILES_MAX:,} data files: compact the table"
@@ -53,11 +54,10 @@ def read_live_files(
         (*split.partition_values, split.bucket.bucket): _Bucket(split.bucket) for split in splits
     }
     spec_id = int(table.spec().specId())
-    for task in tasks:
-        data = task["data-file"]
+    for data, deletes in tasks:
         bucket = gathered.get(tuple(data["partition"])) if data["spec-id"] == spec_id else None
         if bucket is not None:
-            bucket.add(data, [deletes[i] for i in task.get("delete-file-references", ())], key_ids)
+            bucket.add(data, deletes, key_ids)
     descriptions = {k: v for bucket in gathered.values() for k, v in bucket.descriptions.items()}
     buckets = {bucket.bucket: bucket.found() for bucket in gathered.values()}
     return LiveFiles(snapshot_id, buckets, as_vectors, descriptions)
@@ -116,6 +116,8 @@ class _Bucket:
             )
         )
         for one in deletes:
+            if not _is_own(data, one):
+                self._unusable = f"Iceberg names a vector of another file for data file {path}"
             file_format = one["file-format"].lower()
             if one["content"] == _POSITIONS and file_format in (_PARQUET, _PUFFIN):
                 self.descriptions[_marks(one)] = dict(one)
@@ -133,7 +135,7 @@ def _scan_tasks(
     splits: Sequence[Split],
     snapshot_id: int,
     key_ids: Sequence[int],
-) -> dict[str, Any]:
+) -> list[_Task]:
     """All tasks of a scan of these splits' partitions, at most one more than are read."""
     jvm = gateway.jvm
     names = [table.schema().findColumnName(one) for one in key_ids]
@@ -154,8 +156,23 @@ def _scan_tasks(
     text = responses.FetchScanTasksResponseParser.toJson(
         response.withSpecsById(table.specs()).build()
     )
-    content: dict[str, Any] = json.loads(text)
-    return content
+    content = json.loads(text)
+    deletes = content.get("delete-files", [])
+    described = [
+        (task["data-file"], [deletes[i] for i in task.get("delete-file-references", ())])
+        for task in content.get("file-scan-tasks", ())
+    ]
+    if all(_is_own(data, one) for data, several in described for one in several):
+        return described
+    # Iceberg 1.11 takes all vectors of a Puffin file for the first of them in such a text
+    parser = jvm.org.apache.iceberg.ScanTaskParser
+    singly = (json.loads(parser.toJson(found.get(place))) for place in range(found.size()))
+    return [(task["data-file"], task.get("delete-files", [])) for task in singly]
+
+
+def _is_own(data: Mapping[str, Any], delete: Mapping[str, Any]) -> bool:
+    """Whether a delete file may be of a data file: it names no other one."""
+    return delete.get("referenced-data-file") in (None, data["file-path"])
 
 
 def _key_ids(table: Any) -> list[int]:
