@@ -11,6 +11,22 @@ from pathlib import Path
 from tests.support.built_wheel import ROOT, Environment
 from tests.support.processes import ServerProcess
 
+_VECTORS_TABLE = """
+import os, sys
+from sluice.client import connect
+from sluice.model import Column, Schema, TableDescriptor, TablePath, types as t
+
+columns = (Column("id", t.BIGINT.not_null(), 0), Column("item", t.STRING, 1))
+table = TableDescriptor(
+    Schema(columns, ("id",)),
+    bucket_keys=("id",),
+    bucket_count=1,
+    properties={"table.datalake.enabled": "true", "table.datalake.format": "iceberg"},
+    custom_properties={"iceberg.format-version": "3"},
+)
+with connect(os.environ["SLUICE_CLIENT_BOOTSTRAP"]) as client:
+    client.admin.create_table(TablePath.parse(sys.argv[1]), table)
+"""
 JARS = os.environ.get("SLUICE_TIERING_JARS") or str(ROOT / ".cache/jars")
 
 
@@ -49,6 +65,21 @@ class Installed:
         found = json.loads(self.sluice("status", "--format", "json"))
         [ours] = [status for status in found if status["path"] == name]
         assert (ours["lag_rows"], ours["failures"]) == (0, 0)
+
+    def change_with_vectors(self, name: str) -> None:
+        """Tiers a table with deletion vectors, all of whose rows change in each of four rounds."""
+        done = self._environment.run(
+            "python", "-c", _VECTORS_TABLE, name, cwd=self._cwd, **self._more
+        )
+        assert done.returncode == 0, done.stderr
+        for number in range(5):
+            rows = "".join(f"{key},{number}\n" for key in range(20))
+            (self._cwd / "rows.csv").write_text(f"id,item\n{rows}")
+            self.sluice("append", name, "rows.csv")
+            self.sluice("tier", name, "--warehouse", "lake", "--now")
+        query = f"SELECT count(*), min(item), max(item) FROM lake.{name}"
+        found = self.sluice("sql", query, "--warehouse", "lake", "--format", "csv")
+        assert found.splitlines()[-1] == "20,4,4"
 
 
 @contextmanager

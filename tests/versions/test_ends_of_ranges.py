@@ -89,6 +89,7 @@ def test_everything(end: End, spark: str, tmp_path: Path) -> None:
         commands.sluice("jars", "fetch", str(jars))
         commands.tier_a_table("shop.orders", LOG)
         commands.tier_a_table("shop.stock", KEYED)
+        commands.change_with_vectors("shop.vectors")  # Iceberg 1.11 names them wrongly
         query = "SELECT table_name FROM sys.lake_tiering_status WHERE database_name = 'shop'"
         assert "stock" in commands.sluice("sql", query)
         assert "orders" in commands.sluice("sql", query)
