@@ -39,6 +39,7 @@ from sluice.rounds.limits import RoundLimits
 from sluice.rounds.parts import PartRules
 from sluice.rounds.phases import seconds_of
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.position_lookups import LookupBudget
 from sluice.rounds.progress import NoProgress, Progress
 from sluice.rounds.reasons import failure_of, reason_of
 from sluice.rounds.retier import RepairMode
@@ -180,6 +181,7 @@ def keyed_round_options(config: Config, snapshots: Iterable[BucketSnapshot]) -> 
         {snapshot.bucket: snapshot for snapshot in snapshots},
         config.tiering.changes_memory_bytes,
         config.tiering.spill_dir,
+        LookupBudget(config.tiering.position_lookup_bytes, config.tiering.position_lookup_files),
     )
 
 
