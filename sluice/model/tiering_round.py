@@ -99,6 +99,27 @@ class TieringRound:
         number=25,
         heading="accepted",
     )
+    deletes_as: str | None = described(
+        t.STRING,
+        "How it deletes keys: positions, equality deletes with the reason, or both",
+        number=26,
+        heading="deletes as",
+    )
+    lookup_files: int | None = described(
+        t.BIGINT,
+        "Data files whose keys it read to find these positions",
+        number=27,
+        heading="look-up files",
+    )
+    lookup_bytes: int | None = described(
+        t.BIGINT,
+        "Bytes of their key columns, and of earlier positions",
+        number=28,
+        heading="look-up bytes",
+    )
+    lookup_ms: int | None = described(
+        t.BIGINT, "CPU time spent to find the positions", number=29, heading="look-up CPU"
+    )
 
     @property
     def succeeded(self) -> bool:

@@ -181,6 +181,10 @@ class RoundResult:
             outcome=self.outcome,
             rows_written=self.rows,
             keys_deleted=self.deletes,
+            deletes_as=self.deletes_as or None,
+            lookup_files=self.lookup_files,
+            lookup_bytes=self.lookup_bytes,
+            lookup_ms=self.lookup_ms,
             files_written=self.files,
             bytes_read=self.bytes_read,
             bytes_written=self.bytes_written,
@@ -194,13 +198,15 @@ class RoundResult:
         )
 
     def checked(self, secrets: Iterable[str] = ()) -> RoundResult:
-        """This result to show or to store, without notes that contain a secret."""
+        """This result to show or to store, without texts of errors that contain a secret."""
         hidden = tuple(secrets)
 
         def shown(notes: Sequence[str]) -> tuple[str, ...]:
             return tuple(WITHHELD if holds_secret(note, hidden) else note for note in notes)
 
-        [deletes_as] = shown([self.deletes_as])
+        deletes_as = self.deletes_as
+        if holds_secret(deletes_as, hidden):  # only equality deletes have a reason
+            deletes_as = f"equality deletes ({WITHHELD})"
         return replace(
             self,
             notes=shown(self.notes),

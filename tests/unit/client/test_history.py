@@ -28,12 +28,14 @@ DETAILS = TieringRound(
     outcome="committed", rows_written=7, keys_deleted=2, files_written=3, bytes_read=100,
     bytes_written=90, lag_rows_before=7, lag_rows_after=1, lake_snapshot_id=1 << 60, recover_ms=1,
     plan_ms=2, copy_ms=3, prepare_ms=4, lake_commit_ms=5, fluss_commit_ms=6, note="ended early",
-    worker="manual__2026",
+    worker="manual__2026", deletes_as="equality deletes (no bounds)", lookup_files=8,
+    lookup_bytes=1 << 33, lookup_ms=9,
 )  # fmt: skip
 FROM_WORKER = [
     "outcome", "rows_written", "keys_deleted", "files_written", "bytes_read", "bytes_written",
     "lag_rows_before", "lag_rows_after", "lake_snapshot_id", "recover_ms", "plan_ms", "copy_ms",
-    "prepare_ms", "lake_commit_ms", "fluss_commit_ms", "note", "worker",
+    "prepare_ms", "lake_commit_ms", "fluss_commit_ms", "note", "worker", "deletes_as",
+    "lookup_files", "lookup_bytes", "lookup_ms",
 ]  # fmt: skip
 
 
@@ -210,16 +212,47 @@ def test_a_round_is_kept_without_its_status(plain: Shop, monkeypatch: pytest.Mon
     assert plain.status(path).rounds == 2
 
 
+LATER = ("copy_ms", "deletes_as", "lookup_files", "lookup_bytes", "lookup_ms")
+"""Columns that tables of older versions lack."""
+
+
+def older_table(shop: Shop, path: TablePath) -> None:
+    """Creates the table of rounds as an older version did, with a round of that version."""
+    shop.client.admin.create_database("sluice", ignore_if_exists=True)
+    descriptor = LAYOUT.descriptor
+    kept = tuple(column for column in descriptor.schema.columns if column.name not in LATER)
+    schema = replace(descriptor.schema, columns=kept, highest_field_id=len(kept) - 1)
+    shop.client.admin.create_table(PATH, replace(descriptor, schema=schema))
+    table_id = shop.client.admin.table_info(path).table_id
+    values = {"table_id": table_id, "slot": 1, "round_number": 1, "keys_deleted": 4}
+    with shop.client.kv_writer(PATH, [*values]) as writer:
+        writer.upsert(LAYOUT.columns_of([values]))
+
+
 def test_rounds_of_an_older_version_are_completed(plain: Shop) -> None:
     path = plain.create("orders")
-    plain.client.admin.create_database("sluice")
-    descriptor = LAYOUT.descriptor
-    kept = tuple(column for column in descriptor.schema.columns if column.name != "copy_ms")
-    schema = replace(descriptor.schema, columns=kept)
-    plain.client.admin.create_table(PATH, replace(descriptor, schema=schema))
+    older_table(plain, path)
     plain.client.tiering.finished(plain.claim(path), details=DETAILS)
-    (seen,) = plain.client.statuses.history(path)
-    assert (seen.rows_written, seen.copy_ms) == (7, 3)
+    seen, older = plain.client.statuses.history(path)
+    assert [getattr(seen, name) for name in LATER] == [getattr(DETAILS, name) for name in LATER]
+    assert (seen.rows_written, seen.round_number, older.round_number) == (7, 2, 1)
+    assert (older.keys_deleted, [getattr(older, n) for n in LATER]) == (4, [None] * len(LATER))
+
+
+def test_rounds_of_an_older_version_that_nobody_may_complete_go_on(
+    plain: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = plain.create("orders")
+    older_table(plain, path)
+
+    def forbidden(*asked: Any) -> None:
+        raise AuthorizationError("no right to alter the table")
+
+    monkeypatch.setattr(Admin, "add_columns", forbidden)
+    plain.client.tiering.finished(plain.claim(path), details=DETAILS)
+    seen, older = plain.client.statuses.history(path)
+    assert (seen.rows_written, seen.keys_deleted, older.keys_deleted) == (7, 2, 4)
+    assert [getattr(seen, name) for name in LATER] == [None] * len(LATER)
 
 
 def test_a_foreign_table_of_rounds_costs_no_status(plain: Shop) -> None:

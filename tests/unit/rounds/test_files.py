@@ -137,3 +137,41 @@ def test_a_failure_file_holds_no_secret_whoever_made_the_reason() -> None:
     named = RoundFailure(Reason("DriverLost", "login of planted-value refused"))
     assert named.to_json()["kind"] == "DriverLost"
     assert named.to_json(["planted-value"])["reason"] == WITHHELD
+
+
+WHY = "equality deletes (300 data files may have the keys)"
+
+
+def test_how_a_round_deleted_keys_is_kept(tmp_path: Path) -> None:
+    result = replace(
+        RESULT, deletes=5, deletes_as=WHY, lookup_files=3, lookup_bytes=400, lookup_ms=20
+    )
+    uri = str(tmp_path / "result-1.json")
+    write_json(uri, result.to_json())
+    read = RoundResult.from_json(read_json(uri) or {})
+    assert read == result
+    told = read.details()
+    assert (told.keys_deleted, told.deletes_as) == (5, WHY)
+    assert (told.lookup_files, told.lookup_bytes, told.lookup_ms) == (3, 400, 20)
+    failed = RoundFailure(FAILURE.reason, committed=result)
+    assert RoundFailure.from_json(failed.to_json()).details().deletes_as == WHY
+
+
+def test_a_result_of_an_older_version_says_nothing_of_look_ups() -> None:
+    content = replace(RESULT, deletes=5).to_json()
+    for name in ("deletes_as", "lookup_files", "lookup_bytes", "lookup_ms"):
+        del content[name]
+    read = RoundResult.from_json(content)
+    assert (read.deletes, read.deletes_as, read.lookup_files) == (5, "", 0)
+    assert read.details().deletes_as is None
+    assert RoundResult.from_json({**content, "of_a_newer_version": 1}) == read
+
+
+def test_why_keys_were_not_looked_up_holds_no_secret() -> None:
+    refused = "equality deletes (the look-up failed: login of planted-value refused)"
+    planted = replace(RESULT, deletes_as=refused)
+    assert planted.checked().deletes_as == refused
+    assert planted.checked(["planted-value"]).deletes_as == f"equality deletes ({WITHHELD})"
+    failure = RoundFailure(FAILURE.reason, committed=planted)
+    assert "planted-value" not in json.dumps(failure.to_json(["planted-value"]))
+    assert replace(RESULT, deletes_as="positions").checked(["planted"]).deletes_as == "positions"
