@@ -82,6 +82,13 @@ class KeptStatus:
         number=18,
         heading="accepted",
     )
+    deletes_as: str | None = described(
+        t.STRING,
+        "How the last round that deleted keys did so: positions, equality deletes with the reason,"
+        " or both",
+        number=20,
+        heading="deletes as",
+    )
 
 
 def kept_values(status: KeptStatus) -> dict[str, Any]:

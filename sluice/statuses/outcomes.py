@@ -48,6 +48,7 @@ def after_success(
         "failures": 0,
         "next_attempt_ms": None,
         **_accepted(before, details),
+        **_deletes_as(details),
     }
 
 
@@ -74,6 +75,7 @@ def after_failure(
         "failures": failures,
         "next_attempt_ms": now_ms + wait_ms(backoff_ms, failures, freshness_ms),
         **_accepted(before, details),
+        **_deletes_as(details),
     }
 
 
@@ -109,6 +111,17 @@ def _accepted(before: KeptStatus | None, details: TieringRound | None) -> dict[s
     kept = _fitting(ranges, ERROR_CHARS_MAX - _MORE_CHARS_MAX)
     more = sum(counts) + len(ranges) - len(kept)
     return {"accepted": _SEPARATOR.join([*kept, *_more(more)])}
+
+
+def _deletes_as(details: TieringRound | None) -> dict[str, str | None]:
+    """How a round deleted keys; no change by a round that deleted none.
+
+    A worker of an older version deletes keys and does not say how: then it is not known.
+    """
+    if details is None or not (details.keys_deleted or details.deletes_as):
+        return {}
+    told = details.deletes_as
+    return {"deletes_as": told[:ERROR_CHARS_MAX] if told else None}
 
 
 def _more(ranges: int) -> list[str]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client, connect
+from sluice.client.round_table import LAYOUT as ROUND_LAYOUT
 from sluice.client.round_table import PATH as ROUNDS_PATH
 from sluice.client.status_table import LAYOUT, PATH
 from sluice.clock import SystemClock
@@ -33,7 +34,7 @@ from sluice.errors import (
     TableNotDue,
 )
 from sluice.formats.types import schema_from_arrow
-from sluice.model import Claim, Reason, TableDescriptor, TablePath
+from sluice.model import Claim, Reason, TableDescriptor, TablePath, TieringRound
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult
 from sluice.rounds.progress import NoProgress
@@ -52,6 +53,11 @@ pytestmark = [pytest.mark.real_fluss, pytest.mark.spark, pytest.mark.timeout(600
 
 NOTHING = pb.LakeTieringHeartbeatRequest()
 DAY = {"table.datalake.freshness": "1d"}
+DELETED = TieringRound(
+    outcome="committed", keys_deleted=2, deletes_as="equality deletes (no bounds)", lookup_files=8,
+    lookup_bytes=1 << 33, lookup_ms=9,
+)  # fmt: skip
+LOOKUP_FIELDS = ("deletes_as", "lookup_files", "lookup_bytes", "lookup_ms")
 
 
 class Later(SystemClock):
@@ -271,7 +277,7 @@ def test_a_table_of_an_older_sluice_is_completed(place: Place) -> None:
     """Its pauses hold, and Fluss adds the columns that it lacks."""
     path = place.create("orders")
     columns = LAYOUT.descriptor.schema.columns
-    older = tuple(c for c in columns if c.name not in ("last_round_ms", "claimed_by"))
+    older = tuple(c for c in columns if c.name not in ("last_round_ms", "claimed_by", "deletes_as"))
     schema = replace(LAYOUT.descriptor.schema, columns=older, highest_field_id=len(older) - 1)
     hasty = replace(place.config.client, tiering_status_timeout_ms=5_000)
     for attempt in range(4):  # Fluss may miss a column that is added to a table just created
@@ -288,7 +294,43 @@ def test_a_table_of_an_older_sluice_is_completed(place: Place) -> None:
     (seen,) = place.client.statuses.list(path)
     assert (seen.status, seen.paused) == ("Scheduled", False)
     assert seen.last_round_ms is not None
-    assert {"last_round_ms", "claimed_by"} < set(place.client.admin.schema(PATH).names)
+    assert {"last_round_ms", "claimed_by", "deletes_as"} < set(
+        place.client.admin.schema(PATH).names
+    )
+    done = replace(DELETED, deletes_as="positions")
+    place.client.tiering.finished(place.claim(path), details=done)
+    assert place.status(path).deletes_as == "positions"
+
+
+@pytest.mark.slow
+def test_a_history_of_an_older_sluice_goes_on(place: Place) -> None:
+    """Fluss adds the columns that it lacks; rounds of the older version have no value there."""
+    path = place.create("orders")
+    columns = ROUND_LAYOUT.descriptor.schema.columns
+    older = tuple(column for column in columns if column.name not in LOOKUP_FIELDS)
+    schema = replace(ROUND_LAYOUT.descriptor.schema, columns=older, highest_field_id=len(older) - 1)
+    table_id = place.client.admin.table_info(path).table_id
+    written = {"table_id": table_id, "slot": 0, "round_number": 0, "keys_deleted": 4}
+    for attempt in range(4):  # Fluss may miss a column that is added to a table just created
+        place.client.admin.drop_table(ROUNDS_PATH, ignore_if_not_exists=True)
+        create_table(place.client, ROUNDS_PATH, replace(ROUND_LAYOUT.descriptor, schema=schema))
+        with place.client.kv_writer(ROUNDS_PATH, [*written]) as writer:
+            writer.upsert(ROUND_LAYOUT.columns_of([written]))
+        with connect(place.config.client) as client:  # one that has met no error yet
+            claim = place.soon(lambda c=client: c.tiering.claim([path]))
+            client.tiering.finished(claim, details=DELETED)
+            found = client.statuses.history(path)
+        if len(found) == 2:
+            break
+        assert attempt < 3
+    newer, old = found
+    assert [getattr(newer, n) for n in LOOKUP_FIELDS] == [
+        getattr(DELETED, n) for n in LOOKUP_FIELDS
+    ]
+    assert (old.keys_deleted, [getattr(old, n) for n in LOOKUP_FIELDS]) == (4, [None] * 4)
+    assert place.status(path).deletes_as == DELETED.deletes_as
+    told = json.loads(place.sluice("history", str(path), "--format", "json").output)
+    assert [each["lookup_bytes"] for each in told] == [1 << 33, None]
 
 
 @pytest.mark.slow

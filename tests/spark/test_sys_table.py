@@ -56,10 +56,14 @@ COLUMNS = [  # of seed 001, in Spark's words
     ("stopped", "string"),
     ("accepted", "string"),
     ("claimed_by", "string"),
+    ("deletes_as", "string"),
 ]
 PUSHES_FILTERS = hasattr(datasource, "EqualTo")
 """Spark 4.0 asks no Python data source to filter."""
-DID = TieringRound(outcome="committed", rows_written=3, copy_ms=12, lake_commit_ms=40)
+DID = TieringRound(
+    outcome="committed", rows_written=3, copy_ms=12, lake_commit_ms=40, keys_deleted=2,
+    deletes_as="positions", lookup_files=5,
+)  # fmt: skip
 REASON = "S3 said 403: 'no such key' = \"x\"; 川"
 
 
@@ -133,11 +137,12 @@ def in_utc(rows: list[Any]) -> list[tuple[Any, ...]]:
 def rounds_are_kept(session: Any, client: Client) -> None:
     """Those of ``fill``, in SQL as in Python."""
     columns = "table_name, round_number, ended_time, outcome, rows_written, copy_ms, reason"
+    columns += ", deletes_as, lookup_files"
     rows = in_utc(session.sql(f"SELECT {columns} FROM {ROUNDS}").collect())
     ended = {path.table: time(each.ended_ms) for path, each in client.statuses.histories()}
     assert sorted(rows) == [
-        ("bad", 1, ended["bad"], "failed", None, None, REASON),
-        ("good", 1, ended["good"], "committed", 3, 12, None),
+        ("bad", 1, ended["bad"], "failed", None, None, REASON, None, None),
+        ("good", 1, ended["good"], "committed", 3, 12, None, "positions", 5),
     ]
     query = claimed_blocks("docs/system-tables.md", __file__)[0].content.strip().rstrip(";")
     assert [tuple(row) for row in session.sql(query).collect()] == [("shop", "good", 1, 40)]
@@ -174,6 +179,7 @@ def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> Non
             s.stopped,
             s.accepted,
             s.claimed_by,
+            s.deletes_as,
         )
         for s, row in zip(said, rows, strict=True)
     ]
@@ -183,6 +189,7 @@ def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> Non
     assert bad[8] == 1
     assert (good[1:4], good[5:7]) == (("good", "Scheduled", 1), (None, None))
     assert good[4] is not None
+    assert (bad[-1], good[-1]) == (None, "positions")
     assert late[1:7] == ("late", "Pending", 1, None, None, None)
 
 

@@ -89,6 +89,19 @@ def test_a_round_is_kept_with_all_that_it_did(shop: Shop) -> None:
     assert (seen.succeeded, seen.duration_ms, seen.reason) == (True, 1_500, None)
 
 
+def test_the_status_says_how_the_last_keys_were_deleted(shop: Shop) -> None:
+    """Also of a round that failed after it had committed other buckets."""
+    path, tiering = shop.create("orders"), shop.client.tiering
+    assert shop.status(path).deletes_as is None
+    tiering.finished(shop.claim(path), details=replace(DETAILS, deletes_as="positions"))
+    assert shop.status(path).deletes_as == "positions"
+    tiering.failed(shop.claim(path), Reason.from_text("no such bucket"), DETAILS)
+    assert shop.status(path).deletes_as == "equality deletes (no bounds)"
+    for details in (TieringRound(keys_deleted=0), None):
+        tiering.finished(shop.claim(path), details=details)
+        assert shop.status(path).deletes_as == "equality deletes (no bounds)"
+
+
 def test_a_failed_round_is_kept_with_its_reason(shop: Shop) -> None:
     path = shop.create("orders")
     shop.client.tiering.failed(

@@ -33,6 +33,7 @@ from sluice.model import (
     TableBucket,
     TableDescriptor,
     TablePath,
+    TieringRound,
 )
 from sluice.model import types as t
 from tests.support.status_shop import MINUTE_MS, SCHEMA, Shop, foreign, status_shop
@@ -292,7 +293,9 @@ def test_a_table_of_an_older_sluice_is_read_and_completed(shop: Shop) -> None:
     paused, running = shop.create("paused"), shop.create("running")
     table_id = shop.client.admin.table_info(paused).table_id
     shop.client.admin.create_database("sluice")
-    shop.client.admin.create_table(PATH, foreign(last_round_ms=None, claimed_by=None))
+    shop.client.admin.create_table(
+        PATH, foreign(last_round_ms=None, claimed_by=None, deletes_as=None)
+    )
     with shop.client.kv_writer(PATH, ["table_id", "paused", "failures"]) as writer:
         writer.upsert(
             pa.table(
@@ -307,10 +310,12 @@ def test_a_table_of_an_older_sluice_is_read_and_completed(shop: Shop) -> None:
     seen = shop.status(paused)
     assert (seen.paused, seen.failures, seen.last_round_ms) == (True, 3, None)
     one = shop.another()
-    one.tiering.finished(shop.claim(running, one))
-    assert shop.status(running).last_round_ms == 0
+    details = TieringRound(keys_deleted=1, deletes_as="positions")
+    one.tiering.finished(shop.claim(running, one), details=details)
+    seen = shop.status(running)
+    assert (seen.last_round_ms, seen.deletes_as) == (0, "positions")
     assert shop.status(paused).paused
-    assert {"last_round_ms", "claimed_by"} < set(shop.client.admin.schema(PATH).names)
+    assert {"last_round_ms", "claimed_by", "deletes_as"} < set(shop.client.admin.schema(PATH).names)
 
 
 def test_a_table_that_nobody_may_complete_keeps_what_it_can(
@@ -318,15 +323,17 @@ def test_a_table_that_nobody_may_complete_keeps_what_it_can(
 ) -> None:
     path, other = shop.create("orders"), shop.create("other")
     shop.client.admin.create_database("sluice")
-    shop.client.admin.create_table(PATH, foreign(last_round_ms=None, paused=None))
+    shop.client.admin.create_table(PATH, foreign(last_round_ms=None, paused=None, deletes_as=None))
 
     def forbidden(*asked: Any) -> None:
         raise AuthorizationError("no right to alter the table")
 
     monkeypatch.setattr(Admin, "add_columns", forbidden)
-    shop.client.tiering.finished(shop.claim(path))
+    details = TieringRound(keys_deleted=1, deletes_as="positions")
+    shop.client.tiering.finished(shop.claim(path), details=details)
     seen = shop.status(path)
     assert (seen.status, seen.paused, seen.last_round_ms) == ("Scheduled", False, None)
+    assert seen.deletes_as is None
     with pytest.raises(InvalidTable, match="no column paused, and it was not added: no right"):
         shop.client.statuses.pause(other)
 
