@@ -27,18 +27,12 @@ import pytest
 from tests.docs.blocks import Block, claimed_blocks, commands
 from tests.support.built_wheel import ROOT, Environment, locked_versions, new_environment
 from tests.support.installed import JARS
+from tests.support.lake_engines import DUCKDB, INSTALL_EXTENSIONS, PYTHON, pyarrow_pin
 from tests.support.processes import SLUICE, ServerProcess, environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 
 PAGE = ROOT / "docs" / "lake.md"
-PYTHON = ("pyiceberg[pyarrow]==0.12.0", "polars==2.1.0", "polars-iceberg==0.1.0")
-DUCKDB = (
-    "duckdb==1.5.5",
-    "duckdb-extensions==1.5.5",  # packages of the files that INSTALL downloads
-    "duckdb-extension-avro==1.5.5",
-    "duckdb-extension-iceberg==1.5.5",
-)
 EQUALITY = "ValueError: PyIceberg does not yet support equality deletes"
 NO_TIME = "Spark does not support time fields"
 TIMEOUT_S = 300
@@ -194,8 +188,7 @@ class Lab:
     def duckdb(self) -> Environment:
         """Its extensions come from packages."""
         found = self._installed("duckdb", *DUCKDB, "pyarrow")
-        get = "from duckdb_extensions import import_extension as get; get('avro'); get('iceberg')"
-        done = self._run([found.python, "-c", get], found.variables)
+        done = self._run([found.python, "-c", INSTALL_EXTENSIONS], found.variables)
         assert done.returncode == 0, done.stderr
         return found
 
@@ -224,7 +217,7 @@ class Lab:
 
     def _installed(self, name: str, *packages: str) -> Environment:
         found = new_environment(self.folder / name)
-        found.install(*packages, options=["--constraints", str(_pyarrow(self.folder))])
+        found.install(*packages, options=["--constraints", str(pyarrow_pin(self.folder))])
         return found
 
     def _run(
@@ -410,11 +403,3 @@ def _found(path: Path) -> Any:
 
 def _order(row: dict[str, Any]) -> Any:
     return next(iter(row.values()))
-
-
-def _pyarrow(folder: Path) -> Path:
-    """The lock file's pyarrow, alone: the engines choose the rest."""
-    target = folder / "constraints.txt"
-    pins = locked_versions().read_text().splitlines()
-    target.write_text("\n".join(pin for pin in pins if pin.startswith("pyarrow==")))
-    return target
