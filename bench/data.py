@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -35,6 +36,8 @@ _TYPES = (
 )
 _START = np.datetime64("2026-01-01T00:00:00", "us")
 BATCH_ROWS = 50_000
+BODIES = 10
+"""After so many batches the rows repeat, except for ``id`` and ``ts``."""
 
 
 def descriptor(buckets: int) -> TableDescriptor:
@@ -60,16 +63,21 @@ def keyed_descriptor(buckets: int) -> TableDescriptor:
 
 def batches(rows: int) -> Iterator[pa.RecordBatch]:
     """Yields about ``rows`` rows in batches of 50,000: ten different bodies, always new ids."""
-    bodies = [_body(seed) for seed in range(10)]
+    bodies = [_body(seed) for seed in range(min(BODIES, math.ceil(rows / BATCH_ROWS)))]
     for i, first in enumerate(range(0, rows, BATCH_ROWS)):
         count = min(BATCH_ROWS, rows - first)
         ids = np.arange(first, first + count)
         columns = [
             pa.array(ids),
-            *(c.slice(0, count) for c in bodies[i % 10]),
-            pa.array(_START + ids),
+            *(c.slice(0, count) for c in bodies[i % BODIES]),
+            pa.array(times(ids)),
         ]
         yield pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+
+
+def times(rows: np.ndarray) -> np.ndarray:
+    """The column ``ts`` of rows by their numbers."""
+    return _START + rows
 
 
 def _body(seed: int) -> list[pa.Array]:
