@@ -32,10 +32,12 @@ SEED_KEYS = 1_000_000_000
 """Distance of the new keys of two seeds."""
 
 
-def descriptor() -> TableDescriptor:
+def descriptor(custom: Mapping[str, str] | None = None) -> TableDescriptor:
+    """:param custom: custom properties, such as ``iceberg.format-version``."""
     return replace(
         data.keyed_descriptor(BUCKETS),
         properties={"table.datalake.enabled": "true", "table.datalake.freshness": "1ms"},
+        custom_properties=dict(custom or {}),
     )
 
 
@@ -60,10 +62,16 @@ class Rounds:
             self.round(WARM)
 
 
-def load_snapshots(folder: Path, lake: Path, rows: Mapping[TablePath, int]) -> None:
+def load_snapshots(
+    folder: Path,
+    lake: Path,
+    rows: Mapping[TablePath, int],
+    custom: Mapping[str, str] | None = None,
+) -> None:
     """Makes tables with the given numbers of keys in KV snapshots, by a server in this process.
 
     :param folder: the server's folder, which another server can continue with.
+    :param custom: custom properties of the tables.
     """
     loading = ServerConfig(
         data_dir=str(folder), listen="grpc://127.0.0.1:0", kv_snapshot_interval_ms=0
@@ -71,16 +79,22 @@ def load_snapshots(folder: Path, lake: Path, rows: Mapping[TablePath, int]) -> N
     with EmbeddedCluster(loading) as cluster, connect(cluster.address) as client:
         client.admin.create_database("bench")
         for path, count in rows.items():
-            create_table(client, path, descriptor(), lake)
+            create_table(client, path, descriptor(custom), lake)
             put(client, path, data.batches(count))
             cluster.take_kv_snapshots(path)
 
 
 @contextmanager
-def tables(home: Path, rows: Mapping[TablePath, int]) -> Iterator[Rounds]:
-    """Starts a server process whose tables have the given numbers of keys in KV snapshots."""
+def tables(
+    home: Path, rows: Mapping[TablePath, int], custom: Mapping[str, str] | None = None
+) -> Iterator[Rounds]:
+    """Starts a server process whose tables have the given numbers of keys in KV snapshots.
+
+    :param home: a folder; the lake's warehouse will be ``lake`` in it.
+    :param custom: custom properties of the tables, that for the warm-up included.
+    """
     lake, folder = home / "lake", home / "fluss"
-    load_snapshots(folder, lake, {WARM: WARM_ROWS, **rows})
+    load_snapshots(folder, lake, {WARM: WARM_ROWS, **rows}, custom)
     with server(folder) as (address, pid):
         config = load_config(
             environment=os.environ,

@@ -30,7 +30,8 @@ class Line:
     """One line of `make bench`; ``ratio`` compares with ``reference`` of the same run."""
 
     name: str
-    value: float
+    value: float | None
+    """None: there is nothing to measure, and ``reference`` says why."""
     unit: str
     ratio: float | None
     reference: str
@@ -85,11 +86,12 @@ def tree_cost(**others: int) -> Iterator[Cost]:
 def report(line: Line) -> None:
     """Prints a line, and appends it to the file ``BENCH_JSON`` as one JSON object per line."""
     ratio = f"{line.ratio:8.2f} x {line.reference}" if line.ratio is not None else line.reference
-    print(f"{line.name:<34} {line.value:>14,.2f} {line.unit:<22} {ratio}", flush=True)
+    value = "-" if line.value is None else f"{line.value:,.2f}"
+    print(f"{line.name:<34} {value:>14} {line.unit:<22} {ratio}", flush=True)
     if target := os.environ.get("BENCH_JSON"):
         with Path(target).open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(line)) + "\n")
 
 
-Benchmark = Callable[[int], None]
-"""A benchmark: takes the number of rows and prints its lines."""
+Benchmark = Callable[..., None]
+"""A benchmark: takes the number of rows, and its own options by name, and prints its lines."""
