@@ -34,6 +34,7 @@ ROUND = TieringRound(
     outcome="committed", rows_written=10, keys_deleted=0, files_written=2, bytes_read=1_000,
     bytes_written=900, lag_rows_before=10, lag_rows_after=0, lake_snapshot_id=1 << 60, recover_ms=1,
     plan_ms=1, copy_ms=1, prepare_ms=1, lake_commit_ms=1, fluss_commit_ms=1, worker="a run",
+    deletes_as="positions", lookup_files=20, lookup_bytes=1 << 26, lookup_ms=100,
 )  # fmt: skip
 
 

@@ -186,12 +186,13 @@ def ended(result: RoundResult) -> str:
 def summary(result: RoundResult, spent_s: float) -> str:
     """The round in one line: outcome, rows, files, bytes, lake snapshot and seconds."""
     from sluice.quantities import byte_size, counted
+    from sluice.rounds.result_line import deleted_keys
 
     parts: list[str] = []
     if result.rows or result.files:
         parts.append(counted(result.rows, "row"))
         if result.deletes:
-            parts.append(f"{counted(result.deletes, 'key')} deleted or changed")
+            parts.append(deleted_keys(result))
         parts += [counted(result.files, "file"), byte_size(result.bytes_written)]
     head = f"{result.table}: {ended(result)}{': ' if parts else ', '}"
     if result.lake_snapshot_id is not None:

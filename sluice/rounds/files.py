@@ -29,6 +29,8 @@ from sluice.model.record_fields import fields_of
 VERSION = 1
 LEASED_VERSION = 2
 """Version of a plan with KV snapshots: older drivers would ignore them, so they must refuse it."""
+POSITIONS = "positions"
+"""How a round usually deletes keys; then nothing is told of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sluice.quantities import byte_size, counted
-from sluice.rounds.files import RoundFailure, RoundResult
+from sluice.rounds.files import POSITIONS, RoundFailure, RoundResult
 
 SHORT_S = 0.05
 """Of a shorter time, no rate is told."""
@@ -21,11 +21,24 @@ def result_line(result: RoundResult, *, phases: bool = True) -> str:
     words = [f"{result.table}: {result.outcome}"]
     if result.rows or result.lake_snapshot_id is not None:
         words.append(_rows(result, phases=phases))
+    if result.deletes and _is_unusual(result.deletes_as):
+        words.append(deleted_keys(result))
     if result.lake_snapshot_id is not None:
         words.append(f"lake snapshot {result.lake_snapshot_id}")
     if result.bytes_written:
         words.append(f"{byte_size(result.bytes_written)} in {counted(result.files, 'file')}")
     return ", ".join(words)
+
+
+def deleted_keys(result: RoundResult) -> str:
+    """Returns ``12 keys deleted or changed``, and how, unless that was by position."""
+    how = f" by {result.deletes_as}" if _is_unusual(result.deletes_as) else ""
+    return f"{counted(result.deletes, 'key')} deleted or changed{how}"
+
+
+def _is_unusual(deletes_as: str) -> bool:
+    """Whether users should know; a result of an older version does not say."""
+    return deletes_as not in ("", POSITIONS)
 
 
 def failure_line(table: str, failure: RoundFailure) -> str:

@@ -47,6 +47,11 @@ def test_a_round_is_one_line() -> None:
     )
     many = replace(done, rows=2_000, files=3, deletes=12, bytes_written=999)
     assert "2,000 rows, 12 keys deleted or changed, 3 files, 999 bytes," in summary(many, 1)
+    assert summary(replace(many, deletes_as="positions"), 1) == summary(many, 1)
+    why = "equality deletes (tiering.position_lookup_bytes is 0)"
+    assert f" 12 keys deleted or changed by {why}, 3 files," in summary(
+        replace(many, deletes_as=why), 1
+    )
     nothing = RoundResult("shop.orders", 0, 1, 1, "nothing_new", lake_snapshot_id=None)
     assert summary(nothing, 0.98) == "shop.orders: no new rows, 1.0 s"
 

@@ -6,7 +6,8 @@ import pytest
 
 from sluice.model import Claim, Reason, TablePath
 from sluice.rounds.files import RoundFailure, RoundResult
-from sluice.rounds.result_line import failure_line, rate, result_line
+from sluice.rounds.result_line import deleted_keys, failure_line, rate, result_line
+from sluice.rounds.round_files import DeletesReport
 
 CLAIM = Claim(7, TablePath("shop", "orders"), 3, 1)
 SECONDS = {"recover": 0.2, "plan": 0.04, "copy": 1.06, "lake_commit": 0.5, "total": 2.14}
@@ -31,6 +32,27 @@ def test_a_committed_round() -> None:
     assert result_line(replace(COMMITTED, seconds={})) == short
     assert "1 row in 2.1 s" in result_line(replace(COMMITTED, rows=1))
     assert "in 4 files" in result_line(replace(COMMITTED, files=4))
+
+
+def test_keys_that_were_not_deleted_by_position() -> None:
+    """The usual case, and results of older versions, have no more words than before."""
+    why = "bucket 1: no bounds"
+    usual = str(DeletesReport(position_buckets=2))
+    all_of_them = str(DeletesReport(equality_buckets=2, why_equality=why))
+    some = str(DeletesReport(position_buckets=3, equality_buckets=1, why_equality=why))
+    for deletes_as in (usual, ""):
+        result = replace(COMMITTED, deletes=12, deletes_as=deletes_as)
+        assert result_line(result) == result_line(COMMITTED)
+        assert deleted_keys(result) == "12 keys deleted or changed"
+    for deletes_as, how in (
+        (all_of_them, f"equality deletes ({why})"),
+        (some, f"positions in 3 of 4 buckets, equality deletes in the others ({why})"),
+    ):
+        result = replace(COMMITTED, deletes=1, deletes_as=deletes_as)
+        assert result_line(result, phases=False) == (
+            f"shop.orders: committed, 1,200 rows, 1 key deleted or changed by {how},"
+            " lake snapshot 5, 4.8 MB in 1 file"
+        )
 
 
 def test_a_round_without_anything_to_commit() -> None:
