@@ -6,6 +6,7 @@ Bounds are in Iceberg's binary form of single values (Iceberg's table specificat
 from __future__ import annotations
 
 import bisect
+import decimal
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ import pyarrow.compute as pc
 
 Bounds = Sequence[tuple[bytes | None, bytes | None]]
 """Lower and upper bound of each key column; None: not known."""
+_DIGITS = decimal.Context(prec=38)
+"""Python's own context would round to 28 digits."""
 
 
 class KeyBounds:
@@ -31,9 +34,9 @@ class KeyBounds:
         )
 
     def may_be_between(self, lowest: Sequence[Any], highest: Sequence[Any]) -> bool:
-        """The same for Python values, as of the statistics of a row group; None: not known."""
+        """The same for Parquet's raw values: integers, booleans and bytes; None: not known."""
         return all(
-            column.any_between(_of_python(low, column.type), _of_python(high, column.type))
+            column.any_between(_of_parquet(low, column.type), _of_parquet(high, column.type))
             for column, low, high in zip(self._columns, lowest, highest, strict=True)
         )
 
@@ -70,7 +73,7 @@ def _comparable(scalar: pa.Scalar) -> Any:
     """Integers for numbers, dates and times; bytes for text and bytes."""
     kind = scalar.type
     if pa.types.is_decimal(kind):
-        return int(scalar.as_py().scaleb(kind.scale))
+        return int(scalar.as_py().scaleb(kind.scale, _DIGITS))
     if pa.types.is_temporal(kind):
         return scalar.value
     value = scalar.as_py()
@@ -83,5 +86,7 @@ def _decoded(bound: bytes | None, kind: pa.DataType) -> Any:
     return int.from_bytes(bound, "big" if pa.types.is_decimal(kind) else "little", signed=True)
 
 
-def _of_python(value: Any, kind: pa.DataType) -> Any:
-    return None if value is None else _comparable(pa.scalar(value, kind))
+def _of_parquet(value: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_decimal(kind) and isinstance(value, bytes):
+        return int.from_bytes(value, "big", signed=True)
+    return value

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sluice.lake.lake_reader import LakeReader
+from sluice.lake.lake_reader import LakeReader, reading
 from sluice.rounds.lake_files import StoredMarks
 
 FILE_PATH, POS = "file_path", "pos"
@@ -29,8 +29,8 @@ def read_earlier_marks(
 
     Marks of data files that the table no longer has are left out.
 
-    :raises OSError, pyarrow.ArrowException, ValueError, ImportError: a file cannot be read.
-    :raises LakeFileUnreadable: a deletion vector is damaged.
+    :raises OSError, ValueError, ImportError: a file cannot be opened.
+    :raises LakeFileUnreadable: a file is damaged.
     """
     found: dict[str, list[np.ndarray]] = defaultdict(list)
     for one in marks:
@@ -50,19 +50,23 @@ def united(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 def _of_parquet(marks: StoredMarks, reader: LakeReader) -> Iterator[tuple[str, np.ndarray]]:
     source = reader.open(marks.path, marks.size_bytes)
-    with pq.ParquetFile(source, read_dictionary=[FILE_PATH]) as opened:
+    with (
+        reading("position delete file", marks.path),
+        pq.ParquetFile(source, read_dictionary=[FILE_PATH]) as opened,
+    ):
         for batch in opened.iter_batches(columns=[FILE_PATH, POS], use_threads=False):
             paths = batch.column(FILE_PATH)
             if not pa.types.is_dictionary(paths.type):
                 paths = pc.dictionary_encode(paths)
+            names = paths.dictionary.cast(pa.string())  # other writers may say bytes
             codes = paths.indices.to_numpy()
-            positions = batch.column(POS).to_numpy()
+            positions = batch.column(POS).cast(pa.int64()).to_numpy()
             order = np.argsort(codes, kind="stable")
             ordered = codes[order]
             starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
             for part in np.split(order, starts[1:]):
                 if len(part):
-                    yield paths.dictionary[int(codes[part[0]])].as_py(), positions[part]
+                    yield names[int(codes[part[0]])].as_py(), positions[part]
 
 
 def _of_vectors(

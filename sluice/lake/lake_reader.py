@@ -5,10 +5,12 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
+from sluice.errors import CorruptRecord, LakeFileUnreadable
 from sluice.rounds.lake_files import LiveFile
 from sluice.storage import file_system
 
@@ -16,6 +18,21 @@ _WHOLE_FILE_BYTES = 256 * 1024
 """A smaller file is read as a whole: its footer and columns would cost more requests."""
 _AHEAD = 16
 """Files of an object store that are fetched at the same time: at most 4 MiB."""
+
+
+@contextmanager
+def reading(kind: str, path: str) -> Iterator[None]:
+    """Names the file in errors of its content, which Arrow does not.
+
+    :param kind: what the file is.
+    :raises LakeFileUnreadable: it is damaged, or not what it should be.
+    """
+    try:
+        yield
+    except (OSError, pa.ArrowException, ValueError, CorruptRecord) as error:
+        raise LakeFileUnreadable(
+            f"{kind} {path} cannot be read: {type(error).__name__}: {error}"
+        ) from error
 
 
 class LakeReader:

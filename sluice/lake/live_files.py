@@ -51,7 +51,8 @@ def read_live_files(
             snapshot_id, {s.bucket: BucketFiles(unusable=why) for s in splits}, as_vectors
         )
     gathered = {
-        (*split.partition_values, split.bucket.bucket): _Bucket(split.bucket) for split in splits
+        (*split.partition_values, split.bucket.bucket): _Bucket(split.bucket, as_vectors)
+        for split in splits
     }
     spec_id = int(table.spec().specId())
     for data, deletes in tasks:
@@ -90,8 +91,8 @@ def delete_files_of(gateway: Any, table: Any, descriptions: Sequence[dict[str, A
 class _Bucket:
     """Gathers the files of one bucket."""
 
-    def __init__(self, bucket: TableBucket) -> None:
-        self.bucket = bucket
+    def __init__(self, bucket: TableBucket, as_vectors: bool) -> None:
+        self.bucket, self._as_vectors = bucket, as_vectors
         self.descriptions: dict[StoredMarks, dict[str, Any]] = {}
         self._files: list[LiveFile] = []
         self._unusable = ""
@@ -118,9 +119,12 @@ class _Bucket:
         for one in deletes:
             if not _is_own(data, one):
                 self._unusable = f"Iceberg names a vector of another file for data file {path}"
-            file_format = one["file-format"].lower()
-            if one["content"] == _POSITIONS and file_format in (_PARQUET, _PUFFIN):
+            if one["content"] != _POSITIONS:
+                continue
+            if one["file-format"].lower() in (_PARQUET, _PUFFIN):
                 self.descriptions[_marks(one)] = dict(one)
+            elif self._as_vectors:  # its positions would be lost: a vector takes its place
+                self._unusable = f"position delete file {one['file-path']} is not a Parquet file"
 
     def found(self) -> BucketFiles:
         files = sorted(self._files, key=lambda file: file.path)

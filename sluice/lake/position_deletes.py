@@ -64,7 +64,8 @@ def new_positions(
     A row that is deleted already may be deleted again. So earlier positions are read only if many
     rows were found for each key: a key that changes in every round leaves a row in every file.
 
-    :raises OSError, pyarrow.ArrowException, ValueError, ImportError: a file cannot be read.
+    :raises OSError, ValueError, ImportError: a file cannot be opened.
+    :raises LakeFileUnreadable: an earlier file is damaged.
     """
     count = sum(len(positions) for positions in found.values())
     if count <= _REPEATED_FACTOR * keys or not bucket.marks:
@@ -91,7 +92,8 @@ def write_position_file(
 
     :param positions: what the commit deletes; not empty.
     :raises LakeNotWritable: the storage refuses, or is full.
-    :raises OSError, pyarrow.ArrowException, ValueError, ImportError: a file cannot be read.
+    :raises OSError, ValueError, ImportError: a file cannot be opened.
+    :raises LakeFileUnreadable: an earlier file is damaged.
     """
     merged = _to_merge(bucket.marks, sum(len(one) for one in positions.values()))
     living = {file.path for file in bucket.files}
@@ -125,8 +127,8 @@ def write_vector_file(
 
     :param positions: what the commit deletes; not empty.
     :raises LakeNotWritable: the storage refuses, or is full.
-    :raises LakeFileUnreadable: an earlier vector is damaged.
-    :raises OSError, pyarrow.ArrowException, ValueError, ImportError: a file cannot be read.
+    :raises OSError, ValueError, ImportError: a file cannot be opened.
+    :raises LakeFileUnreadable: an earlier file is damaged.
     """
     from sluice.lake.deletion_vectors import DeletionVector, write_vectors  # loads pyroaring
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,13 +15,15 @@ import pyarrow.parquet as pq
 
 from sluice.errors import LakeTableMismatch
 from sluice.lake.column_bounds import KeyBounds
-from sluice.lake.lake_reader import LakeReader
+from sluice.lake.lake_reader import LakeReader, reading
 from sluice.rounds.key_hashes import KeyColumns
 from sluice.rounds.key_runs import KeySet, find_runs
 from sluice.rounds.lake_files import LiveFile
 
 _BATCH_ROWS = 128 * 1024
 _FIELD_ID = b"PARQUET:field_id"
+_UNKNOWN = (None, None)
+"""No limits of a column in a row group."""
 
 
 @dataclass(slots=True)
@@ -44,11 +47,14 @@ class PositionFinder:
     def __init__(self, keys: Sequence[pa.Table], schema: pa.Schema, reader: LakeReader) -> None:
         """:param keys: distinct keys, in the lake's types.
         :param schema: of the key columns, with Iceberg's field ids.
+        :raises ValueError: a key column is too long for one Arrow array.
+        :raises CorruptRecord: a key has a null.
         """
         self._schema, self._reader = schema, reader
         self._ids = [_id_of(one) for one in schema]
-        whole = pa.concat_tables(keys).combine_chunks()
-        batch = whole.to_batches()[0]
+        [batch, *more] = pa.concat_tables(keys).combine_chunks().to_batches()
+        if more:  # Arrow does not join texts of more than 2 GiB
+            raise ValueError("the changed keys have columns of more than 2 GiB")
         key = KeyColumns(batch.schema, schema.names)
         columns = key.of(batch)
         runs = find_runs(key, [columns], [key.hashes(columns)], seed=0)
@@ -62,12 +68,17 @@ class PositionFinder:
     def find(self, files: Sequence[LiveFile]) -> FoundPositions:
         """The positions of the keys in these files.
 
-        :raises OSError, pyarrow.ArrowException, ValueError, ImportError: a file cannot be read.
+        :raises OSError, ValueError, ImportError: a file cannot be opened.
+        :raises LakeFileUnreadable: a file is damaged, or has a row without a key.
         :raises LakeTableMismatch: a file lacks a key column.
         """
         found = FoundPositions()
         for file, source in self._reader.open_all(files):
-            with pq.ParquetFile(source, pre_buffer=not self._reader.is_local(file.path)) as opened:
+            ahead = not self._reader.is_local(file.path)
+            with (
+                reading("data file", file.path),
+                pq.ParquetFile(source, pre_buffer=ahead) as opened,
+            ):
                 positions = [*self._positions(file, opened)]
             if positions:
                 found.by_file[file.path] = np.concatenate(positions)
@@ -104,12 +115,8 @@ class PositionFinder:
     def _names_in(self, file: LiveFile, opened: pq.ParquetFile) -> list[str]:
         """The names that the key columns have in a file: they may have been renamed since."""
         by_id = {_id_of(one): one.name for one in opened.schema_arrow}
-        if by_id.keys() == {None}:  # written without ids: Iceberg then goes by names, too
-            by_id = {
-                one: name
-                for one, name in zip(self._ids, self._schema.names, strict=True)
-                if name in opened.schema_arrow.names
-            }
+        if by_id.keys() == {None}:  # a table property tells Iceberg the columns, or their order
+            raise LakeTableMismatch(f"data file {file.path} has no field ids")
         missing = [
             name
             for one, name in zip(self._ids, self._schema.names, strict=True)
@@ -124,12 +131,35 @@ class PositionFinder:
         found = {}
         for place in range(metadata.num_columns):
             column = metadata.column(place)
-            if column.path_in_schema in names and column.is_stats_set:
-                statistics = column.statistics
-                if statistics.has_min_max:
-                    found[column.path_in_schema] = (statistics.min, statistics.max)
-        limits = [found.get(name, (None, None)) for name in names]
+            path = column.path_in_schema  # of a.b, and of b in the struct a, it is the same
+            if path in found:
+                found[path] = _UNKNOWN
+            elif path in names:
+                found[path] = _raw_limits(column)
+        types = [opened.schema_arrow.field(name).type for name in names]
+        limits = [
+            found.get(name, _UNKNOWN) if _is_comparable(kind, one.type) else _UNKNOWN
+            for name, kind, one in zip(names, types, self._schema, strict=True)
+        ]
         return self._bounds.may_be_between([low for low, _ in limits], [high for _, high in limits])
+
+
+def _raw_limits(column: pq.ColumnChunkMetaData) -> tuple[Any, Any]:
+    """Not as Python's values, which have no dates after the year 9999."""
+    if not column.is_stats_set or not column.statistics.has_min_max:
+        return _UNKNOWN
+    return column.statistics.min_raw, column.statistics.max_raw
+
+
+def _is_comparable(found: pa.DataType, key: pa.DataType) -> bool:
+    """Whether the raw values of a file's column mean the same as those of the keys."""
+    if pa.types.is_integer(key):
+        return bool(pa.types.is_signed_integer(found))
+    if pa.types.is_decimal(key):
+        return bool(pa.types.is_decimal(found) and found.scale == key.scale)
+    if pa.types.is_temporal(key):
+        return bool(found.id == key.id) and getattr(found, "unit", "") == getattr(key, "unit", "")
+    return True
 
 
 def _id_of(column: pa.Field) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 
@@ -26,11 +26,17 @@ def write_file(uri: str, content: bytes, properties: Mapping[str, str]) -> None:
         path = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp" if aside else final
         if aside:
             filesystem.create_dir(folder, recursive=True)
-        with filesystem.open_output_stream(path) as sink:
-            sink.write(content)
-        storage.sync(filesystem, path)
-        if aside:
-            filesystem.move(path, final)
+        try:
+            with filesystem.open_output_stream(path) as sink:
+                sink.write(content)
+            storage.sync(filesystem, path)
+            if aside:
+                filesystem.move(path, final)
+        except BaseException:
+            if aside:
+                with suppress(OSError):
+                    filesystem.delete_file(path)
+            raise
 
 
 def read_file(uri: str, bytes_max: int, properties: Mapping[str, str]) -> bytes | None:

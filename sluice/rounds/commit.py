@@ -198,7 +198,7 @@ def _commit_lake(
                 table.commit(files.files, plan.base, summary, replaced, files.positions)
             )
         except LakeNotWritable:  # before anything was committed
-            discard(table, files.all, summary)
+            _discard_all(table, files, summary)
             raise
         except LakeCommitOutcomeUnknown as unknown:
             if (committed := _look_up(claim, table, plan.base, summary, unknown)) is not None:
@@ -209,21 +209,26 @@ def _commit_lake(
             # conflict: only the table itself shows whether it references these files.
             if (committed := _look_up(claim, table, plan.base, summary, refused)) is not None:
                 return committed
-            is_nowhere = _is_nowhere(table, plan.base, summary[WRITE_ID_KEY])
+            if not _is_nowhere(table, plan.base, summary[WRITE_ID_KEY]):
+                files.may_be_referenced = True
             if (earlier := committed_since(claim, table, plan.base)) is not None:
-                # `sluice clean` deletes files that a snapshot may reference
-                unused = (files.all, summary) if is_nowhere else ()
+                unused = () if files.may_be_referenced else (files.all, summary)
                 return _committed_earlier(claim, cluster, table, earlier, *unused)
-            if is_nowhere and files.positions and isinstance(refused, LakeFilesChanged):
-                try:
-                    files.look_up_again(table, refused)
-                except ClaimLost:
-                    discard(table, files.all, summary)
-                    raise
-                continue
-            if is_nowhere:
-                discard(table, files.all, summary)
+            if files.positions is None or not isinstance(refused, LakeFilesChanged):
+                _discard_all(table, files, summary)
+                raise
+            why = reason_of(refused).text
+        try:  # not in the handler above: its own errors have other causes
+            files.look_up_again(table, why)  # if this commit is in main, the fence refuses the next
+        except ClaimLost:
+            _discard_all(table, files, summary)
             raise
+
+
+def _discard_all(table: LakeTable, files: RoundFiles, summary: Mapping[str, str]) -> None:
+    """Deletes the files of a commit; `sluice clean` does it if a snapshot may reference them."""
+    if not files.may_be_referenced:
+        discard(table, files.all, summary)
 
 
 def _is_nowhere(table: LakeTable, base: LakeSnapshot | None, write_id: str) -> bool:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sluice.errors import ClaimLost, LakeFilesChanged, SluiceError
+from sluice.errors import ClaimLost, SluiceError
 from sluice.failpoints import failpoint
 from sluice.model import TableBucket
 from sluice.rounds.lake_files import DataFile, LiveFiles, PositionCommit, WrittenDeletes
@@ -97,6 +97,8 @@ class RoundFiles:
         self._count = 1
         self._superseded: list[DataFile] = []
         self.notes: list[str] = []
+        self.may_be_referenced = False
+        """Whether a snapshot may reference the files, though the lake has refused their commit."""
 
     @property
     def files(self) -> list[DataFile]:
@@ -105,7 +107,12 @@ class RoundFiles:
 
     @property
     def unused(self) -> list[DataFile]:
-        """Files that the commit does not reference: keys for another look-up, and older deletes."""
+        """Files that the commit does not reference: keys for another look-up, and older deletes.
+
+        None if a snapshot may reference them: then `sluice clean` deletes them.
+        """
+        if self.may_be_referenced:
+            return []
         spare = [file for result in self.results for file in result.deleted.spare]
         return [*spare, *self._superseded]
 
@@ -142,16 +149,16 @@ class RoundFiles:
             self._count if self._lookups is not None else 0,
         )
 
-    def look_up_again(self, table: LakeTable, refused: LakeFilesChanged) -> None:
+    def look_up_again(self, table: LakeTable, why: str) -> None:
         """Replaces the deletes of buckets whose data files others have changed.
 
         After two times, and if the lake cannot be read, all positions become equality deletes.
 
+        :param why: the lake's word on what others have changed.
         :raises ClaimLost: the round was cancelled.
         """
         assert self._lookups is not None
         failpoint("round.lookup_again.before")
-        why = reason_of(refused).text
         splits = [s for s in self._lookups.splits if s.bucket in self._by_position()]
         if self._count >= LOOKUPS_MAX:
             self._use_equality(f"others rewrote data files {self._count} times before the commit")
@@ -163,7 +170,8 @@ class RoundFiles:
             except ClaimLost:
                 raise
             except SluiceError as error:
-                self._use_equality(f"the rows could not be looked up again: {reason_of(error)}")
+                why = reason_of(error).text
+                self._use_equality(f"the rows could not be looked up again: {why}")
         failpoint("round.lookup_again.after")
 
     def _look_up(self, splits: Sequence[Split], live: LiveFiles) -> None:
@@ -176,11 +184,12 @@ class RoundFiles:
         again = with_lookups(changed, live, self._lookups.budget)
         spare = {result.bucket: result.deleted.spare for result in self.results}
         outcomes = self._lookups.runner([self._only_deletes(s, spare[s.bucket]) for s in again])
-        for outcome in list(outcomes):
+        for outcome in outcomes:  # one after the other, so that no file is forgotten at an error
             if isinstance(outcome, SplitFailure):
+                why = outcome.reason.text
                 if outcome.reason.kind == ClaimLost.__name__:
-                    raise ClaimLost(outcome.reason.text)
-                self._use_equality(f"the look-up failed: {outcome.reason}", {outcome.bucket})
+                    raise ClaimLost(why)
+                self._use_equality(f"the look-up failed: {why}", {outcome.bucket})
             else:
                 self._replace(outcome.bucket, outcome.deleted)
 

@@ -1,0 +1,80 @@
+"""The checks before a commit: each is about a wrong answer that no reader would notice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sluice.errors import LakeFilesChanged
+from sluice.lake.position_commit import check_positions
+from sluice.model import TableBucket
+from sluice.rounds.lake_files import (
+    BucketFiles,
+    DataFile,
+    FileContent,
+    LiveFile,
+    LiveFiles,
+    PositionCommit,
+    RowMarks,
+    StoredMarks,
+)
+
+ONE, TWO = TableBucket(1, None, 0), TableBucket(1, None, 1)
+OLD = StoredMarks("v1", 3, 99, "file:/a", (4, 40))
+LIVE = LiveFiles(
+    7,
+    {
+        ONE: BucketFiles((LiveFile("file:/a", 10, 1, 1), LiveFile("file:/b", 5, 1, 1)), (OLD,)),
+        TWO: BucketFiles((LiveFile("file:/c", 1, 1, 1),)),
+    },
+    as_vectors=True,
+)
+V2 = replace(LIVE, as_vectors=False)
+
+
+def marking(*marks: tuple[str, int], vectors: bool = True) -> list[DataFile]:
+    content = FileContent.DELETION_VECTORS if vectors else FileContent.POSITION_DELETES
+    rows = tuple(RowMarks(path, 1, last, (4, 40) if vectors else None) for path, last in marks)
+    return [DataFile("new", len(rows), 1, ("0",), content, rows), DataFile("rows", 9, 9, ("0",))]
+
+
+@pytest.mark.parametrize("live", [LIVE, V2])
+def test_what_is_right_passes(live: LiveFiles) -> None:
+    vectors = live.as_vectors
+    files = [*marking(("file:/a", 9), ("file:/c", 0), vectors=vectors), *marking(vectors=vectors)]
+    check_positions(files, PositionCommit(live, (OLD,)))
+    check_positions(marking(("file:/b", 4), vectors=vectors), PositionCommit(live))
+    check_positions([], PositionCommit(live, (OLD,)))
+
+
+@pytest.mark.parametrize("live", [LIVE, V2])
+@pytest.mark.parametrize("path", ["/a", "file:///a", "file:/A", "file:/gone", ""])
+def test_a_path_in_another_spelling_is_named(live: LiveFiles, path: str) -> None:
+    with pytest.raises(LakeFilesChanged, match=f"data file {path} is not in lake snapshot 7"):
+        check_positions(marking(("file:/b", 1), (path, 1)), PositionCommit(live, (OLD,)))
+
+
+@pytest.mark.parametrize("live", [LIVE, V2])
+@pytest.mark.parametrize("last", [5, 2**40, -1])
+def test_a_position_behind_the_end_of_its_file_is_named(live: LiveFiles, last: int) -> None:
+    with pytest.raises(
+        LakeFilesChanged, match=f"position {last} of data file file:/b, which has 5"
+    ):
+        check_positions(marking(("file:/b", last)), PositionCommit(live))
+
+
+def test_a_data_file_has_one_vector() -> None:
+    with pytest.raises(LakeFilesChanged, match="file:/a would have two deletion vectors: its"):
+        check_positions(marking(("file:/a", 1)), PositionCommit(LIVE))
+    other = replace(OLD, blob=(44, 40))
+    with pytest.raises(LakeFilesChanged, match="file:/a would have two"):
+        check_positions(marking(("file:/a", 1)), PositionCommit(LIVE, (other,)))
+    twice = [*marking(("file:/b", 1)), *marking(("file:/b", 2))]
+    with pytest.raises(LakeFilesChanged, match="a data file would have two deletion vectors"):
+        check_positions(twice, PositionCommit(LIVE))
+    check_positions(twice, PositionCommit(V2))  # position delete files may be several
+    parquet = replace(OLD, blob=None)
+    of_v2 = BucketFiles(LIVE.buckets[ONE].files, (parquet,))
+    upgraded = replace(LIVE, buckets={ONE: of_v2})
+    check_positions(marking(("file:/a", 1)), PositionCommit(upgraded))  # and stay beside a vector
