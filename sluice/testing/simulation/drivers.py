@@ -57,7 +57,7 @@ from sluice.testing.simulation.clock import ManualClock
 from sluice.testing.simulation.cluster import FlussTable, SimCluster
 from sluice.testing.simulation.keyed import KeyedFlussTable
 from sluice.testing.simulation.lake import DriverLake, LakeContext
-from sluice.testing.simulation.log_damage import LogDamage, unreadable_batch
+from sluice.testing.simulation.log_damage import LogDamage, named_gaps, unreadable_batch
 from sluice.testing.simulation.network import NetworkContext, SimAdmin, SimConnection
 from sluice.testing.simulation.round_checker import RoundChecker
 
@@ -263,9 +263,9 @@ class ActorFactory:
             if running.repair_mode is RepairMode.RETIER and bucket in running.again:
                 self.retier_met(running.claim.path, bucket, offset)
         elif isinstance(error, LogBeginsAfterLake):
-            bucket = error.details["bucket"]
-            gap = range(error.details["tiered_offset"], error.details["log_start_offset"])
-            known = unreadable.get(bucket, set()).issuperset(gap)
+            # A new diagnosis compares the logs with offsets that it has read before.
+            stale = "bucket" not in error.details and running.checker.registered_since()
+            known = stale or self.damage.has_lost(named_gaps(error, running.claim.table_id))
         elif (late := _BEGINS_LATE.search(str(error))) is not None:
             # Its partition was dropped before the round asked where the log begins.
             gap = range(int(late[2]), int(late[3]))

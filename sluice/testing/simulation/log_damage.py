@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 
+from sluice.errors import LogBeginsAfterLake
 from sluice.model import TableBucket
 from sluice.rounds.bucket_repairs import GAPS_KEY, SKIPPED_KEY, ranges_in
 from sluice.rounds.offsets import TABLE_ID_KEY
@@ -13,6 +15,9 @@ from sluice.testing.simulation.cluster import FlussTable
 
 LOST, DAMAGED = "log lost its beginning", "batch damaged"
 GIVEN_UP = "tiered rows given up"
+_BEGINS_LATE = re.compile(
+    r"log of bucket (\S+) begins at offset (\d+), the lake ends at offset (\d+)"
+)
 _SHARE = 0.2
 """How many seeds have such logs; the others stay as they are."""
 _OFTEN = 0.06
@@ -38,6 +43,12 @@ class LogDamage:
     def has(self, fluss: FlussTable) -> bool:
         """Whether a log of the table was ever damaged."""
         return any(bucket.table_id == fluss.described.table_id for bucket in self.unreadable)
+
+    def has_lost(self, gaps: Sequence[OffsetRange]) -> bool:
+        """Whether nobody can read these offsets any more; False if there are none."""
+        known = [self.unreadable.get(one.bucket, set()) for one in gaps]
+        lost = [had.issuperset(range(g.start, g.stop)) for g, had in zip(gaps, known, strict=True)]
+        return bool(lost) and all(lost)
 
     def is_due(self) -> bool:
         return self._is_on and self._left > 0 and self._rng.random() < _OFTEN
@@ -78,6 +89,21 @@ class LogDamage:
             self.batches.add((bucket, batch.base_offset))
             lost = range(batch.base_offset, batch.next_offset)
         self.unreadable.setdefault(bucket, set()).update(lost)
+
+
+def named_gaps(error: LogBeginsAfterLake, table_id: int) -> list[OffsetRange]:
+    """The offsets that the error says a log has lost.
+
+    A round names one bucket in the details. A repair that no longer fits the table fails with the
+    text of a new diagnosis, which may name several.
+    """
+    if "bucket" in error.details:
+        ends = error.details["tiered_offset"], error.details["log_start_offset"]
+        return [OffsetRange(error.details["bucket"], *ends)]
+    return [
+        OffsetRange(TableBucket.named(table_id, bucket), int(end), int(start))
+        for bucket, start, end in _BEGINS_LATE.findall(str(error))
+    ]
 
 
 def unreadable_batch(fluss: FlussTable, bucket_name: str, offset: int) -> OffsetRange | None:

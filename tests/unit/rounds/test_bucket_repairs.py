@@ -29,6 +29,7 @@ from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
 from sluice.rounds.types import LogRecords, OffsetRange, Split
 from sluice.testing.memory_cluster import MemoryCluster
+from sluice.testing.simulation.log_damage import named_gaps
 
 from .conftest import World
 from .keyed_world import KeyedWorld
@@ -134,6 +135,19 @@ def test_a_gap_that_nobody_saw_is_not_accepted(late: World) -> None:
     late.cluster.truncate_before(late.bucket(1), 3)
     with pytest.raises(LogBeginsAfterLake, match="bucket 1 of table .* now begins at offset 3"):
         mended(late, RepairMode.ACCEPT_GAP, accepted=chosen)
+
+
+def test_a_repair_of_a_table_that_has_another_damage_now_names_its_gaps(late: World) -> None:
+    """Another user has put the lake right that was behind Fluss; the logs were short before."""
+    late.cluster.truncate_before(late.bucket(1), 3)
+    with pytest.raises(LogBeginsAfterLake, match="^--by retier does not repair") as failed:
+        mended(late, RepairMode.RETIER)
+    gaps = [OffsetRange(late.bucket(0), 3, 5), OffsetRange(late.bucket(1), 1, 3)]
+    assert named_gaps(failed.value, late.bucket(0).table_id) == gaps
+    late.cluster.truncate_before(late.bucket(0), 9)
+    with pytest.raises(LogBeginsAfterLake) as failed:
+        late.round()
+    assert named_gaps(failed.value, late.bucket(0).table_id) == [OffsetRange(late.bucket(0), 3, 9)]
 
 
 def test_a_tablet_servers_answer_alone_closes_no_gap(partitioned: World) -> None:
