@@ -241,7 +241,8 @@ class TieringConfig:
     """On Spark, a round with at most this number of rows is copied by threads of the driver. That
     costs less than a Spark job, whose Python workers have to start. If Spark's master is local,
     executors have no other machine: the limit is ten times as high. Set a lower number if rows have
-    many kilobytes. 0: executors copy every round."""
+    many kilobytes. Ten rows whose keys are looked up in the lake count as one. 0: executors copy
+    every round."""
     tables_at_once: int = 0
     """Tables that one Spark application tiers at the same time. 0: as many as the driver has cores,
     and at least two."""
