@@ -128,11 +128,7 @@ def commit_round(
         seen = repairs.seen_main
         replaced = [LakePart(values, seen_main=seen) for values in again]
         replaced += repairs.replaced(plan.splits)
-        if not cluster.still_claimed(claim):
-            raise ClaimLost(
-                f"table {claim.path}: this round lost its claim: tiering epoch"
-                f" {claim.tiering_epoch} is no longer valid. Nothing was committed"
-            )
+        _check_claim(claim, cluster)
         with phases("prepare"):
             path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
             stored = store_offsets(table, claim.table_id, offsets, write_id)
@@ -167,6 +163,14 @@ def commit_round(
     failpoint("round.unused_files.before")
     committed.notes += [*files.notes, *discard(table, files.unused)]
     return committed
+
+
+def _check_claim(claim: Claim, cluster: Cluster) -> None:
+    if not cluster.still_claimed(claim):
+        raise ClaimLost(
+            f"table {claim.path}: this round lost its claim: tiering epoch {claim.tiering_epoch} is"
+            " no longer valid. Nothing was committed"
+        )
 
 
 def _check_floor(
