@@ -27,6 +27,7 @@ from sluice.rounds.files import RoundResult
 from sluice.rounds.phases import Phases
 from sluice.rounds.plan import RoundPlan
 from sluice.rounds.progress import NoProgress
+from sluice.rounds.round_files import RoundFiles
 
 from .conftest import Site
 
@@ -357,4 +358,12 @@ def commit_offsets(
     """A round's commit without files."""
     info = tiering.table_info(claim.path)
     plan = RoundPlan(info, None, LakeSnapshotInfo(claim.table_id, -1, offsets), (), 0)
-    commit_round(claim, tiering, table, plan, [], "w", Phases(SystemClock(), NoProgress()))  # type: ignore[arg-type]
+    commit_round(
+        claim,
+        tiering,
+        table,
+        plan,
+        RoundFiles([]),
+        "w",
+        Phases(SystemClock(), NoProgress()),
+    )
