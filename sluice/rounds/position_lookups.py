@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sluice.model import TableBucket
-from sluice.quantities import byte_size
+from sluice.quantities import byte_size, counted
 from sluice.rounds.lake_files import BucketFiles, LiveFiles, PositionLookup
 from sluice.rounds.ports import LakeTable
 from sluice.rounds.types import Split, StartMode
@@ -101,8 +101,8 @@ def why_too_much(lookup: PositionLookup, files: int, size_bytes: int) -> str:
         return lookup.files.unusable
     if files > lookup.files_max:
         return (
-            f"{files} data files may have the keys, more than tiering.position_lookup_files ="
-            f" {lookup.files_max}: compact the table"
+            f"{counted(files, 'data file')} may have the keys, more than"
+            f" tiering.position_lookup_files = {lookup.files_max}: compact the table"
         )
     if size_bytes > lookup.bytes_max:
         return (

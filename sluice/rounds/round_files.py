@@ -45,7 +45,7 @@ class DeletesReport:
     position_buckets: int = 0
     equality_buckets: int = 0
     why_equality: str = ""
-    """Why the first bucket with equality deletes has no positions."""
+    """Why the first bucket with equality deletes has no positions. Names it if others differ."""
     files_read: int = 0
     bytes_read: int = 0
     seconds: float = 0.0
@@ -137,7 +137,7 @@ class RoundFiles:
         if equality:
             first = equality[0]
             why = first.deleted.why_equality
-            if why and len(with_keys) > 1:
+            if why and any(result.deleted.why_equality != why for result in with_keys):
                 why = f"bucket {first.bucket.name}: {why}"
         return DeletesReport(
             len(with_keys) - len(equality),

@@ -140,7 +140,7 @@ def test_after_three_look_ups_the_keys_are_deleted_as_such(world: Shared) -> Non
     result = world.round_beside(*[world.table.foreign_compaction] * 3)
     assert len(world.runs) == 3
     assert result.deletes_as == (
-        "equality deletes (bucket 0: others rewrote data files 3 times before the commit)"
+        "equality deletes (others rewrote data files 3 times before the commit)"
     )
     found = world.summary()
     assert (found["kinds"], found["equality-buckets"], found["lookups"]) == (["equality"], 2, 3)
@@ -202,7 +202,7 @@ def test_an_engine_that_fails_leaves_equality_deletes_and_no_file(world: Shared)
     world.spoil = give_up
     result = world.round_beside(world.table.foreign_compaction)
     why = "the rows could not be looked up again: the cluster has gone away"
-    assert result.deletes_as == f"equality deletes (bucket 0: {why})"
+    assert result.deletes_as == f"equality deletes ({why})"
     assert len(run) == 2
     world.check()
 
@@ -219,7 +219,7 @@ def test_a_lake_that_cannot_be_read_again_leaves_equality_deletes(
 
     result = world.round_beside(compact)
     why = "the rows could not be looked up again: a manifest is missing"
-    assert result.deletes_as == f"equality deletes (bucket 0: {why})"
+    assert result.deletes_as == f"equality deletes ({why})"
     world.check()
 
 
