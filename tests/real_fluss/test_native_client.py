@@ -73,13 +73,20 @@ def read(client: Client, path: TablePath, bucket: TableBucket) -> list[int]:
 
 
 def remote_segments(fluss: RealFluss, path: TablePath, count: int) -> list[Path]:
-    """Waits until the server has moved so many segments of a table."""
+    """Waits until the server has so many segments of a table only in remote storage.
+
+    It deletes its own file of a segment some time after it has copied it, and reads that file until
+    then. Returns the remote files in the order of their offsets, which are their names.
+    """
+    table = f"{path.database}/{path.table}-*"
     deadline = time.monotonic() + 120
     while True:
-        found = sorted(fluss.remote_dir.glob(f"log/{path.database}/{path.table}-*/0/*/*.log"))
-        if len(found) >= count:
+        own = {file.name for file in fluss.data_dir.glob(f"{table}/log-0/*.log")}
+        copied = fluss.remote_dir.glob(f"log/{table}/0/*/*.log")
+        found = sorted((f for f in copied if f.name not in own), key=lambda file: file.name)
+        if len(found) >= count and own:
             return found
-        assert time.monotonic() < deadline, found
+        assert time.monotonic() < deadline, (found, own)
         time.sleep(0.1)
 
 
