@@ -27,6 +27,10 @@ _NEEDED = {
     "Fluss's tiering job": ("fluss-flink-tiering-*.jar",),
 }
 _MAIN = "org.apache.fluss.flink.tiering.FlussLakeTieringEntrypoint"
+_LOGGING = ("slf4j-api-2*", "log4j-slf4j2-impl-*", "log4j-core-*", "log4j-api-*")
+"""Jars of Spark without which the job would not log why a round failed. They come first: Flink has
+an older slf4j-api."""
+_HADOOP = ("hadoop-client-api-*", "hadoop-client-runtime-*", "jcl-over-slf4j-*")
 _POLL = "1s"
 """How often the job asks for a table. By default 30 s, in which it would only wait."""
 _HEAP = "2g"
@@ -58,6 +62,11 @@ def flink_jars() -> tuple[list[Path], str]:
     )
 
 
+def _of_spark(patterns: Sequence[str]) -> list[Path]:
+    """Jars of the installed PySpark."""
+    return [jar for pattern in patterns for jar in pyspark_jars().glob(f"{pattern}.jar")]
+
+
 class FlinkJob:
     """Runs the job until the ``with`` block ends."""
 
@@ -67,13 +76,12 @@ class FlinkJob:
         self._idle = 0.0
 
     def __enter__(self) -> Self:
-        path = [*self._jars, fetch_jars() / LAKE_PLUGIN.name]
-        for pattern in ("hadoop-client-api-*", "hadoop-client-runtime-*", "jcl-over-slf4j-*"):
-            path += pyspark_jars().glob(f"{pattern}.jar")
+        path = [*_of_spark(_LOGGING), *self._jars, fetch_jars() / LAKE_PLUGIN.name]
+        path += _of_spark(_HADOOP)
         command = [
             java(), f"-Xmx{_HEAP}", "--add-opens=java.base/java.nio=ALL-UNNAMED",
             "--add-opens=java.base/java.util=ALL-UNNAMED",
-            "--add-opens=java.base/java.lang=ALL-UNNAMED",
+            "--add-opens=java.base/java.lang=ALL-UNNAMED", "-Dlog4j2.level=WARN",
             "-cp", os.pathsep.join(map(str, path)), _MAIN,
             "--fluss.bootstrap.servers", self._fluss.bootstrap.removeprefix("fluss://"),
             "--datalake.format", "iceberg", "--datalake.iceberg.type", "hadoop",
@@ -88,6 +96,14 @@ class FlinkJob:
         assert self._process is not None
         self._process.kill()
         self._process.wait(60)
+
+    def has_ended(self) -> bool:
+        assert self._process is not None
+        return self._process.poll() is not None
+
+    def said(self) -> str:
+        """What the job has logged: warnings and errors."""
+        return self._log.read_text(errors="replace")
 
     def cpu_s(self) -> float:
         """CPU seconds since the job started."""
@@ -107,7 +123,6 @@ class FlinkJob:
 
         :param begin: gives the job its work. It is part of the time, in which the job may wait.
         """
-        assert self._process is not None
         began = time.monotonic()
         before, deadline = self.cpu_s(), began + _TIERED_S
         begin()
@@ -117,7 +132,7 @@ class FlinkJob:
             tiered = {b.bucket: end for b, end in snapshot.offsets.items()} if snapshot else {}
             if tiered == ends:
                 return self.cpu_s() - before - self._idle * (time.monotonic() - began)
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                said = self._log.read_text(errors="replace")[-3000:]
+            if self.has_ended() or time.monotonic() > deadline:
+                said = self.said()[-3000:]
                 raise SystemExit(f"Flink did not tier {path}: {tiered} of {ends}\n{said}")
             time.sleep(_LOOK_S)
