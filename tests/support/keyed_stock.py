@@ -24,9 +24,15 @@ Held = dict[tuple[str, int], tuple[str | None, int | None]]
 
 
 def stock_table(
-    properties: dict[str, str] | None = None, *, partitioned: bool = False
+    properties: dict[str, str] | None = None,
+    *,
+    partitioned: bool = False,
+    version: int | None = None,
 ) -> TableDescriptor:
-    """Due at once, whenever one asks."""
+    """Due at once, whenever one asks.
+
+    :param version: of the lake table's format; None: the default.
+    """
     columns = (*KEYS, *ITEMS)
     return TableDescriptor(
         Schema(columns, ("day", "id"), len(columns) - 1),
@@ -34,6 +40,7 @@ def stock_table(
         bucket_keys=("id",),
         bucket_count=2,
         properties=DUE | (properties or {}),
+        custom_properties={} if version is None else {"iceberg.format-version": str(version)},
     )
 
 
