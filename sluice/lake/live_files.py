@@ -42,7 +42,7 @@ def read_live_files(
         return LiveFiles(None, empty, as_vectors)
     snapshot_id = int(current.snapshotId())
     key_ids = _key_ids(table)
-    tasks = _scan_tasks(gateway, table, parts, splits, snapshot_id, key_ids)
+    tasks = _scan_tasks(gateway, table, parts, splits, key_ids)
     if len(tasks) > FILES_MAX:
         why = (
             f"the buckets of this round have more than {FILES_MAX:,} data files: compact the table"
@@ -137,13 +137,13 @@ def _scan_tasks(
     table: Any,
     parts: PartFiles,
     splits: Sequence[Split],
-    snapshot_id: int,
     key_ids: Sequence[int],
 ) -> list[_Task]:
     """All tasks of a scan of these splits' partitions, at most one more than are read."""
     jvm = gateway.jvm
     names = [table.schema().findColumnName(one) for one in key_ids]
-    scan = table.newScan().useSnapshot(snapshot_id).includeColumnStats(java_list(gateway, names))
+    # not by the snapshot's id: such a scan has the column names that were valid at that time
+    scan = table.newScan().includeColumnStats(java_list(gateway, names))
     values = sorted({split.partition_values for split in splits})
     if values != [()]:
         scan = scan.filter(parts.row_filter(values))

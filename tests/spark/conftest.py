@@ -127,10 +127,15 @@ class LocalStock(Stock):
     data_dir: Path
 
     def create(
-        self, properties: dict[str, str] | None = None, *, partitioned: bool = False
+        self,
+        properties: dict[str, str] | None = None,
+        *,
+        partitioned: bool = False,
+        version: int | None = None,
     ) -> None:
         self.client.admin.create_database("shop", ignore_if_exists=True)
-        self.client.admin.create_table(STOCK, stock_table(properties, partitioned=partitioned))
+        described = stock_table(properties, partitioned=partitioned, version=version)
+        self.client.admin.create_table(STOCK, described)
 
     def snapshots(self) -> None:
         """A KV snapshot of every bucket that has changed."""
