@@ -115,6 +115,8 @@ def mask(text: str, secrets: Iterable[str] = ()) -> str:
     :param secrets: values to mask wherever they occur; values of fewer than four characters are
         ignored.
     """
+    if not text:
+        return ""  # most heartbeats have no text
     text = text[:TEXT_CHARS_MAX]
     for secret in sorted({s for s in secrets if len(s) >= _VALUE_CHARS_MIN}, key=len, reverse=True):
         for form in {secret, quote(secret, safe=""), json.dumps(secret)[1:-1]}:
