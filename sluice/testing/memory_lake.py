@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-
 from sluice.errors import (
     LakeCommitOutcomeUnknown,
     LakeCommitRefused,
@@ -24,46 +22,13 @@ from sluice.errors import (
 from sluice.model import TableInfo, TablePath
 from sluice.rounds.clean import OffsetsFiles, StoredFile
 from sluice.rounds.history import HistoryEntry, LakeHistory, with_expired
-from sluice.rounds.lake_files import (
-    NO_DELETES,
-    BucketFiles,
-    DataFile,
-    FileContent,
-    LiveFile,
-    LiveFiles,
-    PositionCommit,
-    RowMarks,
-    StoredMarks,
-    WrittenDeletes,
-)
-from sluice.rounds.position_lookups import OFF, why_too_much
-from sluice.rounds.types import (
-    COMMIT_USER,
-    COMMIT_USER_KEY,
-    LakePart,
-    LakeSnapshot,
-    LogRecords,
-    Split,
-)
-
-Row = tuple[tuple[str, ...], int, int]
-"""(partition values, bucket, offset) of one row."""
-
-Key = tuple[Any, ...]
-
-MERGED_FROM = 3
-"""With this number of files of positions in a bucket, the next one contains them, too."""
+from sluice.rounds.lake_files import DataFile, FileContent, LiveFiles, PositionCommit
+from sluice.rounds.types import COMMIT_USER, COMMIT_USER_KEY, LakePart, LakeSnapshot, Split
+from sluice.testing.memory_writer import Key, KeyedFile, MemoryWriter, Row, live_files_of
 
 
-@dataclass(frozen=True)
-class KeyedFile:
-    """The content of a primary-key table's file: rows by key, keys to delete, or positions."""
-
-    partition: tuple[str, ...]
-    rows: tuple[tuple[Key, dict[str, Any]], ...] = ()
-    deletes: frozenset[Key] = frozenset()
-    marks: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    """Positions of deleted rows by data file."""
+class TwoVectors(AssertionError):
+    """A data file has two deletion vectors, so no engine can plan the table."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +84,6 @@ class MemoryLakeTable:
     tag_fails: bool = False
     as_vectors: bool = False
     """Whether positions are deletion vectors: one of each data file, each in a file of its own."""
-    appended: set[str] = field(default_factory=set)
-    """Data files that other writers have added, other than by rewriting rows."""
     checked: list[int] = field(default_factory=list)
     """The schema ids that callers compared with the table; the model itself has no schema."""
     _added: dict[str, int] = field(default_factory=dict)
@@ -138,41 +101,61 @@ class MemoryLakeTable:
         return sorted(row for path in self.paths() for row in self.files[path])
 
     def keyed_rows(self) -> dict[tuple[tuple[str, ...], Key], dict[str, Any]]:
-        """The rows in main by partition values and key, with deletes applied.
-
-        A delete file applies only to rows of earlier commits in its partition and bucket.
-        """
+        """The rows in main by partition values and key, with deletes applied."""
         found: dict[tuple[tuple[str, ...], Key], dict[str, Any]] = {}
-        keyed = [path for path in self.paths() if path in self.keyed]
-        files = [(self._added[path], self.keyed[path]) for path in keyed]
-        marks = self.marked()
-        for path in keyed:
-            number, file = self._added[path], self.keyed[path]
-            gone: set[Key] = set()
-            for later, other in files:
-                if later > number and other.partition == file.partition:
-                    gone |= other.deletes
-            for position, (key, row) in enumerate(file.rows):
-                if key in gone or position in marks.get(path, ()):
-                    continue
-                name = (file.partition[:-1], key)
+        for path, rows in self.living(self.paths()).items():
+            partition = self.keyed[path].partition[:-1]
+            for _, key, row in rows:
+                name = (partition, key)
                 assert name not in found, f"{name} is there twice: {found[name]} and {row}"
                 found[name] = row
         return found
 
-    def marked(self) -> dict[str, set[int]]:
-        """The positions of deleted rows by data file of main.
+    def living(self, paths: Set[str]) -> dict[str, list[tuple[int, Key, dict[str, Any]]]]:
+        """The rows of each data file that the deletes among these files leave, with positions.
 
-        A data file with two deletion vectors can be read by no engine.
+        Equality deletes apply only to rows of earlier commits in their partition and bucket.
         """
-        found: dict[str, set[int]] = {}
-        for path in self.paths():
-            if path not in self.keyed:
-                continue
-            for data_file, positions in self.keyed[path].marks.items():
-                assert not (self.as_vectors and data_file in found), f"{data_file}: two vectors"
-                found.setdefault(data_file, set()).update(positions)
+        deletes: dict[tuple[str, ...], list[tuple[int, frozenset[Key]]]] = {}
+        data = []
+        for path in sorted(paths & self.keyed.keys()):
+            file = self.keyed[path]
+            if file.deletes:
+                deletes.setdefault(file.partition, []).append((self._added[path], file.deletes))
+            if file.rows:
+                data.append(path)
+        marks = self.marked(paths)
+        found = {}
+        for path in data:
+            file, number, gone = self.keyed[path], self._added[path], set[Key]()
+            gone.update(
+                *(keys for later, keys in deletes.get(file.partition, ()) if later > number)
+            )
+            dead = marks.get(path, frozenset())
+            found[path] = [
+                (position, key, row)
+                for position, (key, row) in enumerate(file.rows)
+                if position not in dead and key not in gone
+            ]
         return found
+
+    def marked(self, paths: Set[str]) -> dict[str, Set[int]]:
+        """The positions of deleted rows by data file, as these files mark them.
+
+        :raises TwoVectors: a data file has two deletion vectors.
+        """
+        found: dict[str, Set[int]] = {}
+        vectors: dict[str, Set[int]] = {}
+        for path in paths & self.keyed.keys():
+            file = self.keyed[path]
+            for data_file, positions in file.marks.items():
+                if not file.vector:
+                    found[data_file] = found.get(data_file, frozenset()) | positions
+                elif data_file in vectors:
+                    raise TwoVectors(f"{data_file} has two deletion vectors")
+                else:
+                    vectors[data_file] = positions
+        return found | vectors
 
     def foreign_compaction(self) -> int:
         """Another writer compacts each partition and bucket, and applies the deletes."""
@@ -190,11 +173,20 @@ class MemoryLakeTable:
             self.keyed[path] = KeyedFile(partition, tuple(rows))
             self._added[path] = number  # the deletes of commits meanwhile still reach its rows
             paths.add(path)
-        return self._put(frozenset(paths), {}).snapshot_id
+        return self._put(frozenset(paths), {"operation": "replace"}).snapshot_id
 
     def paths(self) -> frozenset[str]:
         """The files of main."""
         return frozenset() if self._main is None else self._nodes[self._main].paths
+
+    def paths_at(self, snapshot_id: int | None) -> frozenset[str]:
+        """The files of a snapshot; none if there is no such snapshot any more."""
+        node = self._nodes.get(snapshot_id or -1)
+        return frozenset() if node is None else node.paths
+
+    def number_of(self, path: str) -> int:
+        """The sequence number of a file: which equality deletes apply to its rows."""
+        return self._added[path]
 
     def unreferenced_files(self) -> set[str]:
         used = set().union(*(node.paths for node in self._nodes.values()))
@@ -214,7 +206,6 @@ class MemoryLakeTable:
         """Another writer commits an append."""
         path = f"{self.location}/foreign-{len(self.files)}"
         self.files[path] = list(rows)
-        self.appended.add(path)
         return self._put(self.paths() | {path}, summary or {}).snapshot_id
 
     def roll_back_to(self, snapshot_id: int | None) -> None:
@@ -278,7 +269,24 @@ class MemoryLakeTable:
     def live_files(self, splits: Sequence[Split]) -> LiveFiles:
         if self.blind:
             raise LakeNotWritable("the catalog does not answer")
-        return live_files_of(self, self.paths(), self._main, splits)
+        return live_files_of(self, self.paths(), self._main, splits, as_vectors=self.as_vectors)
+
+    def added_since(self, snapshot_id: int | None) -> set[str] | None:
+        """What commits other than rewrites have added to main after a snapshot, removed or not.
+
+        :returns: None if main does not descend from the snapshot, or it is not known whether.
+        """
+        found: set[str] = set()
+        current = self._main
+        while current != snapshot_id:
+            node = self._nodes.get(current or -1)
+            if node is None:
+                return None
+            if node.snapshot.summary.get("operation") != "replace":
+                parent = self._nodes.get(node.parent or -1)
+                found |= node.paths - (parent.paths if parent is not None else frozenset())
+            current = node.parent
+        return found if snapshot_id is None or snapshot_id in self._nodes else None
 
     def check_positions(self, files: Sequence[DataFile], positions: PositionCommit) -> None:
         """What Iceberg validates of a commit with positions.
@@ -286,20 +294,25 @@ class MemoryLakeTable:
         :raises LakeFilesChanged: other writers have changed data files since they were planned.
         """
         planned = positions.planned.snapshot_id
-        before = self._nodes[planned].paths if planned in self._nodes else frozenset()
-        if planned is not None and not self.is_ancestor(planned):
-            raise LakeFilesChanged(f"snapshot {planned} is not an ancestor of main")
-        if new := (self.paths() - before) & self.appended:
-            raise LakeFilesChanged(f"found conflicting files: {sorted(new)}")
+        added = self.added_since(planned)
+        if added is None:
+            raise LakeFilesChanged(f"snapshot {planned} is not a known ancestor of main")
+        rows = {path for path in added if path not in self.keyed or self.keyed[path].rows}
+        if rows:
+            raise LakeFilesChanged(f"found conflicting files: {sorted(rows)}")
         named = {mark.data_file for file in files for mark in file.marks}
-        named |= {mark.path for mark in positions.replaced}
         if gone := named - self.paths():
             raise LakeFilesChanged(f"missing data files: {sorted(gone)}")
-        if self.as_vectors:
-            later = [p for p in self.paths() - before if p in self.keyed]
-            twice = {name for path in later for name in self.keyed[path].marks} & named
-            if twice:
-                raise LakeFilesChanged(f"found concurrently added DV: {sorted(twice)}")
+        if gone := {mark.path for mark in positions.replaced} - self.paths():
+            raise LakeFilesChanged(f"missing delete files: {sorted(gone)}")
+        vectors = [self.keyed[path] for path in added & self.keyed.keys()]
+        if twice := {name for file in vectors if file.vector for name in file.marks} & named:
+            raise LakeFilesChanged(f"found concurrently added DV: {sorted(twice)}")
+
+    def check_format(self, files: Sequence[DataFile]) -> None:
+        """:raises LakeCommitRefused: others have changed the format since the round was planned."""
+        if self.as_vectors and any(f.content is FileContent.POSITION_DELETES for f in files):
+            raise LakeCommitRefused("Must use DVs for position deletes in V3")
 
     def commit(
         self,
@@ -323,6 +336,7 @@ class MemoryLakeTable:
             seen = part.seen_main
             if seen is not None and (why := self.history().changed_since(seen)):
                 raise LakeCommitRefused(why)
+        self.check_format(files)
         if positions is not None:
             self.check_positions(files, positions)
         self.blind, self.blind_after_commit = self.blind_after_commit, False
@@ -337,7 +351,8 @@ class MemoryLakeTable:
             raise LakeCommitOutcomeUnknown("no answer")
         if self.land_and_refuse:
             self.land_and_refuse = False
-            raise LakeCommitRefused("conflict")
+            # Iceberg validates again, and may find its own files to be in the way.
+            raise LakeFilesChanged("conflict") if positions else LakeCommitRefused("conflict")
         return snapshot
 
     def kept_paths(
@@ -461,133 +476,3 @@ class MemoryReferences:
         for text in summaries:
             self._found |= self._offsets_files.named_in(text)
         return self._found
-
-
-def live_files_of(
-    table: MemoryLakeTable, paths: Set[str], snapshot_id: int | None, splits: Sequence[Split]
-) -> LiveFiles:
-    """The live files of the buckets of splits, among these files."""
-    buckets = {}
-    for split in splits:
-        partition = (*split.partition_values, str(split.bucket.bucket))
-        mine = {p: table.keyed[p] for p in sorted(paths & table.keyed.keys())}
-        mine = {path: file for path, file in mine.items() if file.partition == partition}
-        files = [LiveFile(p, len(f.rows), 8, 8 * len(f.rows)) for p, f in mine.items() if f.rows]
-        marks = [
-            StoredMarks(p, sum(map(len, f.marks.values())), 8, _only(f.marks))
-            for p, f in mine.items()
-            if f.marks
-        ]
-        buckets[split.bucket] = BucketFiles(tuple(files), tuple(marks))
-    return LiveFiles(snapshot_id, buckets, table.as_vectors)
-
-
-def _only(marks: Mapping[str, object]) -> str | None:
-    return next(iter(marks)) if len(marks) == 1 else None
-
-
-class MemoryWriter:
-    """Implements SplitWriter and KeyedWriter; files appear when it is closed."""
-
-    def __init__(self, table: MemoryLakeTable, split: Split, path: str) -> None:
-        self._table, self._split, self._path = table, split, path
-        self._rows: list[Row] = []
-        self._upserts: list[tuple[Key, dict[str, Any]]] = []
-        self._deletes: list[Key] = []
-        self._partition = (*split.partition_values, str(split.bucket.bucket))
-        self._written: list[str] = []
-
-    def write(self, records: LogRecords) -> None:
-        key = (self._split.partition_values, self._split.bucket.bucket)
-        self._rows += [(*key, records.base_offset + i) for i in range(records.batch.num_rows)]
-
-    def upsert(self, rows: pa.Table) -> None:
-        assert self._split.keyed is not None
-        bucket = self._split.bucket.bucket
-        for row in rows.to_pylist():
-            key = tuple(row[name] for name in self._split.keyed.columns)
-            self._upserts.append((key, {**row, "__bucket": bucket}))
-            self._rows.append((self._split.partition_values, bucket, row["__offset"]))
-
-    def delete(self, keys: pa.Table) -> None:
-        assert self._split.keyed is not None
-        columns = self._split.keyed.columns
-        self._deletes += [tuple(row[name] for name in columns) for row in keys.to_pylist()]
-
-    def close(self) -> tuple[DataFile, ...]:
-        partition = self._partition
-        files, rows = [], len(self._rows)
-        if self._rows:
-            self._table.files[self._path] = self._rows
-            files.append(DataFile(self._path, rows, 8 * rows, partition))
-        if self._upserts:
-            self._table.keyed[self._path] = KeyedFile(partition, rows=tuple(self._upserts))
-        return tuple(files)
-
-    def close_deletes(self) -> WrittenDeletes:
-        assert self._split.keyed is not None
-        lookup = self._split.keyed.lookup
-        spare = lookup.keys_of if lookup is not None and lookup.keys_of else self._equality()
-        keys = {key for file in spare for key in self._table.keyed[file.path].deletes}
-        if not keys:
-            return NO_DELETES
-        if lookup is None:
-            return WrittenDeletes(len(keys), spare, why_equality=OFF)
-        files = [file.path for file in lookup.files.files]
-        why = why_too_much(lookup, len(files), sum(file.key_bytes for file in lookup.files.files))
-        earlier = list(lookup.files.marks)
-        needed = {*files, *(mark.path for mark in earlier)}
-        if missing := needed - self._table.files.keys():
-            why = why or f"{min(missing)} is missing"
-        if why:
-            return WrittenDeletes(len(keys), spare, why_equality=why)
-        found = {path: self._positions(path, keys) for path in files}
-        found = {path: positions for path, positions in found.items() if positions}
-        if lookup.as_vectors:
-            replaced = [mark for mark in earlier if mark.data_file in found]
-        else:
-            replaced = earlier if len(earlier) >= MERGED_FROM and found else []
-        for mark in replaced:
-            for path, positions in self._table.keyed[mark.path].marks.items():
-                if path in files:
-                    found[path] = found.get(path, frozenset()) | positions
-        groups = [{p: m} for p, m in found.items()] if lookup.as_vectors else [found]
-        written = [self._marks(number, group) for number, group in enumerate(groups) if group]
-        return WrittenDeletes(
-            len(keys), tuple(written), tuple(replaced), spare, files_read=len(files)
-        )
-
-    def _positions(self, path: str, keys: Set[Key]) -> frozenset[int]:
-        rows = self._table.keyed[path].rows
-        return frozenset(position for position, (key, _) in enumerate(rows) if key in keys)
-
-    def _equality(self) -> tuple[DataFile, ...]:
-        if not self._deletes:
-            return ()
-        path, keys = f"{self._path}-deletes", frozenset(self._deletes)
-        content = FileContent.EQUALITY_DELETES
-        return (self._put(path, KeyedFile(self._partition, deletes=keys), len(keys), content),)
-
-    def _marks(self, number: int, marks: Mapping[str, frozenset[int]]) -> DataFile:
-        vectors = self._table.as_vectors
-        content = FileContent.DELETION_VECTORS if vectors else FileContent.POSITION_DELETES
-        rows = [RowMarks(path, len(found), max(found)) for path, found in marks.items()]
-        file = KeyedFile(self._partition, marks=dict(marks))
-        count = sum(mark.rows for mark in rows)
-        return self._put(f"{self._path}-positions{number}", file, count, content, tuple(rows))
-
-    def _put(
-        self,
-        path: str,
-        file: KeyedFile,
-        rows: int,
-        content: FileContent,
-        marks: tuple[RowMarks, ...] = (),
-    ) -> DataFile:
-        self._table.files[path], self._table.keyed[path] = [], file
-        self._written.append(path)
-        return DataFile(path, rows, 8 * rows, self._partition, content, marks)
-
-    def abort(self) -> None:
-        for path in (self._path, *self._written):
-            self._table.files.pop(path, None)

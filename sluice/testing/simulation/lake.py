@@ -25,7 +25,8 @@ from sluice.rounds.clean import References, StoredFile
 from sluice.rounds.history import LakeHistory
 from sluice.rounds.lake_files import DataFile, LiveFiles, PositionCommit, WrittenDeletes
 from sluice.rounds.types import LakePart, LakeSnapshot, LogRecords, Split
-from sluice.testing.memory_lake import KeyedFile, MemoryLakeTable, MemoryWriter, Row
+from sluice.testing.memory_lake import MemoryLakeTable
+from sluice.testing.memory_writer import KeyedFile, MemoryWriter, Row
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.faults import Faults
 

@@ -14,7 +14,8 @@ from sluice.model import types as t
 from sluice.rounds.copy import copy_split
 from sluice.rounds.lake_files import DataFile
 from sluice.rounds.types import LogRecords, Split, SplitFailure, SplitResult
-from sluice.testing.memory_lake import MemoryLakeTable, MemoryWriter
+from sluice.testing.memory_lake import MemoryLakeTable
+from sluice.testing.memory_writer import MemoryWriter
 from sluice.testing.tables import table_info
 
 BUCKET = TableBucket(1, None, 0)

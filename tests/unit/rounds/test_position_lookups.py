@@ -19,7 +19,8 @@ from sluice.rounds.position_lookups import (
     with_lookups,
 )
 from sluice.rounds.types import KeyedSplitOptions, Split, StartMode
-from sluice.testing.memory_lake import KeyedFile, MemoryLakeTable
+from sluice.testing.memory_lake import MemoryLakeTable
+from sluice.testing.memory_writer import KeyedFile
 
 BUCKETS = [TableBucket(1, None, number) for number in range(4)]
 FILE = LiveFile("a", 5, 100, 40)

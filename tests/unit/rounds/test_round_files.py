@@ -15,7 +15,7 @@ from sluice.rounds.files import RoundResult
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.round_files import DELETES_KEY, DeletesReport, RoundFiles
 from sluice.rounds.types import Split, SplitFailure, SplitResult
-from sluice.testing.memory_lake import KeyedFile
+from sluice.testing.memory_writer import KeyedFile
 
 from .keyed_world import KeyedWorld
 
@@ -67,7 +67,7 @@ class Shared(KeyedWorld):
         path = f"{table.location}/rewritten-{len(table.files)}"
         table.files[path] = [((), number, row["__offset"]) for _, row in rows]
         table.keyed[path] = KeyedFile(partition, tuple(rows))
-        table._put((table.paths() - old) | {path}, {})
+        table._put((table.paths() - old) | {path}, {"operation": "replace"})
 
     def append(self) -> None:
         """Another writer adds a file without rows of any key."""
