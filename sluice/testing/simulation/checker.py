@@ -12,8 +12,8 @@ from sluice.rounds.types import LakeSnapshot
 from sluice.rounds.write_ids import write_ids_in
 from sluice.testing.simulation.cluster import FlussTable, SimCluster
 from sluice.testing.simulation.keyed import Change, replayed
-from sluice.testing.simulation.lake import SimLake, SimTable
 from sluice.testing.simulation.log_damage import AcceptedRanges, LogDamage, without_cause
+from sluice.testing.simulation.stored_lake import SimLake, SimTable
 
 
 class Checker:

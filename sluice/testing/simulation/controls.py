@@ -17,9 +17,10 @@ from sluice.rounds.parts import JoinedParts, Outcome, PartRules
 from sluice.rounds.types import LakePart, LakeSnapshot, Split
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.cluster import SimCluster
-from sluice.testing.simulation.lake import DriverLake, DriverTable, LakeContext, SimTable
+from sluice.testing.simulation.lake import DriverLake, DriverTable, LakeContext
 from sluice.testing.simulation.network import SimAdmin, SimConnection
 from sluice.testing.simulation.simulation import Variant
+from sluice.testing.simulation.stored_lake import SimTable
 
 if TYPE_CHECKING:
     from sluice.testing.simulation.simulation import Simulation

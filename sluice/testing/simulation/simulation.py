@@ -16,9 +16,10 @@ from sluice.testing.simulation.clock import START_MS, ManualClock
 from sluice.testing.simulation.cluster import TIMEOUT_MS, FlussTable, SimCluster
 from sluice.testing.simulation.drivers import ActorFactory
 from sluice.testing.simulation.keyed import KeyedFlussTable
-from sluice.testing.simulation.lake import DriverLake, LakeContext, SimLake, SimTable
+from sluice.testing.simulation.lake import DriverLake, LakeContext
 from sluice.testing.simulation.log_damage import LogDamage
 from sluice.testing.simulation.network import NetworkContext, SimAdmin, SimConnection
+from sluice.testing.simulation.stored_lake import SimLake, SimTable
 from sluice.testing.simulation.world_events import WorldContext, WorldEvents
 
 _TURNS = 260

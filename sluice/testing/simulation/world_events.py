@@ -13,8 +13,8 @@ from sluice.testing.simulation.checker import Checker
 from sluice.testing.simulation.clock import ManualClock
 from sluice.testing.simulation.cluster import FlussTable, SimCluster
 from sluice.testing.simulation.keyed import KeyedFlussTable
-from sluice.testing.simulation.lake import SimLake, SimTable
 from sluice.testing.simulation.log_damage import LogDamage
+from sluice.testing.simulation.stored_lake import SimLake, SimTable
 
 _DAYS = ("mon", "tue", "wed")
 _ROWS_MAX = 5
