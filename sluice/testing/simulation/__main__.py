@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sluice.testing.simulation.controls import CONTROLS
-from sluice.testing.simulation.faults import KINDS
+from sluice.testing.simulation.faults import KEYED_KINDS, KINDS
 from sluice.testing.simulation.simulation import Outcome, Variant, run_seed
 
 _FAILURES_MAX = 20
@@ -64,7 +64,8 @@ def _run_many(seeds: Iterator[int], variant: Variant) -> int:
                 break
     if failed:
         _print_one(run_seed(failed[0].seed, trace=True, variant=variant), variant, trace=True)
-    for kind in (*KINDS, *sorted(set(happened) - set(KINDS))):
+    kinds = (*KINDS, *KEYED_KINDS) if variant.keyed else KINDS
+    for kind in (*kinds, *sorted(set(happened) - set(kinds))):
         _say(f"{happened[kind]:10,}  {kind}")
     wall_s, cpu_s = time.monotonic() - started_s, time.process_time() - cpu_s
     _say(

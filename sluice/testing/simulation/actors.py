@@ -35,6 +35,8 @@ class Actor:
         self.error: BaseException | None = None
         self.faults: set[str] = set()
         """The faults of network and storage that hit it."""
+        self.lake_faults: set[str] = set()
+        """The faults of the lake's catalog that hit it."""
         self.registered: dict[TablePath, LakeSnapshotInfo | None] = {}
         """The last answer that it received about the lake snapshot of each table."""
         self.greenlet: greenlet | None = None

@@ -10,6 +10,7 @@ from sluice.rounds.bucket_repairs import left_out_in
 from sluice.rounds.offsets import OFFSETS_KEY, TABLE_ID_KEY
 from sluice.rounds.types import LakeSnapshot
 from sluice.rounds.write_ids import write_ids_in
+from sluice.testing.memory_lake import TwoVectors
 from sluice.testing.simulation.cluster import FlussTable, SimCluster
 from sluice.testing.simulation.keyed import Change, replayed
 from sluice.testing.simulation.log_damage import AcceptedRanges, LogDamage, without_cause
@@ -116,6 +117,8 @@ class Checker:
             return f"rows doubled: files {sorted(table.paths() & table.twice)}"
         try:
             rows = table.keyed_rows()
+        except TwoVectors as unreadable:
+            return f"no reader can plan the table: {unreadable}"
         except AssertionError as doubled:
             return f"rows doubled: {doubled}"
         if said is None:

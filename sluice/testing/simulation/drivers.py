@@ -37,6 +37,7 @@ from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits
 from sluice.rounds.parts import PartRules
 from sluice.rounds.ports import BucketRows, SplitRunner, SplitWriterFactory
+from sluice.rounds.position_lookups import OFF, LookupBudget
 from sluice.rounds.reasons import reason_of
 from sluice.rounds.repair import (
     ACCEPT_GAP,
@@ -70,12 +71,21 @@ _NOTED = {
     "nothing_new": "round had nothing new",
     "claim_lost": "round lost its claim",
 }
+_WHY_EQUALITY = {
+    OFF: "look-ups are off",
+    "data files may have the keys": "too many files",
+    "the key columns have": "too many bytes",
+    "is missing": "a file has expired",
+    "others rewrote data files": "rewritten after two tries",
+}
+"""Words of a result that say why a round used equality deletes, and the name of the event."""
 _NOTED_ERRORS = frozenset(
     {
         "LakeRolledBack",
         "LakeTableMismatch",
         "LakeCommitOutcomeUnknown",
         "LakeCommitRefused",
+        "LakeFilesChanged",
         "SplitFailed",
         "LogBeginsAfterLake",
     }
@@ -115,6 +125,8 @@ class ActorFactory:
     make_lake: Callable[[LakeContext, Actor], DriverLake] = DriverLake
     make_admin: Callable[[SimConnection, SimCluster], SimAdmin] = SimAdmin
     part_rules: type[PartRules] = PartRules
+    lookups: LookupBudget = field(default_factory=LookupBudget)
+    """How much a round of a primary-key table may read to find positions."""
     rounds: dict[Actor, Round] = field(default_factory=dict)
     """The rounds of running drivers."""
     claims: list[Claim] = field(default_factory=list)
@@ -172,7 +184,8 @@ class ActorFactory:
             self.client(None), on_lost=on_lost, now=self.clock.monotonic_s, random=self.rng.random
         )
         keeper.add(claim)
-        checker = RoundChecker(self.network.cluster, actor, claim, self.wrong)
+        lake = self.lake_context.lake
+        checker = RoundChecker(self.network.cluster, lake, actor, claim, self.wrong)
         next_beat_ms = self.clock.now_ms() + HEARTBEAT_MS
         running = Round(
             actor, claim, keeper, next_beat_ms, repair_mode, checker, unreadable, accepted
@@ -216,7 +229,7 @@ class ActorFactory:
         table = self.network.cluster.tables.get(claim.path)
         if not isinstance(table, KeyedFlussTable) or table.described.table_id != claim.table_id:
             return NO_KEYED_OPTIONS
-        return KeyedRoundOptions(table.lease(), memory_bytes=1 << 20)
+        return KeyedRoundOptions(table.lease(), memory_bytes=1 << 20, lookups=self.lookups)
 
     def _report(self, client: TieringClient, running: Round, result: RoundResult) -> None:
         self.note(_NOTED[result.outcome])
@@ -228,6 +241,9 @@ class ActorFactory:
             self.note("round cut by bytes")
         elif result.forced:
             self.note("round cut by time")
+        for words, kind in _WHY_EQUALITY.items():
+            if words in result.deletes_as:
+                self.note(f"equality deletes: {kind}")
         if result.outcome == "claim_lost":
             return
         try:
@@ -286,6 +302,8 @@ class ActorFactory:
 
         def run(splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
             running.again = self._registered_before(running.claim.path, splits)
+            if any(split.file_suffix.startswith("-again") for split in splits):
+                self.note("rows looked up again")
             if any(split.part for split in splits):
                 self.note("window in parts")
                 splits = self.rng.sample(splits, len(splits))  # executors copy them in any order

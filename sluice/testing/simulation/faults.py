@@ -75,6 +75,34 @@ KINDS = (
 )
 """Events that must each occur at least once in a set of runs."""
 
+KEYED_KINDS = (
+    "commit by position",
+    "commit by position and equality",
+    "commit by equality",
+    "equality deletes: look-ups are off",
+    "equality deletes: too many bytes",
+    "equality deletes: too many files",
+    "equality deletes: a file has expired",
+    "equality deletes: rewritten after two tries",
+    "lake commit met rewritten data files",
+    "rows looked up again",
+    "marks merged",
+    "vectors replaced",
+    "data file rewritten before a commit",
+    "data file expired before it was read",
+    "rewrite of data files landed",
+    "rewrite of data files refused",
+    "removal of dangling deletes landed",
+    "merge of positions landed",
+    "merge of positions refused",
+    "update landed",
+    "update refused",
+    "upgraded to deletion vectors",
+    "others lost their files",
+    "repair: rebuild",
+)
+"""Events that occur only with primary-key tables."""
+
 
 @dataclass(frozen=True, slots=True)
 class Faults:

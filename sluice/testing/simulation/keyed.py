@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from sluice.model import BucketSnapshot, ChangeType, TableBucket, TableInfo
+from sluice.rounds.position_lookups import LookupBudget
 from sluice.rounds.types import Split, StartMode
 from sluice.testing.memory_cluster import MemorySnapshot
 from sluice.testing.simulation.cluster import FlussTable
@@ -21,6 +22,17 @@ Change = tuple[int, ChangeType, int, int]
 """Log offset, change type, key, value."""
 Rows = dict[int, int]
 """Value by key."""
+
+
+def draw_budget(seed: int) -> LookupBudget:
+    """Draws how much the rounds of a seed may read to find positions. A row has 8 bytes."""
+    rng = random.Random(f"look-ups {seed}")
+    kind = rng.random()
+    if kind < 0.15:
+        return LookupBudget(bytes_max=rng.choice((16, 64, 160)))
+    if kind < 0.3:
+        return LookupBudget(files_max=rng.randint(1, 3))
+    return LookupBudget(bytes_max=0) if kind < 0.37 else LookupBudget()
 
 
 def replayed(changes: list[Change], end: int) -> Rows:

@@ -23,9 +23,15 @@ from sluice.errors import (
 from sluice.model import TableInfo, TablePath
 from sluice.rounds.clean import References, StoredFile
 from sluice.rounds.history import LakeHistory
-from sluice.rounds.lake_files import DataFile, LiveFiles, PositionCommit, WrittenDeletes
+from sluice.rounds.lake_files import (
+    DataFile,
+    FileContent,
+    LiveFiles,
+    PositionCommit,
+    WrittenDeletes,
+)
 from sluice.rounds.types import LakePart, LakeSnapshot, LogRecords, Split
-from sluice.testing.memory_writer import MemoryWriter
+from sluice.testing.memory_writer import KeyedFile, MemoryWriter
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.faults import Faults
 from sluice.testing.simulation.stored_lake import SimLake, SimTable
@@ -45,6 +51,10 @@ class LakeContext:
     send_late: Callable[[str, Callable[[], object]], None]
     on_commit: Callable[[Actor, TablePath], None]
     """Called just before each commit of Sluice's lands."""
+    before_commit: Callable[[TablePath, Sequence[DataFile]], None] = lambda *_: None
+    """Called before a commit of Sluice's is validated: others may be faster."""
+    after_listing: Callable[[TablePath, LiveFiles], None] = lambda *_: None
+    """Called when a round has listed live files, and has read none of them yet."""
 
 
 class DriverLake:
@@ -105,7 +115,9 @@ class DriverTable:
         return self._look("is_ancestor").is_ancestor(snapshot_id)
 
     def live_files(self, splits: Sequence[Split]) -> LiveFiles:
-        return self._look("live_files").live_files(splits)
+        live = self._look("live_files").live_files(splits)
+        self._context.after_listing(self._path, live)
+        return live
 
     def has_rows(self, partition_values: Sequence[str]) -> bool:
         return self._look("has_rows").has_rows(partition_values)
@@ -146,9 +158,11 @@ class DriverTable:
         missing = [file.path for file in files if file.path not in table.files]
         if missing:
             raise LakeNotWritable(f"no such file: {missing[0]}")
+        self._context.before_commit(self._path, files)
         for _ in range(_COMMIT_TRIES_MAX):
             seen = self._look("commit validates").version
             self._validate(table, base)
+            table.check_format(files)
             if positions is not None:
                 self._validate_positions(table, files, positions)
             self._step("commit swaps")
@@ -157,6 +171,7 @@ class DriverTable:
             if table.version == seen:
                 return self._swap(files, summary, replaced, positions)
             self._context.note("lake commit met another writer")
+        self._actor.lake_faults.add("others were faster")
         raise LakeCommitRefused("others were faster each time")
 
     def _validate(self, table: SimTable, base: LakeSnapshot | None) -> None:
@@ -184,7 +199,7 @@ class DriverTable:
         table, context = self._stored, self._context
         faults, roll = context.faults(), context.rng.random
         if roll() < faults.commit_refused:
-            context.note("lake commit refused")
+            self._fault("lake commit refused")
             raise LakeCommitRefused("the catalog had a conflict")
         if roll() < faults.commit_lost:
             context.note("lake commit unknown, not landed")
@@ -195,21 +210,41 @@ class DriverTable:
             def arrive() -> None:
                 if table.version == seen and self._is_there():
                     context.note("late lake commit landed")
-                    table.add_snapshot(files, summary, replaced, positions)
+                    self._add_snapshot(files, summary, replaced, positions)
 
             context.note("lake commit unknown, landing late")
             context.send_late("lake commit arrived", arrive)
             raise LakeCommitOutcomeUnknown("no answer")
         context.on_commit(self._actor, self._path)
-        snapshot = table.add_snapshot(files, summary, replaced, positions)
+        snapshot = self._add_snapshot(files, summary, replaced, positions)
         self._step("commit answered")
         if roll() < context.faults().commit_unknown:
             context.note("lake commit unknown, landed")
             raise LakeCommitOutcomeUnknown("no answer")
         if roll() < context.faults().commit_misnamed:
-            context.note("lake commit landed and called refused")
-            raise LakeCommitRefused("conflict")
+            self._fault("lake commit landed and called refused")
+            # Iceberg validates again, and may find its own files to be in the way.
+            raise LakeFilesChanged("conflict") if positions else LakeCommitRefused("conflict")
         return snapshot
+
+    def _add_snapshot(
+        self,
+        files: Sequence[DataFile],
+        summary: Mapping[str, str],
+        replaced: Sequence[LakePart],
+        positions: PositionCommit | None,
+    ) -> LakeSnapshot:
+        """Lands a commit, and counts how it deletes rows."""
+        note, contents = self._context.note, {file.content for file in files}
+        by_key = FileContent.EQUALITY_DELETES in contents
+        if positions is not None:
+            note("commit by position and equality" if by_key else "commit by position")
+        elif by_key:
+            note("commit by equality")
+        if positions is not None and positions.replaced:
+            vectors = FileContent.DELETION_VECTORS in contents
+            note("vectors replaced" if vectors else "marks merged")
+        return self._stored.add_snapshot(files, summary, replaced, positions)
 
     def tag(self, snapshot_id: int) -> None:
         self._look("tag").tag(snapshot_id)
@@ -249,6 +284,10 @@ class DriverTable:
     def _step(self, name: str) -> None:
         self._context.step(self._actor, name)
 
+    def _fault(self, kind: str) -> None:
+        self._context.note(kind)
+        self._actor.lake_faults.add(kind)
+
     def _is_there(self) -> bool:
         return self._context.lake.tables.get(self._path) is self._stored
 
@@ -261,7 +300,7 @@ class DriverTable:
         if not self._is_there():
             raise LakeNotWritable(f"lake table {self._path} is gone, or another of that name")
         if self._context.rng.random() < self._context.faults().lake_read:
-            self._context.note("lake read failed")
+            self._fault("lake read failed")
             raise LakeNotWritable(f"{name}: the catalog does not answer")
         return self._stored
 
@@ -304,11 +343,14 @@ class DriverWriter(MemoryWriter):
         return files
 
     def close_deletes(self) -> WrittenDeletes:
-        self._context.step(self._actor, "look up")
         deleted = super().close_deletes()
         for file in (*deleted.files, *deleted.spare):
             self._owners[file.path] = self._split.bucket
         return deleted
+
+    def _read(self, path: str) -> KeyedFile:
+        self._context.step(self._actor, "look up")
+        return super()._read(path)
 
     def abort(self) -> None:
         self._context.step(self._actor, "abort")

@@ -12,6 +12,7 @@ from sluice.rounds.reasons import reason_of
 from sluice.testing.memory_cluster import RegisteredSnapshot
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.cluster import SimCluster
+from sluice.testing.simulation.stored_lake import SimLake, SimTable
 
 _DROPPED = re.compile(r"partition \S+ \(id (\d+)\) was dropped during the round: (.*)")
 _DROPPED_BEFORE = re.compile(r"partition id (\d+) \(bucket:offset")
@@ -26,6 +27,8 @@ _NEEDS_CAUSE = frozenset(
     }
 )
 """Errors with which a round may fail only if a fault caused them."""
+_REFUSED = frozenset({"LakeCommitRefused", "LakeFilesChanged"})
+"""Errors of a lake commit with which a round that has met only rewrites may not fail."""
 _DELETED = ("LogOffsetOutOfRange", "its log ended at offset None")
 """Texts of errors about a log that has lost its beginning, or all of its rows."""
 
@@ -34,9 +37,16 @@ class RoundChecker:
     """Checks one round."""
 
     def __init__(
-        self, cluster: SimCluster, actor: Actor, claim: Claim, wrong: Callable[[str], None]
+        self,
+        cluster: SimCluster,
+        lake: SimLake,
+        actor: Actor,
+        claim: Claim,
+        wrong: Callable[[str], None],
     ) -> None:
         self._cluster, self._actor, self._claim, self._wrong = cluster, actor, claim, wrong
+        self._lake = lake
+        self._lake_before = self._lake_now()
         self._ends = self._living()
         self._registered = self._newest()
 
@@ -59,6 +69,16 @@ class RoundChecker:
             return False
         known = registered.offsets
         return any(table.starts.get(b, 0) > known[b] for b in table.buckets() if b in known)
+
+    def _lake_now(self) -> tuple[SimTable | None, int]:
+        """The lake table, and how much has happened to it that may refuse a round."""
+        table = self._lake.tables.get(self._claim.path)
+        return table, 0 if table is None else table.disturbed
+
+    def _met_only_rewrites(self) -> bool:
+        """Whether nothing else has happened to the lake since the round began."""
+        (before, happened), (table, now) = self._lake_before, self._lake_now()
+        return not self._actor.lake_faults and table is before and now == happened
 
     def registered_since(self) -> bool:
         """Whether another snapshot was registered after the round began."""
@@ -113,6 +133,8 @@ class RoundChecker:
         :param has_cause: whether a damaged log is known to be the cause.
         """
         kind = type(error).__name__
+        if kind in _REFUSED and self._met_only_rewrites():
+            self._wrong(f"{self._actor.name} was starved by rewrites: {kind}: {error}")
         deleted = any(text in str(error) for text in _DELETED)
         if deleted and self.registered_since() and not self._gaps():
             return  # another try of the same claim has tiered those rows, and retention came

@@ -15,9 +15,10 @@ from sluice.testing.simulation.checker import Checker
 from sluice.testing.simulation.clock import START_MS, ManualClock
 from sluice.testing.simulation.cluster import TIMEOUT_MS, FlussTable, SimCluster
 from sluice.testing.simulation.drivers import ActorFactory
-from sluice.testing.simulation.keyed import KeyedFlussTable
+from sluice.testing.simulation.keyed import KeyedFlussTable, draw_budget
 from sluice.testing.simulation.lake import DriverLake, LakeContext
 from sluice.testing.simulation.log_damage import LogDamage
+from sluice.testing.simulation.maintenance import NOBODY, Maintenance, draw_habits
 from sluice.testing.simulation.network import NetworkContext, SimAdmin, SimConnection
 from sluice.testing.simulation.stored_lake import SimLake, SimTable
 from sluice.testing.simulation.world_events import WorldContext, WorldEvents
@@ -26,11 +27,12 @@ _TURNS = 260
 _HEAL_ROUNDS_MAX = 12
 _HEAL_STEPS_MAX = 20_000
 _TIME_PIECE_MS = 10_000
-_REPAIRER = "user"
+_REPAIRER, _OTHER = "user", "other"
 _HOT = 5
 """How much more often actors are killed, stopped or interrupted at these steps."""
 _HOT_STEPS = frozenset(
     {
+        "look up",
         "commit",
         "commit validates",
         "commit swaps",
@@ -109,9 +111,15 @@ class Simulation:
             new_table=KeyedFlussTable if variant.keyed else FlussTable,
             primary_key=variant.keyed,
         )
-        self.lake = SimLake(self.snapshot_made, self.checker.files_present)
+        habits = draw_habits(seed) if variant.keyed else NOBODY
+        self.lake = SimLake(
+            self.snapshot_made, self.checker.files_present, as_vectors=habits.as_vectors
+        )
         self.checker.cluster, self.checker.lake = self.cluster, self.lake
         self.variant = variant
+        self.maintenance = Maintenance(
+            seed, habits, self.lake, self.note, self.step, lambda path: self.events.may_expire(path)
+        )
         network = NetworkContext(
             self.rng,
             self.cluster,
@@ -129,6 +137,8 @@ class Simulation:
             self.step,
             self.late,
             self.committing,
+            self.maintenance.before_commit,
+            self.maintenance.after_listing,
         )
         self.actor_factory = ActorFactory(
             self.rng,
@@ -142,6 +152,7 @@ class Simulation:
             variant.make_lake,
             variant.make_admin,
             variant.part_rules,
+            draw_budget(seed),
         )
         self.events = WorldEvents(self._world_context())
 
@@ -248,11 +259,13 @@ class Simulation:
 
     def _turn(self) -> None:
         """Makes one choice: an actor continues, an event occurs, or time passes."""
+        if self.maintenance.is_due():
+            self._spawn_maintenance(self.rng.choice(self.events.paths))
         roll = self.rng.random()
         awake = [actor for actor in self.actors if actor.wake_ms <= self.clock.now_ms()]
         if roll < 0.62 and awake:
             self._resume(self.rng.choice(awake))
-        elif roll < 0.75 and len(self.actors) < ACTORS_MAX:
+        elif roll < 0.75 and len(self._workers()) < ACTORS_MAX:
             self._spawn()
         elif roll < 0.88:
             self.events.trigger()
@@ -294,9 +307,16 @@ class Simulation:
     def _spawn_repairer(self, path: TablePath) -> None:
         self.spawn(_REPAIRER, self.actor_factory.repairer(path))
 
+    def _spawn_maintenance(self, path: TablePath) -> None:
+        self.spawn(_OTHER, self.maintenance.procedure(path))
+
+    def _workers(self) -> list[Actor]:
+        """The actors that run code of this project."""
+        return [actor for actor in self.actors if not actor.name.startswith(_OTHER)]
+
     def _may_roll_back(self) -> bool:
         """Whether a user may roll back: not while clean-up and drivers run (docs/clean-up.md)."""
-        return not self.cleans or not self.actors
+        return not self.cleans or not self._workers()
 
     def _cleaner(self, path: TablePath) -> Callable[[Actor], None]:
         if self.variant.cleaner is not None:
@@ -321,7 +341,10 @@ class Simulation:
     # ---- healing ----
 
     def _heal(self) -> None:
-        """Ends all faults, resumes stopped actors and makes the repairs that users must make."""
+        """Ends all faults, resumes stopped actors and makes the repairs that users must make.
+
+        Other writers go on maintaining the tables.
+        """
         self._say("healing")
         self.faults = faults.NONE
         self._arrive(all_of_them=True)
@@ -335,11 +358,8 @@ class Simulation:
                 self._spawn_repairer(path)
                 self._finish()
                 self.pass_time(2 * TIMEOUT_MS)
-                self.spawn("driver", self.actor_factory.driver(path))
-                self._finish()
-            tables = list(self.cluster.tables.values())
-            found = {t.described.path: self.checker.healed(t) for t in tables}
-            unhealed = {path: why for path, why in found.items() if why}
+                self._drive(path)
+            unhealed = self._unhealed()
             if not unhealed or self.checker.violation:
                 break
         else:
@@ -349,10 +369,37 @@ class Simulation:
                 return
             why = next(iter(unhealed.values()))
             self.checker.wrong(f"not healed: {why}; last errors: {self.actor_factory.errors}")
+        self._tier_once_more()
         for path in list(self.lake.tables):
             self.spawn("cleaner", self._cleaner(path))
             self._finish()
         self.checker.tidy()
+
+    def _tier_once_more(self) -> None:
+        """Commits another round, so that all files of earlier ones are of rounds that are over."""
+        for path in list(self.cluster.tables):
+            self.events.append_to(path)
+        for _ in range(_HEAL_ROUNDS_MAX):
+            if self.checker.violation or not (unhealed := self._unhealed()):
+                return
+            for path in unhealed:
+                self.pass_time(2 * TIMEOUT_MS)
+                self._drive(path)
+        why = next(iter(unhealed.values()))
+        self.checker.wrong(f"not tiered: {why}; last errors: {self.actor_factory.errors}")
+
+    def _drive(self, path: TablePath) -> None:
+        """Runs a round to its end, with other writers beside it."""
+        self.spawn("driver", self.actor_factory.driver(path))
+        if self.maintenance.habits.often:
+            self._spawn_maintenance(path)
+        self._finish()
+
+    def _unhealed(self) -> dict[TablePath, str]:
+        """Why tables are not complete yet."""
+        tables = list(self.cluster.tables.values())
+        found = {t.described.path: self.checker.healed(t) for t in tables}
+        return {path: why for path, why in found.items() if why}
 
     def _finish(self) -> None:
         """Runs every actor to its end."""

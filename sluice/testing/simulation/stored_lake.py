@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
 from sluice.model import TableBucket, TableInfo, TablePath
 from sluice.rounds.lake_files import DataFile, PositionCommit
@@ -30,10 +30,23 @@ class SimTable(MemoryLakeTable):
     on_deleted: Callable[[], None] = lambda: None
     rolled_back_at: int = -1
     """The number of actors started before the last rollback; -1 without a rollback."""
+    disturbed: int = 0
+    """How often something happened that refuses a round: all but rewrites and foreign rows."""
+    _foreign_files: int = 0
 
     @property
     def main(self) -> int | None:
         return self._main
+
+    @property
+    def main_number(self) -> int:
+        """The sequence number of main; 0 without a snapshot."""
+        return 0 if self._main is None else self._nodes[self._main].snapshot.sequence_number
+
+    def paths_before(self, snapshot_id: int | None) -> frozenset[str]:
+        """The files of the snapshot's parent; none if it has none."""
+        node = self._nodes.get(snapshot_id or -1)
+        return frozenset() if node is None else self.paths_at(node.parent)
 
     def holds(self, snapshot_id: int) -> bool:
         """Whether the snapshot exists, on main or not."""
@@ -49,6 +62,7 @@ class SimTable(MemoryLakeTable):
         """Adds a snapshot of Sluice's on top of main, and moves the tag to it."""
         kept = self.kept_paths(replaced, positions)
         self.version += 1
+        self.disturbed += 1
         self.twice |= kept & {file.path for file in files}
         snapshot = self._put(frozenset(kept | {file.path for file in files}), summary)
         self.tagged = snapshot.snapshot_id
@@ -66,6 +80,7 @@ class SimTable(MemoryLakeTable):
     def set_main(self, snapshot_id: int, expected: int | None) -> None:
         super().set_main(snapshot_id, expected)
         self.version += 1
+        self.disturbed += 1
         self.on_snapshot(self)
 
     # ---- other writers ----
@@ -85,7 +100,7 @@ class SimTable(MemoryLakeTable):
             self._compact_keyed(owner, old)
             return True
         rows = [row for path in old for row in self.files[path]]
-        self._replace(set(old), self._add_foreign(rows, owner), "replace")
+        self.change_files(set(old), {self.add_foreign(rows, owner)}, "replace")
         return True
 
     def _compact_keyed(self, owner: TableBucket, old: Sequence[str]) -> None:
@@ -97,49 +112,93 @@ class SimTable(MemoryLakeTable):
             if (*values, str(row["__bucket"])) == partition
         ]
         offsets = [(partition[:-1], owner.bucket, row["__offset"]) for _, row in rows]
-        path = self._add_foreign(offsets, owner)
-        self.keyed[path] = KeyedFile(partition, tuple(rows))
-        assert self._main is not None
-        self._added[path] = self._nodes[self._main].snapshot.sequence_number
-        self._replace(set(old), path, "replace")
+        path = self.add_foreign(offsets, owner, KeyedFile(partition, tuple(rows)), self.main_number)
+        self.change_files(set(old), {path}, "replace")
 
     def append_foreign(self) -> None:
         """Another writer adds one row."""
-        self._replace(set(), self._add_foreign([((FOREIGN,), 0, 0)], None), "append")
+        self.change_files(set(), {self.add_foreign([((FOREIGN,), 0, 0)], None)}, "append")
 
     def expire_snapshots(self, rng: random.Random) -> int:
-        """Expires old snapshots except the tagged one and main, and deletes their own files."""
-        kept = {self._main, self.tagged}
-        old = [number for number in self._nodes if number not in kept]
+        """Expires old snapshots, and deletes their own files; returns how many."""
+        old = self.old_snapshots()
         old = old[: rng.randint(0, len(old))]
+        self.delete_files(self.expired_files(old))
+        return len(old)
+
+    def old_snapshots(self) -> list[int]:
+        """The snapshots that may expire, oldest first: all but the tagged one and main."""
+        kept = {self._main, self.tagged}
+        return [number for number in self._nodes if number not in kept]
+
+    def expired_files(self, old: Sequence[int]) -> list[str]:
+        """Expires snapshots; returns the files that no other snapshot references."""
         before = set().union(*(self._nodes[number].paths for number in old))
         if old:
             self.expire(*old)
             self.version += 1
-        self.delete_files(sorted(before - self.referenced()[0]))
-        return len(old)
+        return sorted(before - self.referenced()[0])
+
+    def upgrade(self) -> None:
+        """Somebody upgrades the table to the format that has deletion vectors."""
+        self.as_vectors = True
+        self.version += 1
+        self.disturbed += 1
 
     def roll_back(self, rng: random.Random, actors: int) -> bool:
-        """A user sets main to one of its ancestors; returns False if there is none."""
+        """A user sets main to one of its ancestors; returns False if there is none.
+
+        Of primary-key tables, whose files others rewrite often, not to one that came from a tiering
+        snapshot that has expired: a driver that was planned before the first tiering snapshot would
+        take it for a table without any.
+        """
         older = self.snapshots()[1:]
+        if self.keyed:
+            older = [one for one in older if self._has_base(one.snapshot_id)]
         if not older:
             return False
         self.rolled_back_at = actors
         self.version += 1
+        self.disturbed += 1
         self.roll_back_to(rng.choice(older).snapshot_id)
         self.on_snapshot(self)
         return True
 
-    def _add_foreign(self, rows: list[Row], owner: TableBucket | None) -> str:
-        path = f"{self.location}/{FOREIGN}-{len(self.files)}-{self.version}.parquet"
+    def _has_base(self, snapshot_id: int) -> bool:
+        """Whether the snapshot's newest tiering ancestor still exists, or it surely has none."""
+        history = replace(self.whole_history(), main=snapshot_id)
+        newest = history.newest_tiering_snapshot()
+        return history.is_complete() if newest is None else self.holds(newest.snapshot_id)
+
+    def add_foreign(
+        self,
+        rows: list[Row],
+        owner: TableBucket | None,
+        keyed: KeyedFile | None = None,
+        number: int | None = None,
+    ) -> str:
+        """Another writer writes a file, which no snapshot references yet.
+
+        :param number: the sequence number that its commit gives to it. None: the commit's own.
+        """
+        self._foreign_files += 1
+        path = f"{self.location}/{FOREIGN}-{self.uuid[:8]}-{self._foreign_files}.parquet"
         self.files[path] = rows
         if owner is not None:
             self.owners[path] = owner
+        if keyed is not None:
+            self.keyed[path] = keyed
+        if number is not None:
+            self._added[path] = number
         return path
 
-    def _replace(self, old: set[str], new: str, operation: str) -> None:
+    def change_files(self, old: Set[str], new: Set[str], operation: str) -> None:
+        """Another writer commits. Vectors of data files that it removes go with them."""
+        kept = self.paths() - old
+        keyed = {path: self.keyed[path] for path in kept & self.keyed.keys()}
+        kept -= {path for path, one in keyed.items() if one.vector and one.marks.keys() <= old}
         self.version += 1
-        self._put((self.paths() - old) | {new}, {"operation": operation})
+        self._put(kept | new, {"operation": operation})
         self.on_snapshot(self)
 
 
@@ -156,9 +215,15 @@ class SimLake:
     """The catalog, and tables that were removed from it."""
 
     def __init__(
-        self, on_snapshot: Callable[[SimTable], None], on_deleted: Callable[[], None]
+        self,
+        on_snapshot: Callable[[SimTable], None],
+        on_deleted: Callable[[], None],
+        *,
+        as_vectors: bool = False,
     ) -> None:
+        """:param as_vectors: whether new tables have deletion vectors."""
         self._on_snapshot, self._on_deleted = on_snapshot, on_deleted
+        self._as_vectors = as_vectors
         self.tables: dict[TablePath, SimTable] = {}
         self.renamed: list[SimTable] = []
         self._folders: dict[TablePath, _Folder] = {}
@@ -173,6 +238,7 @@ class SimLake:
             f"{self._created:08x}-0000-4000-8000-000000000000",
             folder.files,
             folder.keyed,
+            as_vectors=self._as_vectors,
             owners=folder.owners,
             on_snapshot=self._on_snapshot,
             on_deleted=self._on_deleted,

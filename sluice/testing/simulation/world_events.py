@@ -106,6 +106,10 @@ class WorldEvents:
             return _ROLLBACK  # often past the repair of a log
         return roll
 
+    def append_to(self, path: TablePath) -> None:
+        """Appends rows to a table."""
+        self._append(self._world.cluster.tables[path], empty=False)
+
     def drop_foreign_lake_table(self, path: TablePath) -> None:
         """Drops or renames the lake table of a Fluss table that was dropped and created again."""
         world = self._world
@@ -193,8 +197,7 @@ class WorldEvents:
             world.note("foreign append")
             table.append_foreign()
         elif roll < 0.94:
-            fluss = world.cluster.tables[path]
-            if not self._is_behind(fluss) and table.expire_snapshots(rng):
+            if self.may_expire(path) and table.expire_snapshots(rng):
                 world.note("snapshots expired")
         elif roll < 0.96 and table.rolled_back_at < 0:  # else nobody could tell what main holds
             world.note("old metadata removed")
@@ -203,6 +206,20 @@ class WorldEvents:
             world.note("rolled back")
             if rng.random() < 0.5:
                 world.spawn_repairer(path)
+
+    def may_expire(self, path: TablePath) -> bool:
+        """Whether snapshots may expire: not while a repair may need them.
+
+        The same holds after a rollback past a snapshot that Fluss does not know yet. If others
+        write on top and the snapshots below expire, nobody can tell what main holds.
+        """
+        fluss, table = self._world.cluster.tables.get(path), self._world.lake.tables.get(path)
+        if fluss is None or table is None or self._is_behind(fluss):
+            return False
+        if table.rolled_back_at < 0 or not isinstance(fluss, KeyedFlussTable):
+            return True
+        ours = table.newest_tiering_snapshot()
+        return ours is not None and ours.snapshot_id == table.tagged
 
     def _is_behind(self, fluss: FlussTable) -> bool:
         """Whether the lake is behind Fluss; a repair may need what clean-up removes."""
