@@ -80,6 +80,12 @@ def test_thousands_of_keyed_seeds() -> None:
     ("control", "damage"),
     [
         ("no deletes", "is there twice"),
+        ("unchecked positions", "is there twice"),
+        ("second vectors", "no reader can plan the table"),
+        ("stale look-ups", "is there twice"),
+        ("no spare deletes", "is there twice"),
+        ("starved rounds", "was starved by rewrites"),
+        ("spare deletes left", "left by clean-up"),
         ("rebuilt beside", "is there twice"),
         ("no fence", "rows doubled"),
         ("blind repetition", "rows doubled"),

@@ -9,12 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sluice.errors import LakeCommitOutcomeUnknown, PartitionNotExists
+from sluice.errors import (
+    LakeCommitOutcomeUnknown,
+    LakeCommitRefused,
+    LakeFilesChanged,
+    PartitionNotExists,
+)
 from sluice.model import Partition, TableInfo, TablePath
 from sluice.rounds.bucket_repairs import GAPS_KEY, SKIPPED_KEY
-from sluice.rounds.lake_files import DataFile, PositionCommit
+from sluice.rounds.lake_files import DataFile, FileContent, LiveFiles, PositionCommit
 from sluice.rounds.parts import JoinedParts, Outcome, PartRules
 from sluice.rounds.types import LakePart, LakeSnapshot, Split
+from sluice.testing.memory_writer import live_files_of
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.cluster import SimCluster
 from sluice.testing.simulation.lake import DriverLake, DriverTable, LakeContext
@@ -97,6 +103,77 @@ class KeepsRebuiltFiles(DriverTable):
         return super().commit(files, base, summary, kept, positions)
 
 
+class TrustsPositions(DriverTable):
+    """Commits positions without checking that their data files are still those of the table."""
+
+    def _validate_positions(
+        self, table: SimTable, files: Sequence[DataFile], positions: PositionCommit
+    ) -> None:
+        """Checks nothing."""
+
+
+class KeepsOldVectors(DriverTable):
+    """Adds vectors beside the earlier ones of their data files."""
+
+    def commit(
+        self,
+        files: Sequence[DataFile],
+        base: LakeSnapshot | None,
+        summary: Mapping[str, str],
+        replaced: Sequence[LakePart] = (),
+        positions: PositionCommit | None = None,
+    ) -> LakeSnapshot:
+        if positions is not None:
+            positions = replace(positions, replaced=())
+        return super().commit(files, base, summary, replaced, positions)
+
+
+class LooksUpElsewhere(DriverTable):
+    """Looks rows up in the files of an older snapshot than it says."""
+
+    def live_files(self, splits: Sequence[Split]) -> LiveFiles:
+        live = super().live_files(splits)
+        older = self.stored.paths_before(live.snapshot_id)
+        found = live_files_of(self.stored, older, None, splits)
+        return replace(live, buckets=found.buckets)
+
+
+class OmitsSpareDeletes(DriverTable):
+    """Omits equality deletes after a commit with positions was refused."""
+
+    _was_refused = False
+
+    def commit(
+        self, files: Sequence[DataFile], base: LakeSnapshot | None, *more: Any, **named: Any
+    ) -> LakeSnapshot:
+        if self._was_refused:
+            files = [file for file in files if file.content is not FileContent.EQUALITY_DELETES]
+        try:
+            return super().commit(files, base, *more, **named)
+        except LakeFilesChanged:
+            self._was_refused = True
+            raise
+
+
+class StarvesRounds(DriverTable):
+    """Does not say that a commit was refused because others have rewritten data files."""
+
+    def commit(
+        self, files: Sequence[DataFile], base: LakeSnapshot | None, *more: Any, **named: Any
+    ) -> LakeSnapshot:
+        try:
+            return super().commit(files, base, *more, **named)
+        except LakeFilesChanged as changed:
+            raise LakeCommitRefused(str(changed)) from changed
+
+
+class KeepsSpareDeletes(DriverTable):
+    """Leaves equality deletes that no commit needs, as does its clean-up."""
+
+    def delete_files(self, paths: Sequence[str]) -> None:
+        super().delete_files([path for path in paths if not path.endswith("-deletes")])
+
+
 class KeepsAllParts(PartRules):
     """Commits the parts of a window that follow a gap, too."""
 
@@ -176,5 +253,11 @@ CONTROLS: Mapping[str, Variant] = {
     "no record of repairs": Variant(make_lake=_lake_of(RecordsNoRepairs)),
     "rebuilt beside": Variant(make_lake=_lake_of(KeepsRebuiltFiles), keyed=True),
     "parts after a gap": Variant(part_rules=KeepsAllParts),
+    "unchecked positions": Variant(make_lake=_lake_of(TrustsPositions), keyed=True),
+    "second vectors": Variant(make_lake=_lake_of(KeepsOldVectors), keyed=True),
+    "stale look-ups": Variant(make_lake=_lake_of(LooksUpElsewhere), keyed=True),
+    "no spare deletes": Variant(make_lake=_lake_of(OmitsSpareDeletes), keyed=True),
+    "starved rounds": Variant(make_lake=_lake_of(StarvesRounds), keyed=True),
+    "spare deletes left": Variant(make_lake=_lake_of(KeepsSpareDeletes), keyed=True),
     "no deletes": Variant(make_lake=_lake_of(OmitsDeleteFiles), keyed=True),
 }
