@@ -49,8 +49,7 @@ class Fence:
     def validate(self, ancestors: Any) -> bool:
         """Whether Iceberg may continue with the commit.
 
-        :raises AlreadyCommitted: an earlier attempt of this commit succeeded. A plain refusal would
-            make Iceberg delete its manifests; any other exception leaves them.
+        :raises AlreadyCommitted: an earlier attempt of this commit succeeded.
         """
         overtaken = False
         for snapshot in iterate(ancestors):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence, Set
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from sluice.errors import (
     LakeCommitOutcomeUnknown,
     LakeCommitRefused,
     LakeFilesChanged,
+    LakeNotWritable,
     LakeTableMismatch,
     SluiceError,
     UnsupportedLakeOption,
@@ -45,6 +47,7 @@ from sluice.rounds.types import (
     Split,
 )
 
+_LOG = logging.getLogger(__name__)
 TAG = "sluice-tiered"
 _TARGET_FILE_BYTES = 512 * 1024 * 1024  # Iceberg's default of write.target-file-size-bytes
 _COMMIT_TRIES_MAX = 10
@@ -59,7 +62,7 @@ _REFUSALS = {
     "ForbiddenException",
     "NotAuthorizedException",
     "NoSuchTableException",
-    "IllegalArgumentException",  # a check of Iceberg, made before anything is committed
+    "IllegalArgumentException",  # a check of Iceberg
 }
 _CHECKS = {"ValidationException", "IllegalArgumentException"}
 """What Iceberg throws if one of its checks of a commit fails."""
@@ -288,8 +291,22 @@ class IcebergTable:
                 update.set(key, value)
             update.validateWith(fence)
         failpoint("round.lake_commit.ready")
-        with self._commit_errors():
-            update.commit()
+        try:
+            with self._commit_errors():
+                update.commit()
+        except LakeCommitRefused as refused:
+            if refused.details.get("conflict") and self._is_newest(base):
+                self._tidy(update.delete_manifests)
+            raise
+        self._tidy(update.delete_unused_manifests)
+
+    def _tidy(self, delete: Callable[[], None]) -> None:
+        """Deletes manifests that no snapshot has. If that fails, some small files stay."""
+        try:
+            with lake_errors(f"delete unused manifests of lake table {self._path}"):
+                delete()
+        except LakeNotWritable as error:
+            _LOG.warning("%s", error.message)
 
     def _is_newest(self, base: LakeSnapshot | None) -> bool:
         """Whether the newest tiering snapshot is still ``base``; False if it cannot be read."""

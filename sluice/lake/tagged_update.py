@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+_LIST = re.compile(r"-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.avro$")
+"""The uuid of an update, in the name of its manifest list (SnapshotProducer of Iceberg)."""
 
 
 class TaggedUpdate:
     """One attempt to commit an update and a tag in one transaction.
 
     If the tag were moved after the commit, a driver could die in between. Snapshot expiry could
-    then delete a snapshot that was not registered yet, and its rows would be copied again. Iceberg
-    does not retry moving a tag if another writer has committed in between; the caller makes a new
-    attempt.
+    then delete a snapshot that was not registered yet, and its rows would be copied again.
+
+    The catalog is asked once, and the caller makes a new attempt. Iceberg's own transaction asks
+    again after a conflict, and checks the update again for it. If the conflict was the lost answer
+    of a commit that has landed, these checks meet that commit's files, and Iceberg deletes its
+    manifests: the table could not be read any more.
     """
 
     def __init__(self, table: Any, tag: str, method: str) -> None:
@@ -30,16 +37,53 @@ class TaggedUpdate:
         self.update.set(key, value)
 
     def validateWith(self, validator: Any) -> None:  # noqa: N802  (Iceberg's own name)
-        """Sets the validator, which Iceberg calls on every attempt of the commit."""
+        """Sets the validator, which Iceberg calls before it writes manifests."""
         self.update.validateWith(validator)
 
     def commit(self) -> None:
+        """Asks the catalog to commit the update and the tag."""
+        transaction = self._transaction
         self.update.commit()  # into the transaction: nothing is visible yet
-        table = self._transaction.table()
+        table = transaction.table()
         snapshot_id = table.currentSnapshot().snapshotId()
-        references = self._transaction.manageSnapshots()
+        references = transaction.manageSnapshots()
         if table.refs().containsKey(self._tag):
             references.replaceTag(self._tag, snapshot_id).commit()
         else:
             references.createTag(self._tag, snapshot_id).commit()
-        self._transaction.commitTransaction()
+        transaction.underlyingOps().commit(
+            transaction.startMetadata(), transaction.currentMetadata()
+        )
+
+    def delete_unused_manifests(self) -> None:
+        """Deletes manifests of the committed snapshot that were merged into others."""
+        written, used, _ = self._manifests()
+        self._delete(sorted(written - used))
+
+    def delete_manifests(self) -> None:
+        """Deletes the manifests and the list of a commit that did not land."""
+        written, _, location = self._manifests()
+        self._delete([*sorted(written), location])
+
+    def _manifests(self) -> tuple[set[str], set[str], str]:
+        """The names that the update has written, those that its snapshot has, and the list's path.
+
+        Iceberg counts an update's manifests from 0. It merges them last.
+        """
+        snapshot = self._transaction.table().currentSnapshot()
+        location = str(snapshot.manifestListLocation())
+        found = _LIST.search(location)
+        if found is None:
+            return set(), set(), location
+        # one call for all of them, of which each has its path in its text
+        text = str(snapshot.allManifests(self._transaction.underlyingOps().io()).toString())
+        own = re.findall(rf"/({found[1]}-m(\d+)\.avro)\b", text)
+        count = 1 + max((int(number) for _, number in own), default=-1)
+        return {f"{found[1]}-m{i}.avro" for i in range(count)}, {name for name, _ in own}, location
+
+    def _delete(self, files: list[str]) -> None:
+        """:param files: names in the metadata folder, or paths."""
+        operations = self._transaction.underlyingOps()
+        for file in files:
+            path = file if "/" in file else operations.metadataFileLocation(file)
+            operations.io().deleteFile(path)

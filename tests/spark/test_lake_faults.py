@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,13 +16,15 @@ from py4j.protocol import Py4JJavaError
 from sluice.driver.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.errors import LakeCommitOutcomeUnknown, TableNotDue
+from sluice.lake import position_deletes
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.iceberg_table import IcebergTable
+from sluice.lake.tagged_update import TaggedUpdate
 from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult
 
-from .conftest import Site
+from .conftest import STOCK, LocalStock, Site
 
 pytestmark = pytest.mark.spark
 PATH = TablePath("shop", "orders")
@@ -189,3 +192,72 @@ def test_a_retry_that_meets_its_own_snapshot_takes_it_for_landed(
     assert registered is not None
     newest = site.rows("SELECT snapshot_id FROM lake.shop.orders.refs WHERE name = 'main'")
     assert newest[0][0] == registered.snapshot_id
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "form",
+    ["position files", "merged", "vectors", pytest.param("equality", marks=pytest.mark.long)],
+)
+def test_a_commit_with_deletes_that_lost_its_answer_has_landed(
+    stock: LocalStock,
+    mortal: Jvm,
+    form: str,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Iceberg's checks of positions, made again, would meet the files of this very commit."""
+    stock.create(version=3 if form == "vectors" else 2)
+    stock.put({key: key for key in range(40)})
+    stock.tier()
+    stock.put({key: -key for key in range(4)})
+    stock.tier()
+    config = stock.site.config
+    if form == "merged":
+        monkeypatch.setattr(position_deletes, "MERGED_FROM", 1)
+    if form == "equality":
+        config = replace(config, tiering=replace(config.tiering, position_lookup_bytes=0))
+    made: list[_LosesAnswers] = request.getfixturevalue("lossy")
+    stock.put({key: 100 + key for key in range(2, 8)})
+    result = tier_once(config, STOCK, jvm=mortal, now=True)
+    assert result.outcome == "committed"
+    assert result.deletes_as.startswith("equality" if form == "equality" else "positions")
+    assert [one.commits for one in made] == [1]
+    stock.assert_equal()
+
+
+def test_unused_manifests_of_a_commit_are_deleted(site: Site, jvm: Jvm) -> None:
+    """Those that the commit has merged into one, and those of a commit that came too late."""
+    site.create(PATH, {"id": t.BIGINT}, bucket_count=1)
+    fill(site, 0, 1)
+    tier(site, jvm)
+    properties = "ALTER TABLE lake.shop.orders SET TBLPROPERTIES"
+    site.rows(f"{properties} ('commit.manifest.min-count-to-merge' = '2')")
+    folder = site.warehouse / "shop" / "orders" / "metadata"
+
+    def manifests() -> set[str]:
+        return {path.name for path in folder.glob("*.avro")}
+
+    for number in range(1, 4):
+        before = manifests()
+        fill(site, number, 1)
+        tier(site, jvm)
+        one_list, one_manifest = sorted(manifests() - before, key=lambda name: name[:4] != "snap")
+        assert one_list.startswith("snap-")
+        assert one_manifest.endswith("-m1.avro"), "m0 was merged into m1"
+    assert_rows(site, 4)
+
+    real, others = TaggedUpdate.commit, []
+
+    def late(update: TaggedUpdate) -> None:
+        if not others:
+            others.append(manifests())
+            site.rows(f"{properties} ('a' = 'b')")
+        real(update)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TaggedUpdate, "commit", late)
+        fill(site, 4, 1)
+        assert tier(site, jvm).outcome == "committed"
+    assert len(manifests() - others[0]) == 2
+    assert_rows(site, 5)
