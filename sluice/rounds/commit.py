@@ -224,7 +224,8 @@ def _commit_lake(
             why = reason_of(refused).text
         try:  # not in the handler above: its own errors have other causes
             files.look_up_again(table, why)  # if this commit is in main, the fence refuses the next
-        except ClaimLost:
+            _check_claim(claim, cluster)
+        except BaseException:
             _discard_all(table, files, summary)
             raise
 
