@@ -175,11 +175,16 @@ class Split:
 
     @property
     def file_suffix(self) -> str:
-        """The end of file names, different for each part of a window and each look-up."""
+        """The end of file names: different for each partition, part of a window and look-up.
+
+        Clean-up compares names without their folders. So no two files of a round share one.
+        """
+        partition = self.bucket.partition_id
+        ending = "" if partition is None else f"-p{partition}"
         if self.part is not None:
-            return f"-part{self.part.number}"
+            return f"{ending}-part{self.part.number}"
         lookup = self.keyed.lookup if self.keyed is not None else None
-        return f"-again{lookup.number}" if lookup is not None and lookup.number else ""
+        return f"{ending}-again{lookup.number}" if lookup is not None and lookup.number else ending
 
 
 @dataclass(frozen=True, slots=True)

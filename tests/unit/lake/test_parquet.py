@@ -57,7 +57,7 @@ def test_rows_carry_bucket_offset_and_commit_time(tmp_path: Path) -> None:
     writer.write(records(3, 1, 1_700_000_000_999))
     (file,) = writer.close()
     path = Path(file.path)
-    assert path == tmp_path / "p" / "00003-7-w1-00001.parquet"
+    assert path == tmp_path / "p" / "00003-7-w1-p9-00001.parquet"
     assert (file.rows, file.partition, file.size_bytes) == (3, ("mon", "3"), path.stat().st_size)
     table = pq.read_table(path, partitioning=None)
     assert table.column("__bucket").to_pylist() == [3, 3, 3]
@@ -75,7 +75,16 @@ def test_parts_of_a_window_have_files_of_their_own(tmp_path: Path) -> None:
     parts = [replace(SPLIT, part=SplitPart(number, 100)) for number in (0, 1)]
     made = [write(factory(tmp_path)(part), records(50 * i, 2)) for i, part in enumerate(parts)]
     names = [path.name for paths in made for path in paths]
-    assert names == ["00003-0-w1-part0-00001.parquet", "00003-0-w1-part1-00001.parquet"]
+    assert names == ["00003-0-w1-p9-part0-00001.parquet", "00003-0-w1-p9-part1-00001.parquet"]
+
+
+def test_files_of_two_partitions_have_names_of_their_own(tmp_path: Path) -> None:
+    """Clean-up looks for the name of a file among all that are referenced, in any folder."""
+    splits = [replace(SPLIT, bucket=replace(BUCKET, partition_id=number)) for number in (9, None)]
+    whole = replace(factory(tmp_path), folders={one.bucket: str(tmp_path) for one in splits})
+    made = [write(whole(split), records(0, 2)) for split in splits]
+    names = [path.name for paths in made for path in paths]
+    assert names == ["00003-0-w1-p9-00001.parquet", "00003-0-w1-00001.parquet"]
 
 
 def test_no_rows_make_no_file(tmp_path: Path) -> None:
@@ -98,7 +107,9 @@ def test_files_roll_at_the_target_size(tmp_path: Path) -> None:
     writer = factory(tmp_path, row_group_rows=1000, target_file_bytes=5_000)(SPLIT)
     paths = write(writer, *[records(i * 1000, 1000) for i in range(5)])
     assert len(paths) > 1
-    assert [p.name for p in paths] == [f"00003-0-w1-{i + 1:05d}.parquet" for i in range(len(paths))]
+    assert [p.name for p in paths] == [
+        f"00003-0-w1-p9-{i + 1:05d}.parquet" for i in range(len(paths))
+    ]
     offsets = [o for p in paths for o in pq.read_table(p).column("__offset").to_pylist()]
     assert offsets == list(range(5000))
 
@@ -156,7 +167,7 @@ def small_disk() -> Iterator[None]:
 @pytest.mark.usefixtures("small_disk")
 def test_a_disk_that_refuses_is_a_typed_error_and_leaves_no_file(tmp_path: Path) -> None:
     writer = factory(tmp_path, row_group_rows=10_000)(SPLIT)
-    with pytest.raises(LakeNotWritable, match=r"00003-0-w1-00001\.parquet.*File too large"):
+    with pytest.raises(LakeNotWritable, match=r"00003-0-w1-p9-00001\.parquet.*File too large"):
         write(writer, *[records(i * 50_000, 50_000) for i in range(4)])
     writer.abort()
     assert list(tmp_path.iterdir()) == []
@@ -170,7 +181,7 @@ def test_a_disk_that_is_full_at_the_end_of_a_file_leaves_none(tmp_path: Path) ->
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (unfinished.stat().st_size, limits[1]))
     try:
-        with pytest.raises(LakeNotWritable, match=r"00003-0-w1-00001\.parquet.*File too large"):
+        with pytest.raises(LakeNotWritable, match=r"00003-0-w1-p9-00001\.parquet.*File too large"):
             writer.close()
         writer.abort()
     finally:
@@ -182,7 +193,7 @@ def test_a_disk_that_is_full_at_the_end_of_a_file_leaves_none(tmp_path: Path) ->
 @pytest.mark.parametrize("options", [{"compression": "rar"}, {"compression_level": "much"}])
 def test_a_file_that_cannot_be_begun_leaves_none(tmp_path: Path, options: dict[str, str]) -> None:
     writer = factory(tmp_path, None, **options)(SPLIT)
-    with pytest.raises(LakeNotWritable, match=r"00003-0-w1-00001\.parquet"):
+    with pytest.raises(LakeNotWritable, match=r"00003-0-w1-p9-00001\.parquet"):
         write(writer, records(0, 10))
     writer.abort()
     assert list(tmp_path.iterdir()) == []

@@ -68,8 +68,8 @@ def test_rows_and_deletes_lie_in_files_of_their_own(tmp_path: Path) -> None:
     writing.upsert(rows(10, 1))
     [deletes] = writing.close_deletes().files
     [data] = writing.close()
-    assert Path(data.path).name == "00003-7-w1-00001.parquet"
-    assert Path(deletes.path).name == "00003-7-w1-00001-deletes.parquet"
+    assert Path(data.path).name == "00003-7-w1-p9-00001.parquet"
+    assert Path(deletes.path).name == "00003-7-w1-p9-00001-deletes.parquet"
     assert (data.rows, data.deletes, data.partition) == (4, False, ("mon", "3"))
     assert (deletes.rows, deletes.deletes, deletes.partition) == (2, True, ("mon", "3"))
     assert deletes.size_bytes == Path(deletes.path).stat().st_size
