@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
+from sluice.lake.iceberg_catalog import IcebergLake
 from tests.support.lake_checker import LakeChecker, Report
+from tests.support.position_damage import DamagedLake, spelled_otherwise
 from tests.support.server_files import read_logs, read_partitions, read_registered, table_folder
 
 from .conftest import STOCK, LocalStock
@@ -30,7 +36,7 @@ def report(stock: LocalStock) -> Report:
         stock.site.warehouse / STOCK.database / STOCK.table,
         read_partitions(*place),
         ("day", "id"),
-        ("day",),
+        ("day",) if read_partitions(*place) else (),
     )
     return checker.report(logs, read_registered(*place))
 
@@ -60,3 +66,79 @@ def test_a_sound_lake_and_each_kind_of_damage(stock: LocalStock) -> None:
         assert report(stock).damage == expected, statement
         stock.rows(f"CALL lake.system.set_current_snapshot('{STOCK}', {main.snapshot_id})")
     assert report(stock).damage == {}
+
+
+@contextmanager
+def damaged(stock: LocalStock) -> Iterator[DamagedLake]:
+    """The lake by Iceberg's API; main is sound again afterwards."""
+    options = {"type": "hadoop", "warehouse": str(stock.site.warehouse)}
+    lake = IcebergLake(stock.site.jvm.gateway, options)
+    table = lake.load(STOCK)
+    assert table is not None
+    main = table._table.currentSnapshot().snapshotId()
+    yield DamagedLake(stock.site.jvm.gateway, table._table)
+    table._table.refresh()
+    table._table.manageSnapshots().setCurrentSnapshot(main).commit()
+    lake.close()
+
+
+def with_marks(stock: LocalStock, version: int) -> None:
+    """Two buckets, each with two data files and some rows of the first one marked."""
+    stock.create(version=version)
+    stock.put({key: key for key in range(40)})
+    stock.tier()
+    stock.put({key: -key for key in range(20)})
+    stock.tier()
+    sound = report(stock)
+    assert (sound.damage, sound.rows, sound.orphans) == ({}, 40, [])
+
+
+def test_each_damage_of_position_delete_files(stock: LocalStock) -> None:
+    with_marks(stock, 2)
+    with damaged(stock) as lake:
+        task = lake.tasks()[0]
+        path, rows = str(task.file().location()), int(task.file().recordCount())
+        cases: list[tuple[dict[str, list[int]], str]] = [
+            ({spelled_otherwise(path): [0]}, f"spells {path} as"),
+            ({path[:-8] + "7.parquet": [0]}, "which no snapshot has"),
+            ({path: [rows]}, f"marks row {rows} of"),
+        ]
+        for marks, _ in cases:
+            lake.add_position_file(task, marks)
+        damage = report(stock).damage
+        assert list(damage) == ["positions"], "Spark's rows are right"
+        assert len(damage["positions"]) == len(cases)
+        assert all(any(said in one for one in damage["positions"]) for _, said in cases)
+    with damaged(stock) as lake:
+        task = lake.tasks()[0]
+        [marks_file] = [str(one.location()) for one in task.deletes()]
+        lake.remove_deletes(task)
+        assert report(stock).doubled > 0, "its commit is lost"
+    lost = Path(marks_file.removeprefix("file:"))
+    aside = lost.rename(lost.with_name("aside"))
+    [unopened] = report(stock).damage["unopened"]
+    assert lost.name in unopened
+    aside.rename(lost)
+
+
+def test_each_damage_of_deletion_vectors(stock: LocalStock) -> None:
+    with_marks(stock, 3)
+    with damaged(stock) as lake:
+        task = lake.tasks()[-1]  # it has no vector yet
+        path, rows = str(task.file().location()), int(task.file().recordCount())
+        lake.add_vector(task, spelled_otherwise(path), [0])
+        lake.add_vector(task, path, [0, rows])
+        damage = report(stock).damage
+        assert len(damage.pop("positions")) == 2
+        assert damage == {"missing": 1}
+    with damaged(stock) as lake:
+        task = lake.tasks()[0]
+        puffin = lake.add_vector(task, str(task.file().location()), [0])
+        [twice] = report(stock).damage["positions"][-1:]
+        assert "has 2 vectors" in twice
+    changed = Path(puffin.removeprefix("file:"))
+    content = bytearray(changed.read_bytes())
+    content[20] ^= 1
+    changed.write_bytes(content)
+    [unopened] = report(stock).damage["unopened"]
+    assert "a damaged vector" in unopened

@@ -1,11 +1,13 @@
 """The checker: lake files, Iceberg's metadata tables and the server's storage, compared.
 
 It shares no code with a round: it asks Spark which files there are, opens them with pyarrow, and
-reads the server's files by :mod:`tests.support.server_files`.
+reads the server's files by :mod:`tests.support.server_files`. What marks rows of data files as
+deleted is read by :mod:`tests.support.position_files`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +19,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tests.support.changelogs import compare_keyed
+from tests.support.position_files import (
+    DATA,
+    EQUALITY,
+    LISTED,
+    ListedFile,
+    Marks,
+    read_marks,
+    rows_left,
+    wrong_marks,
+    wrong_together,
+)
 from tests.support.server_files import Bucket, Registered, read_offsets
 
 OURS = "__fluss_lake_tiering"
@@ -46,6 +59,10 @@ class Report:
     """Files that some snapshot references and that do not open, or are not what they should be."""
     offsets: list[str] = field(default_factory=list)
     """Where the server's word and the lake's do not agree."""
+    positions: list[str] = field(default_factory=list)
+    """Where position delete files and vectors are not about rows of the data files that exist."""
+    unlike: int = 0
+    """Rows that only one reader finds: Spark, or the checker with all deletes applied."""
     orphans: list[str] = field(default_factory=list)
     """Data files that no snapshot references."""
 
@@ -89,6 +106,7 @@ class LakeChecker:
         self._key, self._partition_columns = tuple(key), tuple(partition_columns)
         self._partitions = partitions
         self._opened: dict[str, pa.Table] = {}
+        self._marks: dict[ListedFile, Marks] = {}
 
     def report(self, logs: dict[Bucket, pa.Table], registered: Registered | None) -> Report:
         """Looks at the current snapshot, the registered one, and every file of any snapshot."""
@@ -99,7 +117,9 @@ class LakeChecker:
                 f"SELECT snapshot_id, parent_id, summary FROM {self._name}.snapshots"
             )
         }
-        self._open_all(report)
+        files = self._open_all(report)
+        is_whole = all(one.parent_id in {None, *snapshots} for one in snapshots.values())
+        report.positions += wrong_marks(self._marks, files, is_whole=is_whole)
         refs = dict(self._sql(f"SELECT name, snapshot_id FROM {self._name}.refs"))
         if "main" not in refs:
             if registered is not None:
@@ -129,11 +149,20 @@ class LakeChecker:
         newest: _Snapshot | None,
         registered: Registered | None,
     ) -> None:
-        """Spark reads the rows, and applies the deletes."""
+        """Spark reads the rows, and applies the deletes; the checker does, too."""
         held = {} if newest is None else self._offsets_of(newest, registered)
+        files = self._current()
+        if wrong := [*wrong_together([file for _, file in files], self._marks)]:
+            report.positions += wrong
+        if wrong or report.unopened:
+            return  # Spark cannot read it
         current = self._sql(f"SELECT * FROM {self._name}")
         report.rows = len(current)
         compare_keyed(report, self._by_bucket(current), held, logs, self._key)
+        names = (*self._key, "__bucket", "__offset")
+        spark = Counter(tuple(row[name] for name in names) for row in current)
+        ours = Counter(rows_left(files, self._opened, self._marks, self._key))
+        report.unlike = ((spark - ours) + (ours - spark)).total()
         if registered is not None and newest is not None:
             at = f"SELECT * FROM {self._name} VERSION AS OF {registered.snapshot_id}"
             rows = self._by_bucket(self._sql(at))
@@ -149,32 +178,41 @@ class LakeChecker:
 
     # -- files
 
-    def _open_all(self, report: Report) -> None:
+    def _open_all(self, report: Report) -> list[ListedFile]:
         """Opens every file that any snapshot references; what no one references is an orphan."""
-        rows = self._sql(
-            "SELECT file_path, content, min(record_count) AS record_count,"
-            f" min(file_size_in_bytes) AS file_size FROM {self._name}.all_files GROUP BY 1, 2"
-        )
-        referenced = set()
-        for row in rows:
-            path = _local(row.file_path)
-            referenced.add(path)
+        query = f"SELECT DISTINCT {LISTED} FROM {self._name}.all_files"
+        listed = [ListedFile.of(row) for row in self._sql(query)]
+        for file in listed:
             try:
-                table = pq.ParquetFile(path).read()
-                if (table.num_rows, path.stat().st_size) != (row.record_count, row.file_size):
-                    raise ValueError(f"{table.num_rows} rows in {path.stat().st_size} bytes")
+                self._open(report, file)
             except (OSError, ValueError, pa.ArrowException) as error:
-                report.unopened.append(f"{path}: {error}")
-                continue
-            if row.content != 0 and not self._key:
-                report.unopened.append(f"{path}: a file of deletes, which a log table has not")
-                continue
-            if row.content == 2 and set(table.column_names) != set(self._key):
-                report.unopened.append(f"{path}: deletes by {table.column_names}")
-            self._opened[row.file_path] = table
+                report.unopened.append(f"{file}: {error}")
+        referenced = {_local(file.path) for file in listed}
         for path in sorted((self._folder / "data").rglob("*")):
             if path.is_file() and path.suffix != ".crc" and path not in referenced:
                 report.orphans.append(str(path))
+        return listed
+
+    def _open(self, report: Report, file: ListedFile) -> None:
+        path = _local(file.path)
+        if file.content != DATA and not self._key:
+            report.unopened.append(f"{path}: a file of deletes, which a log table has not")
+            return
+        if file.content not in (DATA, EQUALITY):
+            self._marks[file] = read_marks(file, path)
+            return
+        table = pq.ParquetFile(path).read()
+        if (table.num_rows, path.stat().st_size) != (file.rows, file.size_bytes):
+            raise ValueError(f"{table.num_rows} rows in {path.stat().st_size} bytes")
+        if file.content == EQUALITY and set(table.column_names) != set(self._key):
+            raise ValueError(f"deletes by {table.column_names}")
+        self._opened[file.path] = table
+
+    def _current(self) -> list[tuple[int, ListedFile]]:
+        """All files of the current snapshot, with their sequence numbers."""
+        living = f"SELECT sequence_number, data_file.* FROM {self._name}.entries WHERE status < 2"
+        rows = self._sql(f"SELECT sequence_number, {LISTED} FROM ({living})")
+        return [(row.sequence_number, ListedFile.of(row)) for row in rows]
 
     def _files(self, snapshot_id: int | None = None) -> dict[str, str]:
         """Data files of a snapshot (the current one) and the partition's name of each."""
