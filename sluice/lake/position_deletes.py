@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from sluice.failpoints import failpoint
 from sluice.lake.earlier_marks import (
     FILE_PATH,
     POS,
@@ -137,7 +138,9 @@ def write_vector_file(
     whole = _union(positions, {path: earlier[path] for path in earlier.keys() & positions.keys()})
     written = write_vectors({path: DeletionVector.of(found) for path, found in whole.items()})
     uri = f"{target.uri}/{target.prefix}-00001-deletes.puffin"
+    failpoint("round.copy.file.before")
     write_file(uri, written.content, properties)
+    failpoint("round.copy.file.after")
     marks = tuple(
         RowMarks(
             one.data_file,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sluice.model import TablePath
+from tests.faults.keyed_world import KeyedScene, KeyedTable
 from tests.faults.scene import Scene
 from tests.support.processes import ServerProcess, served
 
@@ -61,6 +64,43 @@ def scene(
     made = new_scene(tmp_path, shared_server, spark_jvm, lake_sql)
     yield made
     made.close()
+
+
+BeginKeyed = Callable[[int], KeyedTable]
+"""A table with a primary key whose second round has deleted rows by position.
+
+The argument is the format version of its lake table.
+"""
+
+
+@pytest.fixture
+def begin_keyed(
+    tmp_path: Path,
+    shared_server: ServerProcess,
+    spark_jvm: Any,
+    lake_sql: Callable[[Path, str], list[Any]],
+) -> Iterator[BeginKeyed]:
+    made = []
+
+    def begin(version: int) -> KeyedTable:
+        if not shared_server.runs:
+            shared_server.start()
+        path = TablePath("db", f"keyed_{next(_numbers)}")
+        scene = KeyedScene(tmp_path, shared_server, path, spark_jvm, lake_sql)
+        made.append(scene)
+        scene.version = version
+        scene.create()
+        table = KeyedTable(scene, Random(version), Counter())
+        for deletes_as in ("", "positions"):
+            table.write(6)
+            result = scene.tier()
+            assert result.deletes_as == deletes_as
+            table.check(result)
+        return table
+
+    yield begin
+    for scene in made:
+        scene.close()
 
 
 OwnScene = Callable[[int], AbstractContextManager[Scene]]

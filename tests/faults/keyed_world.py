@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -25,6 +26,8 @@ from sluice.model import types as t
 from sluice.rounds.files import RoundResult
 from tests.faults.scene import Scene
 from tests.support.findings import finding
+from tests.support.lake_checker import LakeChecker, Report
+from tests.support.server_files import Bucket, read_logs
 
 BUCKETS = 2
 REGIONS = ("eu", "us")
@@ -49,10 +52,21 @@ Rows = dict[int, Row]
 """By id, of one partition or bucket."""
 
 
+def compaction_of(region: str) -> str:
+    """Rewrites the data files of a region without their deleted rows, and removes its deletes."""
+    return (
+        "CALL lake.system.rewrite_data_files(table => '{name}',"
+        f" where => 'region = \"{region}\"', options => map('delete-file-threshold', '1',"
+        " 'remove-dangling-deletes', 'true', 'min-input-files', '2'))"
+    )
+
+
 class KeyedScene(Scene):
     """A table of orders by region and id, on a server process, with its lake."""
 
     image = "FULL"
+    version = 2
+    """Of the lake table's format."""
     max_round_bytes = 0
     changes_memory_bytes = TieringConfig().changes_memory_bytes
 
@@ -66,6 +80,9 @@ class KeyedScene(Scene):
                 "table.datalake.freshness": freshness,
                 "table.changelog.image": self.image,
             },
+            custom_properties=(
+                {"iceberg.format-version": str(self.version)} if self.version != 2 else {}
+            ),
         )
 
     def create(self) -> None:
@@ -83,6 +100,22 @@ class KeyedScene(Scene):
             changes_memory_bytes=self.changes_memory_bytes,
         )
         return replace(config, tiering=limits)
+
+    def logs(self, folder: Path) -> dict[Bucket, pa.Table]:
+        """Without added columns."""
+        return read_logs(folder, pa.schema(list(TYPES.items())), keyed=True)
+
+    def checker(self, partitions: dict[int, str]) -> LakeChecker:
+        name, key = f"lake.{self.path}", ("region", "id")
+        return LakeChecker(self.sql, name, self.table_folder, partitions, key, ("region",))
+
+    def check(self, rows: int | None = None) -> Report:
+        """The lake is what the changelogs say up to its offsets, and everything agrees."""
+        report = self.report()
+        with finding():
+            assert report.damage == {}
+            assert rows in (None, report.rows)
+        return report
 
 
 class KeyedTable:

@@ -39,7 +39,13 @@ from tests.support.findings import finding
 from tests.support.lake_checker import LakeChecker, Report
 from tests.support.meanwhile import Meanwhile
 from tests.support.processes import ROOT, SLUICE, ServerProcess, environment, wait_for
-from tests.support.server_files import read_logs, read_partitions, read_registered, table_folder
+from tests.support.server_files import (
+    Bucket,
+    read_logs,
+    read_partitions,
+    read_registered,
+    table_folder,
+)
 
 BUCKETS = 2
 COLUMNS = pa.schema([("n", pa.int64()), ("text", pa.string())])
@@ -214,8 +220,20 @@ class Scene:
         return self._started([SLUICE, name, str(self.path), *lake, *words], failpoints)
 
     def kill_tier(self, step: str) -> None:
-        """``sluice tier``, killed at that step; its claim is then reported as lost."""
-        driver = self.start_tier(f"{step}=kill")
+        """``sluice tier``, killed at that step; its claim is then reported as lost.
+
+        :param step: ``NAME@N`` is its Nth passage.
+        """
+        driver = self.start_tier(_killed_at(step))
+        assert driver.wait() == -signal.SIGKILL, driver.said
+        self.report_lost()
+
+    def kill_tier_beside(self, statement: str, step: str) -> None:
+        """The same, of a driver whose lake another writer changes right before its commit."""
+        driver = self.start_tier(f"round.lake_commit.ready=stop,{_killed_at(step)}")
+        driver.wait_until_stopped()
+        self.sql(statement)
+        driver.go_on()
         assert driver.wait() == -signal.SIGKILL, driver.said
         self.report_lost()
 
@@ -275,13 +293,18 @@ class Scene:
         """What the checker finds in lake files, Iceberg's metadata and the server's storage."""
         place = (self.server.data_dir, self.path.database, self.path.table)
         folder = table_folder(self.server.data_dir / "log", self.path.database, self.path.table)
+        checker = self.checker(read_partitions(*place))
+        return checker.report(self.logs(folder), read_registered(*place))
+
+    def logs(self, folder: Path) -> dict[Bucket, pa.Table]:
+        """What the server has stored."""
         logs = read_logs(folder, COLUMNS)
         there = sum(log.num_rows for log in logs.values())
         assert there == self.written, "acknowledged, and gone"
-        checker = LakeChecker(
-            self.sql, f"lake.{self.path}", self.table_folder, read_partitions(*place)
-        )
-        return checker.report(logs, read_registered(*place))
+        return logs
+
+    def checker(self, partitions: dict[int, str]) -> LakeChecker:
+        return LakeChecker(self.sql, f"lake.{self.path}", self.table_folder, partitions)
 
     def check(self, rows: int | None = None) -> Report:
         """Every row that was acknowledged is in the lake exactly once, and everything agrees."""
@@ -295,3 +318,8 @@ class Scene:
     def check_no_orphans(self, why: str = "") -> None:
         """As :meth:`check`; and there is no data file that no snapshot references."""
         assert self.check().orphans == [], why
+
+
+def _killed_at(step: str) -> str:
+    name, _, passage = step.partition("@")
+    return f"{name}=kill@{passage or 1}"

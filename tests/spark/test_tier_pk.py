@@ -7,6 +7,8 @@ import pytest
 
 from sluice import failpoints
 from sluice.driver.cleaning import clean_tables
+from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.java import iterate
 from sluice.model import Column
 from sluice.model import types as t
 from sluice.rounds.progress import NoProgress
@@ -168,33 +170,54 @@ def test_partial_updates_bring_whole_rows(stock: LocalStock) -> None:
     stock.assert_equal()
 
 
+@pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_clean_up_knows_files_of_deletes(
-    stock: LocalStock, monkeypatch: pytest.MonkeyPatch
+    stock: LocalStock, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    stock.create()
+    stock.create(version=version)
+    positions = "-positions.parquet" if version == 2 else "-deletes.puffin"
     stock.put({key: key for key in range(20)})
     stock.tier()
     stock.delete(1, 2, 3)
     stock.put({4: 44})
-    before = parquet(stock)
+    before = data_files(stock)
     monkeypatch.setattr(failpoints, "_armed", failpoints.parse("round.lake_commit.ready=raise"))
     monkeypatch.setattr(failpoints, "_passages", {})
     with pytest.raises(RuntimeError, match="failpoint"):
         stock.tier()
     monkeypatch.setattr(failpoints, "_armed", failpoints.parse(""))
-    dead = parquet(stock) - before
-    assert sum(path.endswith("-deletes.parquet") for path in dead) == 2
+    dead = data_files(stock) - before
+    for of_deletes in ("-deletes.parquet", positions):
+        assert sum(path.endswith(of_deletes) for path in dead) == 2
     [report] = clean_tables(stock.site.config, STOCK, apply=True, jvm=stock.site.jvm)
     assert {left.path for left in report.kept} == dead  # its commit could still come
     stock.tier()
     stock.assert_equal()
-    living = parquet(stock) - dead
-    assert any(path.endswith("-positions.parquet") for path in living)
+    living = data_files(stock) - dead
+    assert any(path.endswith(positions) for path in living)
     assert not any(path.endswith("-deletes.parquet") for path in living)  # the spare ones
     [report] = clean_tables(stock.site.config, STOCK, apply=True, jvm=stock.site.jvm)
     assert set(report.removed) == dead
-    assert parquet(stock) == living
+    assert data_files(stock) == living
     stock.assert_equal()
+    assert_paths_are_read_alike(stock)
+
+
+def assert_paths_are_read_alike(stock: LocalStock) -> None:
+    """Of delete files: all at once, and one by one as from Iceberg 1.11, which cannot otherwise."""
+    options = {"type": "hadoop", "warehouse": str(stock.site.warehouse)}
+    lake = IcebergLake(stock.site.jvm.gateway, options)
+    table = lake.load(STOCK)
+    assert table is not None
+    references = table.references(set())
+    manifests = table._table.currentSnapshot().deleteManifests(table._table.io())
+    read = 0
+    for manifest in iterate(manifests):
+        paths = references._all_paths(manifest)
+        assert sorted(references._paths_of_deletes(manifest)) == sorted(paths)
+        read += len(paths)
+    assert read == 2
+    lake.close()
 
 
 @pytest.mark.slow
@@ -221,5 +244,9 @@ def test_a_compaction_between_plan_and_commit(stock: LocalStock) -> None:
     assert [row[0] for row in operations] == ["append", "overwrite", "replace", "overwrite"]
 
 
-def parquet(stock: LocalStock) -> set[str]:
-    return {str(path) for path in stock.site.warehouse.rglob("*.parquet")}
+def data_files(stock: LocalStock) -> set[str]:
+    return {
+        str(path)
+        for path in stock.site.warehouse.rglob("data/**/*")
+        if path.suffix in (".parquet", ".puffin")
+    }
