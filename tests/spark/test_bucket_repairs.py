@@ -172,7 +172,7 @@ def test_a_bucket_with_a_primary_key_is_rebuilt(stock: LocalStock) -> None:
     stock.create()
     stock.put({key: key for key in range(100)})
     stock.tier()
-    stock.put({key: -key for key in range(50)})  # equality deletes
+    stock.put({key: -key for key in range(50)})  # deletes
     stock.tier()
     stock.delete(*range(0, 100, 3))
     log = log_of(stock.data_dir, 1)
