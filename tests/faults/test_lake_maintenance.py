@@ -5,11 +5,25 @@ Snapshots of other writers are no conflict; a lake that was rolled back is.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from typing import Any
+
 import pytest
 
 from sluice.errors import LakeRolledBack
+from sluice.model import TablePath
+from sluice.rounds.write_ids import write_ids_in
+from tests.faults.keyed_world import KeyedScene, KeyedTable
+from tests.faults.maintained import Maintenance, play, replayed, rows_at
 from tests.faults.scene import COMPACT, Scene
 from tests.support.findings import finding
+from tests.support.meanwhile import Meanwhile
+from tests.support.processes import ServerProcess
+from tests.support.rest_catalog import RestCatalog
 
 pytestmark = pytest.mark.spark
 
@@ -98,3 +112,71 @@ def test_a_rollback_between_plan_and_commit_refuses_the_round(scene: Scene, step
     scene.sql(f"CALL lake.system.set_current_snapshot('{{name}}', {second.snapshot_id})")
     assert scene.tier().rows == 100
     scene.check_whole()
+
+
+@pytest.fixture
+def keyed(
+    tmp_path: Path, shared_server: ServerProcess, spark_jvm: Any, spark: Any
+) -> Iterator[Callable[[int], KeyedTable]]:
+    """A table with a primary key; its lake is in a catalog in which two processes can commit."""
+    with ExitStack() as stack:
+
+        def begin(version: int) -> KeyedTable:
+            catalog = stack.enter_context(RestCatalog(spark_jvm.gateway, tmp_path / "lake"))
+            name = f"rest_{tmp_path.name}".replace("-", "_")
+            spark.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
+            for option, value in {**catalog.options, "cache-enabled": "false"}.items():
+                spark.conf.set(f"spark.sql.catalog.{name}.{option}", value)
+
+            def sql(_: Path, query: str) -> list[Any]:
+                return spark.sql(query.replace("lake.", f"{name}.")).collect()
+
+            path = TablePath("db", f"maintained_{version}_{tmp_path.name}")
+            scene = KeyedScene(tmp_path, shared_server, path, spark_jvm, sql)
+            stack.callback(scene.close)
+            scene.lake, scene.version = catalog.options, version
+            scene.create()
+            return KeyedTable(scene, Random(version), Counter())
+
+        yield begin
+
+
+@pytest.mark.slow
+@pytest.mark.no_rerun
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("version", "rounds", "between_kills"),
+    [
+        (2, 2, 2),
+        pytest.param(2, 200, 12, marks=pytest.mark.long),
+        pytest.param(3, 60, 12, marks=pytest.mark.long),
+    ],
+)
+def test_rounds_beside_compactions_and_deletes(
+    keyed: Callable[[int], KeyedTable], version: int, rounds: int, between_kills: int
+) -> None:
+    """Others rewrite data files and delete rows all the time, and drivers are killed."""
+    table = keyed(version)
+    scene, random = table.scene, Random(rounds)
+    table.write(6)
+    scene.tier()
+    maintenance = Maintenance(scene, Random(version))
+    with Meanwhile(maintenance.run):
+        try:
+            outcome = play(table, maintenance, rounds, random, between_kills)
+        finally:
+            maintenance.end()
+    scene.tier()
+    print(f"{outcome}, landed {maintenance.landed}, refused {maintenance.refused}")
+    with finding():
+        expected = [(number, dict(rows)) for number, rows in replayed(scene, maintenance.deleted)]
+        for snapshot_id, rows in [*expected[:: max(1, len(expected) // 10)], expected[-1]]:
+            assert rows_at(scene, snapshot_id) == rows
+        report = scene.report()
+        assert set(report.damage) <= {"missing"}, "but for the rows that others have deleted"
+        scene.clean()
+        assert not [path for path in scene.report().orphans if write_ids_in(path)]
+    assert outcome.deletes_as["positions"] >= rounds // 2
+    assert outcome.looked_up_again > 0
+    assert outcome.killed > 0
+    assert all(maintenance.landed[kind] > rounds // 20 for kind in ("rewrite", "DELETE"))
