@@ -250,7 +250,7 @@ class IcebergTable:
             :meth:`find_tiering_snapshot`.
         """
         if positions is not None:
-            check_positions(files, positions)
+            self._check_positions(files, positions)
         with lake_errors(f"read the footers of new files of lake table {self._path}"):
             new = to_iceberg_files(self._gateway, self._table, files)
         update = NewCommit(files, new, summary, replaced, positions)
@@ -277,6 +277,13 @@ class IcebergTable:
                 "the catalog confirmed it, but the table lacks it: was it rolled back?"
             )
         return landed
+
+    def _check_positions(self, files: Sequence[DataFile], positions: PositionCommit) -> None:
+        try:
+            check_positions(files, positions)
+        except LakeFilesChanged as wrong:  # no other writer causes this
+            _LOG.error("lake table %s: positions are looked up again: %s", self._path, wrong)
+            raise
 
     def _try_to_commit(self, new: NewCommit, base: LakeSnapshot | None) -> None:
         """Makes one attempt to commit.

@@ -8,12 +8,13 @@ and Iceberg checks that the data files are still there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 from sluice.errors import LakeFilesChanged
 from sluice.lake.java import java_list
 from sluice.lake.live_files import delete_files_of
+from sluice.quantities import counted
 from sluice.rounds.lake_files import (
     DataFile,
     FileContent,
@@ -31,7 +32,8 @@ def check_positions(files: Sequence[DataFile], positions: PositionCommit) -> Non
     """Checks the new delete files against the snapshot that their positions are of.
 
     :raises LakeFilesChanged: a path is not that of a live file, a position is behind the end of its
-        file, a data file would have two vectors, or an earlier vector is not removed.
+        file, a data file would have two vectors, or an earlier vector is not removed. Or earlier
+        positions of a data file are removed, and the new ones are fewer.
     """
     planned = positions.planned
     rows = {file.path: file.rows for bucket in planned.buckets.values() for file in bucket.files}
@@ -47,8 +49,24 @@ def check_positions(files: Sequence[DataFile], positions: PositionCommit) -> Non
                 f"position {mark.last} of data file {mark.data_file}, which has"
                 f" {rows[mark.data_file]:,} rows"
             )
+    _check_replaced(marks, rows.keys(), positions.replaced)
     if planned.as_vectors:
         _check_vectors(marks, planned, positions.replaced)
+
+
+def _check_replaced(
+    marks: Sequence[RowMarks], living: Set[str], replaced: Sequence[StoredMarks]
+) -> None:
+    """Checks that deleted rows stay deleted: new positions contain those that they replace."""
+    counts = {mark.data_file: mark.rows for mark in marks}
+    for one in replaced:
+        if one.data_file is None or one.data_file not in living:
+            continue
+        if (now := counts.get(one.data_file, 0)) < one.rows:
+            raise LakeFilesChanged(
+                f"data file {one.data_file} would have {counted(now, 'deleted row')}, fewer than"
+                f" the {one.rows:,} that {one.path} deletes"
+            )
 
 
 def _check_vectors(

@@ -33,10 +33,11 @@ LIVE = LiveFiles(
 V2 = replace(LIVE, as_vectors=False)
 
 
-def marking(*marks: tuple[str, int], vectors: bool = True) -> list[DataFile]:
+def marking(*marks: tuple[str, int], vectors: bool = True, rows: int = 3) -> list[DataFile]:
     content = FileContent.DELETION_VECTORS if vectors else FileContent.POSITION_DELETES
-    rows = tuple(RowMarks(path, 1, last, (4, 40) if vectors else None) for path, last in marks)
-    return [DataFile("new", len(rows), 1, ("0",), content, rows), DataFile("rows", 9, 9, ("0",))]
+    blob = (4, 40) if vectors else None
+    made = tuple(RowMarks(path, rows, last, blob) for path, last in marks)
+    return [DataFile("new", rows, 1, ("0",), content, made), DataFile("rows", 9, 9, ("0",))]
 
 
 @pytest.mark.parametrize("live", [LIVE, V2])
@@ -45,7 +46,21 @@ def test_what_is_right_passes(live: LiveFiles) -> None:
     files = [*marking(("file:/a", 9), ("file:/c", 0), vectors=vectors), *marking(vectors=vectors)]
     check_positions(files, PositionCommit(live, (OLD,)))
     check_positions(marking(("file:/b", 4), vectors=vectors), PositionCommit(live))
-    check_positions([], PositionCommit(live, (OLD,)))
+    check_positions([], PositionCommit(live))
+    of_several = replace(OLD, data_file=None)
+    check_positions([], PositionCommit(live, (of_several, replace(OLD, data_file="file:/gone"))))
+
+
+@pytest.mark.parametrize("live", [LIVE, V2])
+def test_earlier_positions_are_not_lost(live: LiveFiles) -> None:
+    vectors, commit = live.as_vectors, PositionCommit(live, (OLD,))
+    why = "file:/a would have {}, fewer than the 3 that v1 deletes"
+    with pytest.raises(LakeFilesChanged, match=why.format("2 deleted rows")):
+        check_positions(marking(("file:/a", 9), vectors=vectors, rows=2), commit)
+    with pytest.raises(LakeFilesChanged, match=why.format("0 deleted rows")):
+        check_positions(marking(("file:/b", 4), vectors=vectors), commit)
+    with pytest.raises(LakeFilesChanged, match=why.format("0 deleted rows")):
+        check_positions([], commit)
 
 
 @pytest.mark.parametrize("live", [LIVE, V2])
