@@ -222,6 +222,7 @@ class IcebergTable:
         """The live data files of the buckets of these splits, in main as of now.
 
         :raises LakeNotWritable: the metadata cannot be read.
+        :raises LakeTableMismatch: a file that may have their rows has another partition spec.
         """
         with lake_errors(f"read the data files of lake table {self._path}"):
             self._table.refresh()
@@ -475,6 +476,8 @@ class IcebergTable:
         buckets = [part for part in replaced if part.bucket is not None]
         if new.deletes or buckets or commit.positions is not None:
             tagged = TaggedUpdate(self._table, TAG, "newRowDelta")
+            if new.deletes:
+                self._parts.check_specs()
             if partitions:
                 self._parts.remove_partitions(tagged.update, partitions)
             if buckets:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sluice.errors import LakeTableMismatch
 from sluice.lake.java import java_list
 from sluice.lake.part_files import PartFiles
 from sluice.model import TableBucket
@@ -34,6 +35,7 @@ def read_live_files(
 
     :param table: Iceberg's table object.
     :raises Py4JJavaError: a manifest cannot be read.
+    :raises LakeTableMismatch: a file that may have their rows has another partition spec.
     """
     as_vectors = table.operations().current().formatVersion() >= VECTORS_VERSION
     current = table.currentSnapshot()
@@ -56,7 +58,9 @@ def read_live_files(
     }
     spec_id = int(table.spec().specId())
     for data, deletes in tasks:
-        bucket = gathered.get(tuple(data["partition"])) if data["spec-id"] == spec_id else None
+        if data["spec-id"] != spec_id:
+            raise LakeTableMismatch(parts.other_spec(f"file {data['file-path']}"))
+        bucket = gathered.get(tuple(data["partition"]))
         if bucket is not None:
             bucket.add(data, deletes, key_ids)
     descriptions = {k: v for bucket in gathered.values() for k, v in bucket.descriptions.items()}

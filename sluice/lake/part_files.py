@@ -58,13 +58,7 @@ class PartFiles:
                     *((one, delta.removeDeletes) for one in iterate(task.deletes())),
                 ):
                     if file.specId() != spec.specId():
-                        raise LakeCommitRefused(
-                            f"lake table {self._path}: file {file.location()} has another partition"
-                            " spec, so its bucket is unknown. Nothing was committed. Rewrite the"
-                            " table's files first, in Spark SQL: CALL CATALOG.system."
-                            f"rewrite_data_files(table => '{self._path}', options =>"
-                            " map('rewrite-all', 'true'))"
-                        )
+                        raise LakeCommitRefused(self.other_spec(f"file {file.location()}"))
                     if spec.partitionToPath(file.partition()) not in wanted:
                         continue
                     if file.location() not in removed:
@@ -72,6 +66,29 @@ class PartFiles:
                         remove(file)
         finally:
             tasks.close()
+
+    def check_specs(self) -> None:
+        """Checks that deletes reach every row: those of one partition spec do not reach another's.
+
+        :raises LakeCommitRefused: main has data files of another spec than the table's current one.
+        """
+        snapshot = self._table.currentSnapshot()
+        if snapshot is None or self._table.specs().size() == 1:
+            return
+        own = self._table.spec().specId()
+        for manifest in iterate(snapshot.dataManifests(self._table.io())):
+            has_files = manifest.hasAddedFiles() or manifest.hasExistingFiles()
+            if has_files and manifest.partitionSpecId() != own:
+                raise LakeCommitRefused(self.other_spec(f"a file of {manifest.path()}"))
+
+    def other_spec(self, file: str) -> str:
+        """Why no rows of such a file can be deleted, and what to do."""
+        return (
+            f"lake table {self._path}: {file} has another partition spec, so its bucket is unknown."
+            " Nothing was committed. Rewrite the table's files first, in Spark SQL: CALL CATALOG."
+            f"system.rewrite_data_files(table => '{self._path}', options => map('rewrite-all',"
+            " 'true'))"
+        )
 
     def row_filter(self, partitions: Sequence[tuple[str, ...]]) -> Any:
         """The filter for rows of these partitions, by the columns of the partition keys."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sluice.errors import LakeNotWritable
+from sluice.errors import LakeCommitRefused, LakeNotWritable, LakeTableMismatch
 from sluice.lake import live_files
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.iceberg_table import IcebergTable
@@ -179,4 +180,32 @@ def test_a_key_column_that_had_another_name_for_a_while(stock: LocalStock) -> No
     stock.assert_equal()
     stock.put({key: -key for key in range(10)})
     assert stock.tier().deletes_as == "positions"
+    stock.assert_equal()
+
+
+@pytest.mark.parametrize("lookup_bytes", [1 << 30, 0])
+def test_rows_in_files_of_another_partition_spec_cannot_be_deleted(
+    stock: LocalStock, lookup_bytes: int
+) -> None:
+    """Deletes of one spec do not reach files of another: the key would be there twice."""
+    config = stock.site.config
+    tiering = replace(config.tiering, position_lookup_bytes=lookup_bytes)
+    stock.site.config = replace(config, tiering=tiering)
+    stock.create()
+    stock.put({key: key for key in range(20)})
+    stock.tier()
+    lake_table(stock)._table.updateSpec().addField("day").commit()
+    rewrite = (
+        "CALL lake.system.rewrite_data_files(table => 'shop.stock',"
+        " options => map('rewrite-all', 'true'))"
+    )
+    stock.rows(rewrite)
+    lake_table(stock)._table.updateSpec().removeField("day").commit()
+    stock.assert_equal()
+    stock.put({key: -key for key in range(5)})
+    with pytest.raises((LakeTableMismatch, LakeCommitRefused), match="another partition spec") as e:
+        stock.tier()
+    assert "CALL CATALOG.system.rewrite_data_files(table => 'shop.stock'" in str(e.value)
+    stock.rows(rewrite)
+    stock.tier()
     stock.assert_equal()
