@@ -25,6 +25,8 @@ DELETES_KEY = "sluice.deletes"
 """Key in a snapshot summary: how the commit deletes rows, and what it cost, as JSON."""
 LOOKUPS_MAX = 3
 """The first look-up, and two more if others rewrite data files."""
+_WHY_CHARS = 300
+"""Iceberg names every data file that is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +159,14 @@ class RoundFiles:
         :param why: the lake's word on what others have changed.
         :raises ClaimLost: the round was cancelled.
         """
+        why = why if len(why) <= _WHY_CHARS else f"{why[:_WHY_CHARS]}..."
         assert self._lookups is not None
         failpoint("round.lookup_again.before")
         splits = [s for s in self._lookups.splits if s.bucket in self._by_position()]
         if self._count >= LOOKUPS_MAX:
-            self._use_equality(f"others rewrote data files {self._count} times before the commit")
+            self._use_equality(
+                f"others rewrote data files {self._count} times before the commit, at last: {why}"
+            )
         else:
             self._count += 1
             self.notes += [f"deleted rows were looked up again: {why}"]
