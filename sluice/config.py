@@ -265,9 +265,10 @@ class TieringConfig:
     changes_memory_bytes. On executors too. Empty: the system's folder for temporary files."""
     position_lookup_bytes: int = 1024 * 1024 * 1024
     """A round of a primary-key table deletes the earlier rows of changed keys by their positions.
-    To find them, it reads key columns of the lake's data files: at most this many bytes in a round.
-    A bucket that needs more than its part gets equality deletes in that round. These make scans
-    slow, and some engines refuse them. 0: every round writes equality deletes."""
+    To find them, it reads key columns of the lake's data files: at most this many bytes in a round,
+    unless others rewrite the files meanwhile. Earlier positions are not counted. A bucket that
+    needs more than its part gets equality deletes in that round. These make scans slow, and some
+    engines refuse them. 0: every round writes equality deletes."""
     position_lookup_files: int = 200
     """Data files of one bucket in which a round looks up keys. A bucket with more files that may
     have the changed keys gets equality deletes in that round, until the table is compacted."""

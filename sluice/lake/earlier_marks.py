@@ -45,7 +45,11 @@ def read_earlier_marks(
 
 def united(parts: Sequence[np.ndarray]) -> np.ndarray:
     """The positions of several arrays, ascending and distinct."""
-    return np.unique(np.concatenate(parts))
+    ordered = np.concatenate(parts)
+    ordered.sort(kind="stable")  # np.unique takes a hash table: 100 times slower on sorted runs
+    return (
+        ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
+    )
 
 
 def _of_parquet(marks: StoredMarks, reader: LakeReader) -> Iterator[tuple[str, np.ndarray]]:

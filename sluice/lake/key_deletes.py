@@ -3,7 +3,8 @@
 The keys are always written as equality deletes. If all rows were found, these are spare: the commit
 has the positions, and takes the equality deletes only if others rewrite the data files too often.
 
-Memory: the keys, up to the memory for the changes of a bucket, and what the look-up needs.
+Memory: the keys, and then the positions, each up to the memory for the changes of a bucket; and the
+key columns of one row group. What would need more is deleted by equality.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sluice.lake.lake_reader import LakeReader
 from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions
 from sluice.lake.position_deletes import (
     WrittenPositions,
+    earlier_count,
     new_positions,
     write_position_file,
     write_vector_file,
@@ -38,7 +40,17 @@ from sluice.rounds.reasons import reason_of
 
 _KEY_COPIES = 4
 """A look-up needs the keys, their hashes, and copies to sort them."""
-_CANNOT_READ = (OSError, pa.ArrowException, ValueError, ImportError, SluiceError, CorruptRecord)
+_POSITION_BYTES = 32
+"""A position has 8 bytes, and is copied to be sorted and merged."""
+_CANNOT_READ = (
+    OSError,
+    pa.ArrowException,
+    ValueError,
+    ImportError,
+    MemoryError,
+    SluiceError,
+    CorruptRecord,
+)
 
 
 class KeyDeletes:
@@ -147,15 +159,33 @@ class KeyDeletes:
         if why:
             return WrittenPositions(), 0, 0, why
         keys = sum(table.num_rows for table in self._kept)
-        found = finder.find(files)
+        count_max = self._memory_bytes // _POSITION_BYTES
+        found = finder.find(files, count_max)
         self._kept.clear()
         bucket = lookup.files
-        positions, earlier_bytes = new_positions(found.by_file, keys, bucket, reader)
+        if why := self._too_many(found.count, count_max):
+            return WrittenPositions(), found.files_read, found.bytes_read, why
+        positions, earlier_bytes = new_positions(found.by_file, keys, bucket, reader, count_max)
         size_bytes = found.bytes_read + earlier_bytes
         if not positions:
             return WrittenPositions(), found.files_read, size_bytes, ""
         if lookup.as_vectors:
+            count = sum(map(len, positions.values()))
+            count += earlier_count(bucket.marks, positions.keys())
+            if why := self._too_many(count, count_max):
+                return WrittenPositions(), found.files_read, size_bytes, why
             written = write_vector_file(positions, bucket, reader, self._target, self._properties)
         else:
-            written = write_position_file(positions, bucket, reader, self._target, self._options)
+            written = write_position_file(
+                positions, bucket, reader, self._target, self._options, count_max
+            )
         return written, found.files_read, size_bytes + written.bytes_read, ""
+
+    def _too_many(self, count: int, count_max: int) -> str:
+        """Why these positions are not looked up; empty if there is memory for them."""
+        if count <= count_max:
+            return ""
+        return (
+            f"over {count_max:,} positions need more memory than tiering.changes_memory_bytes,"
+            f" {byte_size(self._memory_bytes)}: compact the table"
+        )

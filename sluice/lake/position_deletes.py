@@ -10,7 +10,7 @@ before, into one Puffin file for each bucket.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -58,18 +58,21 @@ class WrittenPositions:
 
 
 def new_positions(
-    found: Positions, keys: int, bucket: BucketFiles, reader: LakeReader
+    found: Positions, keys: int, bucket: BucketFiles, reader: LakeReader, count_max: int
 ) -> tuple[Positions, int]:
     """The positions that are not deleted yet, and the bytes that were read to know.
 
     A row that is deleted already may be deleted again. So earlier positions are read only if many
     rows were found for each key: a key that changes in every round leaves a row in every file.
 
+    :param count_max: positions that fit into memory. Earlier ones that do not fit are not read.
     :raises OSError, ValueError, ImportError: a file cannot be opened.
     :raises LakeFileUnreadable: an earlier file is damaged.
     """
     count = sum(len(positions) for positions in found.values())
     if count <= _REPEATED_FACTOR * keys or not bucket.marks:
+        return found, 0
+    if count + earlier_count(bucket.marks, found.keys()) > count_max:
         return found, 0
     earlier = read_earlier_marks(bucket.marks, found.keys(), reader)
     left = {
@@ -82,21 +85,28 @@ def new_positions(
     return {path: positions for path, positions in left.items() if len(positions)}, size_bytes
 
 
+def earlier_count(marks: Sequence[StoredMarks], data_files: Set[str]) -> int:
+    """At most how many positions :func:`read_earlier_marks` finds."""
+    return sum(one.rows for one in marks if one.data_file is None or one.data_file in data_files)
+
+
 def write_position_file(
     positions: Positions,
     bucket: BucketFiles,
     reader: LakeReader,
     target: FileTarget,
     options: WriteOptions,
+    count_max: int,
 ) -> WrittenPositions:
     """Writes a position delete file, with the positions of the small ones among the earlier files.
 
     :param positions: what the commit deletes; not empty.
+    :param count_max: positions that fit into memory, which limits what is merged.
     :raises LakeNotWritable: the storage refuses, or is full.
     :raises OSError, ValueError, ImportError: a file cannot be opened.
     :raises LakeFileUnreadable: an earlier file is damaged.
     """
-    merged = _to_merge(bucket.marks, sum(len(one) for one in positions.values()))
+    merged = _to_merge(bucket.marks, sum(len(one) for one in positions.values()), count_max)
     living = {file.path for file in bucket.files}
     earlier = read_earlier_marks(merged, living, reader)
     whole = _union(positions, earlier)
@@ -165,7 +175,7 @@ def write_vector_file(
     return WrittenPositions((file,), replaced, size_bytes)
 
 
-def _to_merge(marks: Sequence[StoredMarks], new: int) -> tuple[StoredMarks, ...]:
+def _to_merge(marks: Sequence[StoredMarks], new: int, count_max: int) -> tuple[StoredMarks, ...]:
     """The earlier files that the next one contains: the smaller ones, if there are many.
 
     So each position is written again a few times at most, however long the table lives.
@@ -174,7 +184,7 @@ def _to_merge(marks: Sequence[StoredMarks], new: int) -> tuple[StoredMarks, ...]
         return ()
     merged, count = [], new
     for one in sorted(marks, key=lambda one: one.rows):
-        if one.rows > MERGE_FACTOR * count:
+        if one.rows > MERGE_FACTOR * count or count + one.rows > count_max:
             break
         merged.append(one)
         count += one.rows

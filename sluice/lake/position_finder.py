@@ -1,6 +1,6 @@
 """Finds the positions of keys in data files, by reading their key columns. Runs on executors.
 
-Memory: the keys, and the key columns of one row group.
+Memory: the keys, the key columns of one row group, and the positions, up to a limit.
 """
 
 from __future__ import annotations
@@ -65,9 +65,10 @@ class PositionFinder:
         """Whether the bounds of a file allow that it has one of the keys."""
         return self._bounds.may_be_in(file.bounds)
 
-    def find(self, files: Sequence[LiveFile]) -> FoundPositions:
+    def find(self, files: Sequence[LiveFile], count_max: int) -> FoundPositions:
         """The positions of the keys in these files.
 
+        :param count_max: positions; a few more are found if there are more, and no file after that.
         :raises OSError, ValueError, ImportError: a file cannot be opened.
         :raises LakeFileUnreadable: a file is damaged, or has a row without a key.
         :raises LakeTableMismatch: a file lacks a key column.
@@ -84,6 +85,8 @@ class PositionFinder:
                 found.by_file[file.path] = np.concatenate(positions)
             found.files_read += 1
             found.bytes_read += file.key_bytes
+            if found.count > count_max:
+                break
         return found
 
     def _positions(self, file: LiveFile, opened: pq.ParquetFile) -> Iterator[np.ndarray]:

@@ -8,6 +8,8 @@ from typing import Any
 _LIST = re.compile(r"-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.avro$")
 """The uuid of an update, in the name of its manifest list (SnapshotProducer of Iceberg)."""
 
+Names = frozenset[str]
+
 
 class TaggedUpdate:
     """One attempt to commit an update and a tag in one transaction.
@@ -65,7 +67,7 @@ class TaggedUpdate:
         written, _, location = self._manifests()
         self._delete([*sorted(written), location])
 
-    def _manifests(self) -> tuple[set[str], set[str], str]:
+    def _manifests(self) -> tuple[Names, Names, str]:
         """The names that the update has written, those that its snapshot has, and the list's path.
 
         Iceberg counts an update's manifests from 0. It merges them last.
@@ -74,12 +76,13 @@ class TaggedUpdate:
         location = str(snapshot.manifestListLocation())
         found = _LIST.search(location)
         if found is None:
-            return set(), set(), location
+            return frozenset(), frozenset(), location
         # one call for all of them, of which each has its path in its text
         text = str(snapshot.allManifests(self._transaction.underlyingOps().io()).toString())
         own = re.findall(rf"/({found[1]}-m(\d+)\.avro)\b", text)
         count = 1 + max((int(number) for _, number in own), default=-1)
-        return {f"{found[1]}-m{i}.avro" for i in range(count)}, {name for name, _ in own}, location
+        written = frozenset(f"{found[1]}-m{number}.avro" for number in range(count))
+        return written, frozenset(name for name, _ in own), location
 
     def _delete(self, files: list[str]) -> None:
         """:param files: names in the metadata folder, or paths."""

@@ -163,6 +163,30 @@ def test_a_bucket_that_cannot_be_looked_up_says_why(data: Path, folder: Path) ->
     equality(closed(deletes(folder, where), (1,)), "data file a is not a Parquet file")
 
 
+@pytest.mark.parametrize("as_vectors", [False, True])
+def test_more_positions_than_memory(data: Path, folder: Path, as_vectors: bool) -> None:
+    """A key that changes often leaves a dead row in every file."""
+    some = [data_file(data / f"{i}", INT, [(1,)] * 4) for i in range(3)]
+    where = lookup(*some, as_vectors=as_vectors)
+    why = "over 8 positions need more memory than tiering.changes_memory_bytes, 256 bytes: compact"
+    equality(closed(deletes(folder, where, memory_bytes=8 * 32), (1,)), why)
+    found = closed(deletes(folder, where, name="x", memory_bytes=12 * 32), (1,))
+    assert found.why_equality == ""
+
+
+def test_earlier_vectors_that_do_not_fit_into_memory(data: Path, folder: Path) -> None:
+    """They would have to be merged. Earlier position delete files may stay as they are."""
+    a = data_file(data / "a", INT, [(i,) for i in range(20)])
+    earlier = closed(deletes(folder, lookup(a, as_vectors=True)), *[(i,) for i in range(9)])
+    [mark] = earlier.files[0].marks
+    stored = StoredMarks(earlier.files[0].path, 9, 999, a.path, mark.blob)
+    where = lookup(files=BucketFiles((a,), (stored,)), as_vectors=True)
+    found = closed(deletes(folder, where, name="x", memory_bytes=9 * 32), (15,))
+    equality(found, "over 9 positions need more memory")
+    found = closed(deletes(folder, where, name="y", memory_bytes=10 * 32), (15,))
+    assert (found.why_equality, found.files[0].rows) == ("", 10)
+
+
 def test_more_keys_than_memory(data: Path, folder: Path) -> None:
     a = data_file(data / "a", INT, [(1,)])
     found = closed(deletes(folder, lookup(a), memory_bytes=8 * 4 * 5), *[(i,) for i in range(9)])

@@ -31,6 +31,8 @@ from sluice.lake.position_deletes import (
 from sluice.rounds.lake_files import BucketFiles, DataFile, FileContent, LiveFile, StoredMarks
 from tests.support.lake_keys import folder_in_memory
 
+MOST = 1 << 30
+"""More positions than any file here has."""
 Rows = Mapping[str, Iterable[int]]
 READER = LakeReader({})
 
@@ -48,10 +50,16 @@ def target(folder: Path, name: str) -> FileTarget:
 
 
 def write(
-    folder: Path, rows: Rows, of: BucketFiles, name: str = "new", **options: int
+    folder: Path,
+    rows: Rows,
+    of: BucketFiles,
+    name: str = "new",
+    *,
+    most: int = MOST,
+    **options: int,
 ) -> WrittenPositions:
     settings = WriteOptions(**{"target_file_bytes": 1, **options})
-    return write_position_file(arrays(rows), of, READER, target(folder, name), settings)
+    return write_position_file(arrays(rows), of, READER, target(folder, name), settings, most)
 
 
 def write_vectors_of(
@@ -156,6 +164,13 @@ def test_large_files_are_not_written_again(tmp_path: Path) -> None:
     assert "c" not in read(stored(written.files[0]))
     written = write(tmp_path, {"c": [1]}, bucket(marks[:1] * MERGED_FROM), "newer")
     assert written.replaced == ()
+
+
+def test_only_what_fits_into_memory_is_merged(tmp_path: Path) -> None:
+    marks = earlier_files(tmp_path, *[{"a": [2 * i, 2 * i + 1]} for i in range(MERGED_FROM)])
+    made = write(tmp_path, {"a": [99]}, bucket(marks), most=8)
+    assert len(made.replaced) == 3
+    assert made.files[0].rows == 7
 
 
 def test_marks_of_data_files_that_are_gone_are_dropped(tmp_path: Path) -> None:
@@ -309,13 +324,20 @@ class TestRowsThatAreDeletedAlready:
         [mark] = earlier_files(tmp_path, {"a": [1, 2, 3]})
         Path(mark.path).unlink()
         found = arrays({"a": [1, 2, 3, 9]})
-        assert new_positions(found, 2, bucket([mark]), READER) == (found, 0)
-        assert new_positions(found, 1, bucket(), READER) == (found, 0)
+        assert new_positions(found, 2, bucket([mark]), READER, MOST) == (found, 0)
+        assert new_positions(found, 1, bucket(), READER, MOST) == (found, 0)
+
+    def test_more_than_fit_into_memory_are_not_asked_for(self, tmp_path: Path) -> None:
+        [mark] = earlier_files(tmp_path, {"a": [1, 2, 3]})
+        found = arrays({"a": [1, 2, 3, 9]})
+        assert new_positions(found, 1, bucket([mark]), READER, 6) == (found, 0)
+        left, _ = new_positions(found, 1, bucket([mark]), READER, 7)
+        assert left["a"].tolist() == [9]
 
     def test_those_of_hot_keys_are_not_written_again(self, tmp_path: Path) -> None:
         marks = earlier_files(tmp_path, {"a": [1, 2], "b": [5]}, {"a": [3], "c": [1]})
         found = arrays({"a": [1, 2, 3, 9], "b": [5], "d": [0]})
-        left, read_bytes = new_positions(found, 2, bucket(marks, "abcd"), READER)
+        left, read_bytes = new_positions(found, 2, bucket(marks, "abcd"), READER, MOST)
         assert {path: at.tolist() for path, at in left.items()} == {"a": [9], "d": [0]}
         assert left["a"].dtype == np.int64
         assert read_bytes == sum(mark.size_bytes for mark in marks)
@@ -323,5 +345,5 @@ class TestRowsThatAreDeletedAlready:
     def test_nor_those_of_vectors(self, tmp_path: Path) -> None:
         [file] = write_vectors_of(tmp_path, {"a": [1, 2, 3]}, bucket(), "v").files
         marks = stored(file)
-        left, read_bytes = new_positions(arrays({"a": [1, 2, 3]}), 1, bucket(marks), READER)
+        left, read_bytes = new_positions(arrays({"a": [1, 2, 3]}), 1, bucket(marks), READER, MOST)
         assert (left, read_bytes) == ({}, marks[0].blob[1])

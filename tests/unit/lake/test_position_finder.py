@@ -29,6 +29,8 @@ from tests.support.lake_keys import (
     live_file,
 )
 
+MOST = 1 << 30
+"""More positions than any file here has."""
 Keys = Sequence[tuple[Any, ...]]
 INT, TEXT, BOTH = ("BIGINT",), ("STRING",), ("INT", "STRING")
 
@@ -47,6 +49,13 @@ def replayed(stored: Keys, keys: Keys) -> list[int]:
     return [place for place, key in enumerate(stored) if key in set(keys)]
 
 
+def test_no_file_is_read_after_more_positions_than_fit_into_memory(tmp_path: Path) -> None:
+    some = [data_file(tmp_path / name, INT, [(1,), (2,)]) for name in "abc"]
+    found = finder(INT, (1,), (2,)).find(some, 3)
+    assert (found.count, found.files_read) == (4, 2)
+    assert finder(INT, (1,)).find(some, 3).files_read == 3
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=8)
 @given(data=st.data())
@@ -62,7 +71,7 @@ def test_keys_of_every_type(
     looking = finder([kind], *keys)
     expected = replayed(stored, keys)
     assert looking.may_have(file) or not expected
-    found = looking.find([file])
+    found = looking.find([file], MOST)
     assert positions(found) == ({"f": expected} if expected else {})
 
 
@@ -73,7 +82,7 @@ def test_the_ends_of_every_type(kind: str, rows: int, tmp_path: Path) -> None:
     edges = [(value,) for value in sorted(EDGES[kind])]
     file = data_file(tmp_path / "f", [kind], edges, row_group_size=rows)
     for place, key in enumerate(edges):
-        assert positions(finder([kind], key).find([file])) == {"f": [place]}
+        assert positions(finder([kind], key).find([file], MOST)) == {"f": [place]}
 
 
 @settings(max_examples=40)
@@ -88,7 +97,7 @@ def test_composite_keys(data: st.DataObject, tmp_path_factory: pytest.TempPathFa
     file = data_file(path, kinds, stored, row_group_size=data.draw(st.integers(1, 20)))
     looking, expected = finder(kinds, *keys), replayed(stored, keys)
     assert looking.may_have(file) or not expected
-    assert positions(looking.find([file])) == ({"f": expected} if expected else {})
+    assert positions(looking.find([file], MOST)) == ({"f": expected} if expected else {})
 
 
 def test_parts_of_a_key_do_not_run_together(tmp_path: Path) -> None:
@@ -96,7 +105,7 @@ def test_parts_of_a_key_do_not_run_together(tmp_path: Path) -> None:
     stored = [("ab", "c"), ("a", "bc"), ("", "abc"), ("abc", ""), ("c", "ab")]
     file = data_file(tmp_path / "f", kinds, stored)
     for place, key in enumerate(stored):
-        assert positions(finder(kinds, key).find([file])) == {"f": [place]}
+        assert positions(finder(kinds, key).find([file], MOST)) == {"f": [place]}
 
 
 def test_positions_count_over_row_groups_and_batches(tmp_path: Path) -> None:
@@ -107,7 +116,7 @@ def test_positions_count_over_row_groups_and_batches(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "f", row_group_size=200_000, compression="zstd")
     file = LiveFile(str(tmp_path / "f"), count, (tmp_path / "f").stat().st_size, 100)
     keys = [7, 131_071, 131_072, 199_999, 200_000, count - 1, count]
-    found = finder(INT, *[(key,) for key in keys]).find([file])
+    found = finder(INT, *[(key,) for key in keys]).find([file], MOST)
     assert positions(found) == {"f": np.flatnonzero(np.isin(numbers, keys)).tolist()}
     assert found.by_file[file.path].dtype == np.int64
     assert (found.count, found.files_read, found.bytes_read) == (6, 1, 100)
@@ -120,7 +129,7 @@ def test_several_files_and_those_without_a_key(tmp_path: Path) -> None:
     ]
     looking = finder(BOTH, (1, "x"), (9, "x"))
     assert [looking.may_have(file) for file in some] == [True, False, True]
-    found = looking.find(some)
+    found = looking.find(some, MOST)
     assert positions(found) == {"a": [0, 2], "c": [1]}
     assert (found.count, found.files_read, found.bytes_read) == (3, 3, 60)
 
@@ -168,7 +177,7 @@ def test_files_of_other_writers(
     path, kinds = tmp_path / "f", ("STRING", "STRING")
     table = change(key_table(kinds, stored))
     pq.write_table(table, path, row_group_size=rows, **options)
-    found = finder(kinds, *keys).find([live_file(path, kinds, stored)])
+    found = finder(kinds, *keys).find([live_file(path, kinds, stored)], MOST)
     assert positions(found) == {"f": replayed(stored, keys)}
 
 
@@ -192,7 +201,7 @@ def test_columns_that_a_file_stores_with_another_type(
     pq.write_table(pa.table([stored], schema=schema), tmp_path / "f", row_group_size=rows)
     file = LiveFile(str(tmp_path / "f"), 3, (tmp_path / "f").stat().st_size, 1)
     value = {"BIGINT": 7, "DECIMAL(9, 2)": 700}.get(kind, 7000)
-    assert positions(finder([kind], (value,)).find([file])) == {"f": [1]}
+    assert positions(finder([kind], (value,)).find([file], MOST)) == {"f": [1]}
 
 
 def test_columns_are_found_by_their_ids_whatever_their_names_were(tmp_path: Path) -> None:
@@ -208,7 +217,7 @@ def test_columns_are_found_by_their_ids_whatever_their_names_were(tmp_path: Path
     for rows in (1, 3):
         pq.write_table(renamed, tmp_path / "f", row_group_size=rows)
         file = live_file(tmp_path / "f", kinds, stored)
-        assert positions(finder(kinds, ("a", "b")).find([file])) == {"f": [0]}
+        assert positions(finder(kinds, ("a", "b")).find([file], MOST)) == {"f": [0]}
 
 
 def test_a_nested_column_with_the_path_of_a_key_excludes_nothing(tmp_path: Path) -> None:
@@ -220,7 +229,7 @@ def test_a_nested_column_with_the_path_of_a_key_excludes_nothing(tmp_path: Path)
     pq.write_table(table, tmp_path / "f", row_group_size=2)
     file = LiveFile(str(tmp_path / "f"), 3, (tmp_path / "f").stat().st_size, 1)
     keys = pa.table([pa.array([2])], schema=schema)
-    found = PositionFinder([keys], schema, LakeReader({})).find([file])
+    found = PositionFinder([keys], schema, LakeReader({})).find([file], MOST)
     assert positions(found) == {"f": [1]}
 
 
@@ -231,7 +240,7 @@ def test_a_file_without_a_key_column_is_named(tmp_path: Path, left_out: list[str
     table = table.append_column(beside, pa.array([1])).drop_columns(left_out)
     pq.write_table(table, tmp_path / "f")
     with pytest.raises(LakeTableMismatch, match=rf"f lacks key columns \['{left_out[0]}'"):
-        finder(BOTH, (1, "a")).find([LiveFile(str(tmp_path / "f"), 1, 500, 1)])
+        finder(BOTH, (1, "a")).find([LiveFile(str(tmp_path / "f"), 1, 500, 1)], MOST)
 
 
 def test_a_file_without_field_ids_is_not_trusted_by_its_names(tmp_path: Path) -> None:
@@ -240,14 +249,14 @@ def test_a_file_without_field_ids_is_not_trusted_by_its_names(tmp_path: Path) ->
     bare = pa.schema([f.remove_metadata() for f in table.schema])
     pq.write_table(pa.table(table.columns, schema=bare), tmp_path / "f")
     with pytest.raises(LakeTableMismatch, match="f has no field ids"):
-        finder(BOTH, (1, "a")).find([LiveFile(str(tmp_path / "f"), 1, 500, 1)])
+        finder(BOTH, (1, "a")).find([LiveFile(str(tmp_path / "f"), 1, 500, 1)], MOST)
 
 
 def test_a_row_without_a_key_is_an_error(tmp_path: Path) -> None:
     schema = pa.schema([f.with_nullable(True) for f in key_schema(TEXT)])
     pq.write_table(pa.table([pa.array(["a", None])], schema=schema), tmp_path / "f")
     with pytest.raises(LakeFileUnreadable, match="/f cannot be read: .*k0: 1 rows have a null"):
-        finder(TEXT, ("a",)).find([LiveFile(str(tmp_path / "f"), 2, 500, 1)])
+        finder(TEXT, ("a",)).find([LiveFile(str(tmp_path / "f"), 2, 500, 1)], MOST)
 
 
 @pytest.mark.parametrize(
@@ -277,9 +286,9 @@ def test_row_groups_without_a_key_are_not_read(
     start = column.data_page_offset
     content[start : start + column.total_compressed_size] = bytes(column.total_compressed_size)
     (tmp_path / "f").write_bytes(content)
-    assert positions(finder([kind], (new[5],)).find([file])) == {"f": [1005]}
+    assert positions(finder([kind], (new[5],)).find([file], MOST)) == {"f": [1005]}
     with pytest.raises(LakeFileUnreadable, match=file.path):
-        finder([kind], (new[5],), (old[5],)).find([file])
+        finder([kind], (new[5],), (old[5],)).find([file], MOST)
 
 
 class TestCollidingHashes:
@@ -301,7 +310,7 @@ class TestCollidingHashes:
     def test_candidates_are_compared_by_value(self, tmp_path: Path, keys: Keys) -> None:
         stored = [(f"key {i % 100}",) for i in range(500)]
         file = data_file(tmp_path / "f", TEXT, stored)
-        assert positions(finder(TEXT, *keys).find([file])) == {"f": replayed(stored, keys)}
+        assert positions(finder(TEXT, *keys).find([file], MOST)) == {"f": replayed(stored, keys)}
 
 
 @pytest.mark.parametrize("rows", [10, 200_000])
@@ -318,7 +327,7 @@ def test_a_storage_that_is_not_local(tmp_path: Path, rows: int) -> None:
     reader = LakeReader({})
     assert not reader.is_local(some[0].path)
     keys = key_table(TEXT, [(f"{rows - 3:09}",), ("x",)])
-    found = PositionFinder([keys], key_schema(TEXT), reader).find(some)
+    found = PositionFinder([keys], key_schema(TEXT), reader).find(some, MOST)
     assert positions(found) == {"a": [rows - 3], "b": [rows - 3]}
 
 
@@ -332,4 +341,4 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path, damage: str) -> 
         (tmp_path / "f").write_bytes({"cut": content[:-9], "empty": b""}.get(damage, b"x" * 400))
     expected = FileNotFoundError if damage == "gone" else LakeFileUnreadable
     with pytest.raises(expected, match=file.path):
-        finder(INT, (1,)).find([file])
+        finder(INT, (1,)).find([file], MOST)
