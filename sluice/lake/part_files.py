@@ -49,20 +49,21 @@ class PartFiles:
             for part in buckets
         }
         values = [part.partition_values for part in buckets]
-        removed: set[str] = set()
+        removed: set[tuple[str, int | None]] = set()
         tasks = self._table.newScan().filter(self.row_filter(values)).planFiles()
         try:
             for task in iterate(tasks):
-                for file, remove in (
-                    (task.file(), delta.removeRows),
-                    *((one, delta.removeDeletes) for one in iterate(task.deletes())),
+                for file, place, remove in (
+                    (task.file(), None, delta.removeRows),
+                    *((d, d.contentOffset(), delta.removeDeletes) for d in iterate(task.deletes())),
                 ):
                     if file.specId() != spec.specId():
                         raise LakeCommitRefused(self.other_spec(f"file {file.location()}"))
                     if spec.partitionToPath(file.partition()) not in wanted:
                         continue
-                    if file.location() not in removed:
-                        removed.add(file.location())
+                    one = (str(file.location()), place)  # vectors of one file differ in their place
+                    if one not in removed:
+                        removed.add(one)
                         remove(file)
         finally:
             tasks.close()
