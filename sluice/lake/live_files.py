@@ -150,7 +150,7 @@ def _scan_tasks(
     scan = table.newScan().includeColumnStats(java_list(gateway, names))
     values = sorted({split.partition_values for split in splits})
     if values != [()]:
-        scan = scan.filter(parts.row_filter(values))
+        scan = scan.filter(parts.wide_filter(values))
     tasks = scan.planFiles()
     collect = jvm
     for name in _COLLECT.split("."):

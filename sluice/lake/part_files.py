@@ -91,17 +91,34 @@ class PartFiles:
             " 'true'))"
         )
 
+    def wide_filter(self, partitions: Sequence[tuple[str, ...]]) -> Any:
+        """A filter for rows of these partitions, which may let rows of others through.
+
+        Its depth does not depend on how many there are: Java's stack ends at some thousands.
+        """
+        expressions = self._gateway.jvm.org.apache.iceberg.expressions.Expressions
+        found = expressions.alwaysTrue()
+        for column, values in zip(self._columns(), zip(*partitions, strict=True), strict=False):
+            values_of = java_list(self._gateway, sorted(set(values)))
+            found = getattr(expressions, "and")(
+                found, getattr(expressions, "in")(column, values_of)
+            )
+        return found
+
     def row_filter(self, partitions: Sequence[tuple[str, ...]]) -> Any:
         """The filter for rows of these partitions, by the columns of the partition keys."""
         expressions = self._gateway.jvm.org.apache.iceberg.expressions.Expressions
-        schema = self._table.schema()
-        columns = [
-            schema.findColumnName(f.sourceId()) for f in iterate(self._table.spec().fields())
-        ]
-        found = expressions.alwaysFalse()
+        columns, found = self._columns(), expressions.alwaysFalse()
         for values in partitions:
             one = expressions.alwaysTrue()
             for column, value in zip(columns, values, strict=False):
                 one = getattr(expressions, "and")(one, expressions.equal(column, value))
             found = getattr(expressions, "or")(found, one)
         return found
+
+    def _columns(self) -> list[str]:
+        """The names of the columns of the partition keys, and then of the bucket key."""
+        schema = self._table.schema()
+        return [
+            str(schema.findColumnName(f.sourceId())) for f in iterate(self._table.spec().fields())
+        ]

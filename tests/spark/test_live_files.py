@@ -95,6 +95,19 @@ def test_live_files_are_those_of_the_metadata_tables(stock: LocalStock) -> None:
     assert buckets(found)[3] == BucketFiles()
 
 
+def test_a_round_that_changes_ten_thousand_partitions(stock: LocalStock) -> None:
+    """A filter that names each of them would be too deep for Java's stack."""
+    stock.create(partitioned=True)
+    stock.client.admin.create_partition(STOCK, {"day": "mon"})
+    stock.put({1: 1})
+    stock.tier()
+    splits = [split(bucket, "mon") for bucket in (0, 1)]
+    splits += [Split(TableBucket(1, n, 0), (f"day{n}",), 0, 9) for n in range(100, 10_100)]
+    found = buckets(lake_table(stock).live_files(splits))
+    assert sum(len(bucket.files) for bucket in found) == 1
+    assert len(found) == 10_002
+
+
 def test_a_table_without_a_snapshot_and_one_with_too_many_files(
     stock: LocalStock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
