@@ -484,7 +484,12 @@ class IcebergTable:
                 self._parts.remove_buckets(tagged.update, buckets)
             if commit.positions is not None:
                 validate_positions(
-                    self._gateway, self._table, tagged.update, commit.files, commit.positions
+                    self._gateway,
+                    self._table,
+                    tagged.update,
+                    commit.files,
+                    commit.positions,
+                    self._parts,
                 )
             for delete_file in new.deletes:
                 tagged.update.addDeletes(delete_file)

@@ -14,6 +14,7 @@ from typing import Any
 from sluice.errors import LakeFilesChanged
 from sluice.lake.java import java_list
 from sluice.lake.live_files import delete_files_of
+from sluice.lake.part_files import PartFiles
 from sluice.quantities import counted
 from sluice.rounds.lake_files import (
     DataFile,
@@ -97,11 +98,16 @@ def position_files(gateway: Any, table: Any, files: Sequence[DataFile]) -> list[
 
 
 def validate_positions(
-    gateway: Any, table: Any, delta: Any, files: Sequence[DataFile], positions: PositionCommit
+    gateway: Any,
+    table: Any,
+    delta: Any,
+    files: Sequence[DataFile],
+    positions: PositionCommit,
+    parts: PartFiles,
 ) -> None:
     """Makes a row delta fail if others have changed the data files since the planned snapshot.
 
-    Removes the marks that the new files replace.
+    What they do in other partitions is no conflict. Removes the marks that the new files replace.
 
     :param delta: Iceberg's RowDelta.
     """
@@ -109,6 +115,9 @@ def validate_positions(
     if planned.snapshot_id is not None:
         delta.validateFromSnapshot(planned.snapshot_id)
     named = sorted({mark.data_file for file in files for mark in file.marks})
+    partitions = sorted({file.partition[:-1] for file in files if file.marks})
+    if partitions and partitions != [()]:
+        delta.conflictDetectionFilter(parts.wide_filter(partitions))
     delta.validateDataFilesExist(java_list(gateway, named))
     delta.validateDeletedFiles()
     delta.validateNoConflictingDataFiles()

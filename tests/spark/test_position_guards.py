@@ -25,7 +25,7 @@ from sluice.lake.earlier_marks import Positions
 from sluice.lake.iceberg_table import IcebergTable
 from sluice.rounds.files import RoundResult
 
-from .conftest import LocalStock
+from .conftest import STOCK, LocalStock
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 V2, V3 = 2, 3
@@ -357,6 +357,33 @@ class TestAnAppendOfOthersInBetween:
         scene = guards(version)
         scene.round(lambda: scene.append_by_spark(5))
         scene.assert_looked_up(2)
+
+
+@pytest.mark.parametrize("day", ["tue", "mon"])
+def test_an_append_to_another_partition_is_no_conflict(
+    stock: LocalStock, monkeypatch: pytest.MonkeyPatch, day: str
+) -> None:
+    """One to the partition of the changed keys is."""
+    stock.create(partitioned=True)
+    for one in ("mon", "tue"):
+        stock.client.admin.create_partition(STOCK, {"day": one})
+        stock.put({key: key for key in range(10)}, one)
+    stock.tier()
+    commit = IcebergTable.commit
+    rows = [f"INSERT INTO {{lake}} VALUES ('{day}', 99, 'of others', 0, 0, -1, now())"]
+
+    def after_an_append(table: IcebergTable, *arguments: Any) -> Any:
+        if rows:
+            stock.rows(rows.pop())
+        return commit(table, *arguments)
+
+    monkeypatch.setattr(IcebergTable, "commit", after_an_append)
+    stock.put({key: -key for key in range(5)}, "mon")
+    result = stock.tier()
+    assert result.deletes_as == "positions"
+    assert any("looked up again" in note for note in result.notes) == (day == "mon")
+    stock.held[day, 99] = ("of others", 0)
+    stock.assert_equal()
 
 
 @versions()
