@@ -151,6 +151,13 @@ class LocalStock(Stock):
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
 
+    def assert_no_litter(self) -> None:
+        """Refused positions and spare keys are gone; each file is in some snapshot."""
+        known = self.site.rows("SELECT file_path FROM lake.shop.stock.all_files")
+        known = {str(row[0]).removeprefix("file:") for row in known}
+        stored = {str(p) for p in self.site.warehouse.rglob("data/**/*") if p.is_file()}
+        assert {p for p in stored if p.endswith((".parquet", ".puffin", ".tmp"))} <= known
+
 
 @pytest.fixture
 def stock(

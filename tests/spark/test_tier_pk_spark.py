@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from sluice.driver.spark import run
+from sluice.driver.spark import EXECUTORS, run
+from sluice.lake.iceberg_table import IcebergTable
+from sluice.lake.position_finder import PositionFinder
 from sluice.rounds.copy_size import CopySize, size_uri
 from sluice.rounds.files import (
     PlanFile,
@@ -74,6 +76,47 @@ def test_executors_read_the_snapshots_of_the_plan(stock: LocalStock, spark: Any)
     assert (second.rows, second.deletes) == (1, 50)
     assert read_json(size_uri(uri, "a1")) is None
     stock.assert_equal()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.long)])
+def test_executors_look_up_positions_again_after_a_compaction(
+    stock: LocalStock, spark: Any, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    def in_driver(*_: Any) -> None:
+        raise AssertionError("the driver looks rows up")
+
+    monkeypatch.setattr(PositionFinder, "find", in_driver)  # executors are other processes
+    config = stock.site.config
+    stock.site.config = replace(config, tiering=replace(config.tiering, driver_copy_rows=0))
+    stock.create(version=version)
+    stock.put({key: key for key in range(100)})
+    tier(stock, spark, planned(stock))
+    stock.put({key: -key for key in range(50)})
+    result = tier(stock, spark, planned(stock))
+    assert (result.deletes_as, result.copied_by) == ("positions", EXECUTORS)
+    assert result.lookup_files == 2
+    stock.assert_equal()
+
+    commit = IcebergTable.commit
+    compactions = [
+        "CALL lake.system.rewrite_data_files(table => 'shop.stock', options =>"
+        " map('rewrite-all', 'true'))"
+    ]
+
+    def after_a_compaction(table: IcebergTable, *arguments: Any) -> Any:
+        while compactions:
+            stock.rows(compactions.pop())
+        return commit(table, *arguments)
+
+    monkeypatch.setattr(IcebergTable, "commit", after_a_compaction)
+    stock.put(dict.fromkeys(range(30, 60), 7))
+    result = tier(stock, spark, planned(stock))
+    assert any("looked up again" in note for note in result.notes)
+    assert (result.deletes_as, result.copied_by) == ("positions", EXECUTORS)
+    assert result.lookup_files == 4 + 2, "two files of each bucket, and then one"
+    stock.assert_equal()
+    stock.assert_no_litter()
 
 
 @pytest.mark.slow
