@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -189,6 +191,8 @@ def test_clean_up_knows_files_of_deletes(
     dead = data_files(stock) - before
     for of_deletes in ("-deletes.parquet", positions):
         assert sum(path.endswith(of_deletes) for path in dead) == 2
+    half = half_written(next(path for path in dead if path.endswith(positions)))
+    dead.add(str(half))
     [report] = clean_tables(stock.site.config, STOCK, apply=True, jvm=stock.site.jvm)
     assert {left.path for left in report.kept} == dead  # its commit could still come
     stock.tier()
@@ -198,6 +202,7 @@ def test_clean_up_knows_files_of_deletes(
     assert not any(path.endswith("-deletes.parquet") for path in living)  # the spare ones
     [report] = clean_tables(stock.site.config, STOCK, apply=True, jvm=stock.site.jvm)
     assert set(report.removed) == dead
+    assert not half.exists()
     assert data_files(stock) == living
     stock.assert_equal()
     assert_paths_are_read_alike(stock)
@@ -242,6 +247,14 @@ def test_a_compaction_between_plan_and_commit(stock: LocalStock) -> None:
     stock.assert_equal()
     operations = stock.rows("SELECT operation FROM {lake}.snapshots ORDER BY committed_at")
     assert [row[0] for row in operations] == ["append", "overwrite", "replace", "overwrite"]
+
+
+def half_written(path: str) -> Path:
+    """The file that a round which died while it wrote another such file has left."""
+    name = Path(path).name.replace("-00001-", "-00002-")
+    half = Path(path).with_name(f".{name}.{'0' * 32}.tmp")
+    half.write_bytes(Path(path).read_bytes()[:4])
+    return half
 
 
 def data_files(stock: LocalStock) -> set[str]:

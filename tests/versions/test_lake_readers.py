@@ -328,6 +328,17 @@ def test_every_value(engine: str, tables: Lab, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_the_tables_have_the_deletes_that_the_page_speaks_of(tables: Lab) -> None:
+    """Content 1 of a delete file is positions, 2 is keys."""
+    found = {}
+    for name in ("changed", "vectors", "equality"):
+        asked = f"SELECT DISTINCT content, file_format FROM lake.shop.{name}.delete_files"
+        answer = tables.bash(f'sluice sql "{asked}" --warehouse lake --format csv')
+        found[name] = answer.splitlines()[1:]
+    assert found == {"changed": ["1,PARQUET"], "vectors": ["1,PUFFIN"], "equality": ["2,PARQUET"]}
+
+
+@pytest.mark.long
 def test_the_files_themselves_have_old_and_deleted_rows(tables: Lab) -> None:
     """Why the page says that tables are to be read through Iceberg only."""
     files = (tables.folder / "lake/shop/changed/data").rglob("*.parquet")

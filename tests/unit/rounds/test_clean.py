@@ -120,6 +120,7 @@ def test_a_name_says_what_its_round_was_planned_from() -> None:
     for name in (
         f"00000-7-{write_id}-00001.parquet",
         f".00000-7-{write_id}-00001.parquet.{'0' * 32}.tmp",
+        f".00000-7-{write_id}-p3-again1-00001-deletes.puffin.{'0' * 32}.tmp",
         f"00000-7-{write_id}{a_part.file_suffix}-00001.parquet",
         offsets_file_name(str(write_id)),
     ):
