@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sluice.lake import position_deletes
+from tests.docs.blocks import claimed_blocks
 
 from .conftest import STOCK, LocalStock
 
@@ -30,9 +31,11 @@ def change(stock: LocalStock, start: int, day: str = "mon") -> None:
     stock.delete(start + 5, start + 6, day=day)
 
 
-def budget(stock: LocalStock, lookup_bytes: int) -> None:
+def budget(stock: LocalStock, lookup_bytes: int, files: int = 200) -> None:
     config = stock.site.config
-    tiering = replace(config.tiering, position_lookup_bytes=lookup_bytes)
+    tiering = replace(
+        config.tiering, position_lookup_bytes=lookup_bytes, position_lookup_files=files
+    )
     stock.site.config = replace(config, tiering=tiering)
 
 
@@ -62,6 +65,32 @@ def test_equality_deletes_of_earlier_rounds_and_positions_after_them(
     budget(stock, 1 << 30)
     stock.put({key: -key for key in range(40)})
     assert stock.tier().deletes_as == "positions"
+    stock.assert_equal()
+
+
+def test_a_compaction_ends_the_equality_deletes_of_a_table_with_many_files(
+    stock: LocalStock,
+) -> None:
+    """What docs/lake.md says of 200 files, with four: each round adds one to each bucket."""
+    budget(stock, 1 << 30, files=4)
+    stock.create()
+    told = []
+    for number in range(7):
+        stock.put(dict.fromkeys(range(40), number))
+        told.append(stock.tier().deletes_as)
+    assert told[:5] == ["", *["positions"] * 4]
+    [shown] = claimed_blocks("docs/lake.md", __file__)
+    text = shown.content.strip().replace("= 200:", "= 4:")
+    assert told[5:] == [text.replace("201 ", f"{files} ") for files in (5, 6)]
+    assert forms(stock)["equality"] == 4
+    stock.rows(
+        "CALL lake.system.rewrite_data_files(table => 'shop.stock',"
+        " options => map('delete-file-threshold', '1', 'remove-dangling-deletes', 'true'))"
+    )
+    assert forms(stock) == {}
+    stock.put({key: -key for key in range(40)})
+    assert stock.tier().deletes_as == "positions"
+    assert forms(stock) == {"parquet": 2}
     stock.assert_equal()
 
 
