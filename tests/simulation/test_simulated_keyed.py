@@ -41,6 +41,7 @@ MUST_OCCUR = (
     "snapshot of a dead round registered",
 )
 RARE = (
+    "commit by position and equality",
     "merge of positions refused",
     "others lost their files",
 )

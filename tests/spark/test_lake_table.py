@@ -138,10 +138,13 @@ def test_two_drivers_that_loaded_the_same_table_cannot_both_commit(lake: Iceberg
 
 
 @pytest.mark.parametrize("cut_off", [False, True])
-def test_a_commit_that_slips_in_at_the_last_moment_is_refused_by_iceberg_itself(
-    lake: IcebergLake, lake_sql: Sql, tmp_path: Path, cut_off: bool
+@pytest.mark.parametrize(
+    ("early", "why"), [(True, "ValidationException"), (False, "CommitFailedException")]
+)
+def test_a_commit_that_slips_in_at_the_last_moment_refuses_this_one(
+    lake: IcebergLake, lake_sql: Sql, tmp_path: Path, cut_off: bool, early: bool, why: str
 ) -> None:
-    """The fence is asked on every attempt: nothing comes between its word and the commit."""
+    """The fence sees one before the update begins, and the catalog sees any later one."""
     table, other = lake.create(INFO), lake.load(INFO.path)
     assert other is not None
     base = commit(table, None)
@@ -155,12 +158,15 @@ def test_a_commit_that_slips_in_at_the_last_moment_is_refused_by_iceberg_itself(
     prepared = table._new_update
 
     def slip_in(*arguments: Any) -> Any:
+        if early:
+            commit(other, base, first=6)
         update = prepared(*arguments)
-        commit(other, base, first=6)
+        if not early:
+            commit(other, base, first=6)
         return update
 
     table._new_update = slip_in  # type: ignore[method-assign]
-    with pytest.raises(LakeCommitRefused, match="ValidationException"):
+    with pytest.raises(LakeCommitRefused, match=why):
         table.commit(files, base, {"fluss-offsets": "/3"})
     assert lake_sql(tmp_path, "SELECT count(*) FROM lake.db.t WHERE __offset = 3")[0][0] == 0
 
