@@ -159,7 +159,8 @@ def _run(
         def copy_measured(splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
             write_size(client, plan.claim.path, splits, size_uri(plan_uri, attempt))
             is_small = sum(split.cost for split in splits) <= rows_max
-            phases.copied_by = DRIVER_THREADS if is_small else EXECUTORS
+            by = DRIVER_THREADS if is_small else EXECUTORS
+            phases.copied_by = phases.copied_by or by  # not who looks up rows again
             return in_driver(splits) if is_small else on_executors(splits)
 
         return copy_measured

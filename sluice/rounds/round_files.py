@@ -164,9 +164,7 @@ class RoundFiles:
         failpoint("round.lookup_again.before")
         splits = [s for s in self._lookups.splits if s.bucket in self._by_position()]
         if self._count >= LOOKUPS_MAX:
-            self._use_equality(
-                f"others rewrote data files {self._count} times before the commit, at last: {why}"
-            )
+            self._use_equality(f"the lake refused positions {self._count} times, at last: {why}")
         else:
             self._count += 1
             self.notes += [f"deleted rows were looked up again: {why}"]

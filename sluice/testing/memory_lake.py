@@ -351,8 +351,7 @@ class MemoryLakeTable:
             raise LakeCommitOutcomeUnknown("no answer")
         if self.land_and_refuse:
             self.land_and_refuse = False
-            # Iceberg validates again, and may find its own files to be in the way.
-            raise LakeFilesChanged("conflict") if positions else LakeCommitRefused("conflict")
+            raise LakeCommitRefused("conflict")
         return snapshot
 
     def kept_paths(

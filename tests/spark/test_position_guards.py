@@ -138,7 +138,7 @@ class Guards:
         again = [note for note in result.notes if "looked up again" in note]
         assert len(again) == 2
         assert all(re.search(f"looked up again: {why}", note) for note in again), again
-        assert result.deletes_as.startswith("equality deletes (others rewrote data files 3 times")
+        assert result.deletes_as.startswith("equality deletes (the lake refused positions 3 times")
         self.stock.assert_equal()
 
     def assert_no_litter(self) -> None:
@@ -245,7 +245,7 @@ class TestACompactionInBetween:
     ) -> None:
         scene = guards(version)
         result = scene.round(*[scene.compact] * 3)
-        assert "others rewrote data files 3 times before the commit" in result.deletes_as
+        assert "the lake refused positions 3 times" in result.deletes_as
         assert scene.summary()["kinds"] == ["equality"]
         scene.stock.assert_equal()
         scene.assert_no_litter()

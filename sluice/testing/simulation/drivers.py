@@ -76,7 +76,7 @@ _WHY_EQUALITY = {
     "data files may have the keys": "too many files",
     "the key columns have": "too many bytes",
     "is missing": "a file has expired",
-    "others rewrote data files": "rewritten after two tries",
+    "the lake refused positions": "rewritten after two tries",
 }
 """Words of a result that say why a round used equality deletes, and the name of the event."""
 _NOTED_ERRORS = frozenset(

@@ -140,7 +140,7 @@ def test_after_three_look_ups_the_keys_are_deleted_as_such(world: Shared) -> Non
     result = world.round_beside(*[world.table.foreign_compaction] * 3)
     assert len(world.runs) == 3
     assert result.deletes_as.startswith(
-        "equality deletes (others rewrote data files 3 times before the commit, at last: "
+        "equality deletes (the lake refused positions 3 times, at last: "
     )
     assert "missing data files" in result.deletes_as
     found = world.summary()
