@@ -7,7 +7,8 @@ from typing import Any
 
 _LIST = re.compile(r"-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.avro$")
 """The uuid of an update, in the name of its manifest list (SnapshotProducer of Iceberg)."""
-
+_REPLACED = "manifests-replaced"
+"""In a snapshot's summary: how many manifests the update has merged or rewritten."""
 Names = frozenset[str]
 
 
@@ -59,6 +60,9 @@ class TaggedUpdate:
 
     def delete_unused_manifests(self) -> None:
         """Deletes manifests of the committed snapshot that were merged into others."""
+        summary = self._transaction.table().currentSnapshot().summary()
+        if summary.get(_REPLACED) == "0":  # usual, and Iceberg before 1.11 does not say
+            return
         written, used, _ = self._manifests()
         self._delete(sorted(written - used))
 
