@@ -64,12 +64,12 @@ class TaggedUpdate:
         if summary.get(_REPLACED) == "0":  # usual, and Iceberg before 1.11 does not say
             return
         written, used, _ = self._manifests()
-        self._delete(sorted(written - used))
+        self._delete([self._path(name) for name in sorted(written - used)])
 
     def delete_manifests(self) -> None:
         """Deletes the manifests and the list of a commit that did not land."""
         written, _, location = self._manifests()
-        self._delete([*sorted(written), location])
+        self._delete([*map(self._path, sorted(written)), location])
 
     def _manifests(self) -> tuple[Names, Names, str]:
         """The names that the update has written, those that its snapshot has, and the list's path.
@@ -88,9 +88,10 @@ class TaggedUpdate:
         written = frozenset(f"{found[1]}-m{number}.avro" for number in range(count))
         return written, frozenset(name for name, _ in own), location
 
-    def _delete(self, files: list[str]) -> None:
-        """:param files: names in the metadata folder, or paths."""
-        operations = self._transaction.underlyingOps()
-        for file in files:
-            path = file if "/" in file else operations.metadataFileLocation(file)
-            operations.io().deleteFile(path)
+    def _path(self, name: str) -> str:
+        return str(self._transaction.underlyingOps().metadataFileLocation(name))
+
+    def _delete(self, paths: list[str]) -> None:
+        storage = self._transaction.underlyingOps().io()
+        for path in paths:
+            storage.deleteFile(path)
