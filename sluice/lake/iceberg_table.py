@@ -264,6 +264,8 @@ class IcebergTable:
                 if is_newest and positions is not None and refused.details.get("invalid"):
                     raise LakeFilesChanged(refused.message) from refused
                 conflict = refused.details.get("conflict", False)
+                if conflict and is_newest is False:
+                    raise self._overtaken(base) from None
                 if attempt == _COMMIT_TRIES_MAX or not conflict or not is_newest:
                     raise
         # The commit has succeeded: later errors must not look like a refused commit.
@@ -316,13 +318,19 @@ class IcebergTable:
         except LakeNotWritable as error:
             _LOG.warning("%s", error.message)
 
-    def _is_newest(self, base: LakeSnapshot | None) -> bool:
-        """Whether the newest tiering snapshot is still ``base``; False if it cannot be read."""
+    def _is_newest(self, base: LakeSnapshot | None) -> bool | None:
+        """Whether the newest tiering snapshot is still ``base``; None if it cannot be read."""
         try:
             newest = self.newest_tiering_snapshot()
         except SluiceError:
-            return False
+            return None
         return (newest and newest.snapshot_id) == (base and base.snapshot_id)
+
+    def _overtaken(self, base: LakeSnapshot | None) -> LakeCommitRefused:
+        return LakeCommitRefused(
+            f"commit to lake table {self._path}: the newest tiering snapshot is no longer the"
+            f" planned base {base and base.snapshot_id}"
+        )
 
     @contextmanager
     def _commit_errors(self) -> Iterator[None]:
@@ -451,10 +459,7 @@ class IcebergTable:
         newest = self.newest_tiering_snapshot()
         base_id = base.snapshot_id if base else None
         if (newest.snapshot_id if newest else None) != base_id:
-            raise LakeCommitRefused(
-                f"commit to lake table {self._path}: the newest tiering snapshot is no longer the"
-                f" planned base {base_id}"
-            )
+            raise self._overtaken(base)
         with lake_errors(f"read the snapshots of lake table {self._path}"):
             current = self._table.currentSnapshot()
             return Fence(

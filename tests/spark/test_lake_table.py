@@ -138,13 +138,14 @@ def test_two_drivers_that_loaded_the_same_table_cannot_both_commit(lake: Iceberg
 
 
 @pytest.mark.parametrize("cut_off", [False, True])
-@pytest.mark.parametrize(
-    ("early", "why"), [(True, "ValidationException"), (False, "CommitFailedException")]
-)
+@pytest.mark.parametrize("early", [True, False])
 def test_a_commit_that_slips_in_at_the_last_moment_refuses_this_one(
-    lake: IcebergLake, lake_sql: Sql, tmp_path: Path, cut_off: bool, early: bool, why: str
+    lake: IcebergLake, lake_sql: Sql, tmp_path: Path, cut_off: bool, early: bool
 ) -> None:
-    """The fence sees one before the update begins, and the catalog sees any later one."""
+    """The fence sees one before the update begins, and the catalog sees any later one.
+
+    The catalog only says that a file exists, or that a requirement failed.
+    """
     table, other = lake.create(INFO), lake.load(INFO.path)
     assert other is not None
     base = commit(table, None)
@@ -166,7 +167,8 @@ def test_a_commit_that_slips_in_at_the_last_moment_refuses_this_one(
         return update
 
     table._new_update = slip_in  # type: ignore[method-assign]
-    with pytest.raises(LakeCommitRefused, match=why):
+    overtaken = rf"no longer the planned base {base.snapshot_id}\b"
+    with pytest.raises(LakeCommitRefused, match=overtaken):
         table.commit(files, base, {"fluss-offsets": "/3"})
     assert lake_sql(tmp_path, "SELECT count(*) FROM lake.db.t WHERE __offset = 3")[0][0] == 0
 
