@@ -10,7 +10,21 @@ import pytest
 from sluice.client import connect
 from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
+from tests.airflow.live import SQLITE
 from tests.airflow.place import HERE, LONG_MS, AirflowProcess, Place, airflow_home
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A long test of a live Airflow has PostgreSQL alone; the slow ones have SQLite, too."""
+    left = [item for item in items if item.get_closest_marker("long") and _has_sqlite(item)]
+    config.hook.pytest_deselected(items=left)
+    dropped = set(left)
+    items[:] = [item for item in items if item not in dropped]
+
+
+def _has_sqlite(item: pytest.Item) -> bool:
+    call = getattr(item, "callspec", None)
+    return call is not None and call.params.get("live") == SQLITE
 
 
 @pytest.fixture(scope="session")

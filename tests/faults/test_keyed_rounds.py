@@ -18,10 +18,12 @@ from sluice.model import TablePath
 from tests.faults.keyed_run import Event, Run
 from tests.faults.keyed_world import KeyedScene, KeyedTable
 from tests.support.meanwhile import Meanwhile
+from tests.support.nightly import NIGHTLY
 from tests.support.processes import ServerProcess, served
 
 ROUNDS = 40
-"""Of one run; ten runs make 400."""
+"""Of one run."""
+SEEDS = 10 if NIGHTLY else 6
 SERVER_STEPS = (
     "server.put_kv.before_log",
     "server.put_kv.after_log",
@@ -115,7 +117,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 10))]
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, SEEDS))]
 )
 def test_the_lake_equals_what_was_acknowledged(
     tmp_path: Path,

@@ -22,6 +22,7 @@ from tests.faults.maintained import Maintenance, play, replayed, rows_at
 from tests.faults.scene import COMPACT, Scene
 from tests.support.findings import finding
 from tests.support.meanwhile import Meanwhile
+from tests.support.nightly import NIGHTLY
 from tests.support.processes import ServerProcess
 from tests.support.rest_catalog import RestCatalog
 
@@ -31,6 +32,9 @@ EXPIRE = (
     "CALL lake.system.expire_snapshots(table => '{name}', retain_last => 1,"
     " older_than => TIMESTAMP '2100-01-01 00:00:00')"
 )
+
+ROUNDS = 200 if NIGHTLY else 60
+"""Of the longest loop."""
 
 
 def two_rounds(scene: Scene) -> None:
@@ -148,8 +152,8 @@ def keyed(
     ("version", "rounds", "between_kills"),
     [
         (2, 2, 2),
-        pytest.param(2, 200, 12, marks=pytest.mark.long),
-        pytest.param(3, 60, 12, marks=pytest.mark.long),
+        pytest.param(2, ROUNDS, 12, marks=pytest.mark.long),
+        pytest.param(3, ROUNDS // 2, 12, marks=pytest.mark.long),
     ],
 )
 def test_rounds_beside_compactions_and_deletes(
