@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -109,8 +110,16 @@ def _shares_with_its_file(item: pytest.Item) -> bool:
 
 @pytest.fixture(autouse=True)
 def _logs() -> None:
-    """Importing Airflow, and commands such as ``sluice serve``, configure the logs of a process."""
+    """Importing Airflow, and commands such as ``sluice serve``, configure the logs of a process.
+
+    Airflow's handlers also print the local variables of every frame of a traceback. That took a
+    test minutes in which py4j logged that a JVM had died.
+    """
     _log_to_stderr()
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        if isinstance(handler.formatter, structlog.stdlib.ProcessorFormatter):
+            root.removeHandler(handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
