@@ -111,6 +111,7 @@ def test_a_seed_is_the_same_each_time(seed: int) -> None:
         383,  # a retier copied nothing of a partition created again, and left the earlier rows
         673,  # rows of a dropped table lay under snapshots of ours that had all expired
         750,  # a commit landed, was called refused, and expired before its driver looked for it
+        2821,  # the check of starved rounds blamed rewrites for what older rounds had registered
     ],
 )
 def test_seeds_that_have_found_bugs(seed: int) -> None:

@@ -29,6 +29,8 @@ _NEEDS_CAUSE = frozenset(
 """Errors with which a round may fail only if a fault caused them."""
 _REFUSED = frozenset({"LakeCommitRefused", "LakeFilesChanged"})
 """Errors of a lake commit with which a round that has met only rewrites may not fail."""
+_REGISTERED_BY_OTHERS = "each time an older round registered another one"
+"""Text of a LakeCommitRefused before the lake commit, which other writers do not cause."""
 _DELETED = ("LogOffsetOutOfRange", "its log ended at offset None")
 """Texts of errors about a log that has lost its beginning, or all of its rows."""
 
@@ -133,7 +135,8 @@ class RoundChecker:
         :param has_cause: whether a damaged log is known to be the cause.
         """
         kind = type(error).__name__
-        if kind in _REFUSED and self._met_only_rewrites():
+        by_others = _REGISTERED_BY_OTHERS in str(error)
+        if kind in _REFUSED and not by_others and self._met_only_rewrites():
             self._wrong(f"{self._actor.name} was starved by rewrites: {kind}: {error}")
         deleted = any(text in str(error) for text in _DELETED)
         if deleted and self.registered_since() and not self._gaps():
