@@ -14,6 +14,11 @@ def is_tiering_snapshot(snapshot: Any) -> bool:
     return summary is not None and summary.get(COMMIT_USER_KEY) == COMMIT_USER
 
 
+def overtaken(base_id: int | None) -> str:
+    """Why a commit is refused after a snapshot of another round."""
+    return f"the newest tiering snapshot is no longer the planned base {base_id}"
+
+
 class AlreadyCommitted(Exception):
     """An earlier attempt of this commit succeeded, but its answer was lost."""
 
@@ -66,7 +71,7 @@ class Fence:
         return self._no_tiering_snapshot and not overtaken
 
     def errorMessage(self) -> str:  # noqa: N802  (a method of the Java interface)
-        return f"the newest tiering snapshot is no longer the planned base {self._base_id}"
+        return overtaken(self._base_id)
 
     class Java:
         implements = ("org.apache.iceberg.SnapshotAncestryValidator",)

@@ -20,7 +20,7 @@ from sluice.errors import (
     UnsupportedLakeOption,
 )
 from sluice.failpoints import failpoint
-from sluice.lake.fence import Fence
+from sluice.lake.fence import Fence, overtaken
 from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of
 from sluice.lake.iceberg_history import IcebergHistory
 from sluice.lake.iceberg_schema import check_spec, column_type_json, missing_columns
@@ -327,10 +327,8 @@ class IcebergTable:
         return (newest and newest.snapshot_id) == (base and base.snapshot_id)
 
     def _overtaken(self, base: LakeSnapshot | None) -> LakeCommitRefused:
-        return LakeCommitRefused(
-            f"commit to lake table {self._path}: the newest tiering snapshot is no longer the"
-            f" planned base {base and base.snapshot_id}"
-        )
+        base_id = base.snapshot_id if base else None
+        return LakeCommitRefused(f"commit to lake table {self._path}: {overtaken(base_id)}")
 
     @contextmanager
     def _commit_errors(self) -> Iterator[None]:
