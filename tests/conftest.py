@@ -112,8 +112,8 @@ def _shares_with_its_file(item: pytest.Item) -> bool:
 def _logs() -> None:
     """Importing Airflow, and commands such as ``sluice serve``, configure the logs of a process.
 
-    Airflow's handlers also print the local variables of every frame of a traceback. That took a
-    test minutes in which py4j logged that a JVM had died.
+    Airflow's handlers also print the local variables of every frame of a traceback. A test in
+    which py4j logged that a JVM had died took minutes with them.
     """
     _log_to_stderr()
     root = logging.getLogger()

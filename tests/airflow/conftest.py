@@ -18,8 +18,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """A long test of a live Airflow has PostgreSQL alone; the slow ones have SQLite, too."""
     left = [item for item in items if item.get_closest_marker("long") and _has_sqlite(item)]
     config.hook.pytest_deselected(items=left)
-    dropped = set(left)
-    items[:] = [item for item in items if item not in dropped]
+    items[:] = [item for item in items if item not in left]
 
 
 def _has_sqlite(item: pytest.Item) -> bool:

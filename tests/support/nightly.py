@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-import os
+from hypothesis import settings
 
-NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+NIGHTLY = settings.get_current_profile_name() == "nightly"
