@@ -272,6 +272,14 @@ class TieringConfig:
     position_lookup_files: int = 200
     """Data files of one bucket in which a round looks up keys. A bucket with more files that may
     have the changed keys gets equality deletes in that round, until the table is compacted."""
+    auto_compaction: bool = False
+    """Compact all lake tables in their rounds, as if each had the property
+    table.datalake.auto-compaction. A round rewrites small data files of the buckets that it copies,
+    and those with many deleted rows, in its own commit."""
+    compaction_bytes: int = 1024 * 1024 * 1024
+    """Data files that a round rewrites at most. The buckets that gain the most come first. Rows
+    beyond changes_memory_bytes go to spill_dir while they are sorted. A compaction that would take
+    longer than the rest of the round is left to a later one. 0: no round compacts."""
     jars: str = ""
     """Folder with Iceberg's runtime jar and the other jars that the catalog needs (a JDBC driver,
     iceberg-aws-bundle for s3://), for `sluice tier` and other commands that start a JVM. Empty:

@@ -31,6 +31,7 @@ from sluice.errors import (
 from sluice.failpoints import failpoint
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import BucketSnapshot, Claim, Reason, TableInfo, TablePath
+from sluice.rounds.compaction import CompactionOptions
 from sluice.rounds.diagnosis import RepairAction
 from sluice.rounds.dropped import how_dropped, table_dropped
 from sluice.rounds.files import RoundResult
@@ -185,6 +186,17 @@ def keyed_round_options(config: Config, snapshots: Iterable[BucketSnapshot]) -> 
     )
 
 
+def compaction_options(config: Config) -> CompactionOptions:
+    """Which tables are compacted in their rounds, and how much of them."""
+    tiering = config.tiering
+    return CompactionOptions(
+        tiering.auto_compaction,
+        tiering.compaction_bytes,
+        tiering.changes_memory_bytes,
+        tiering.spill_dir,
+    )
+
+
 def _run(
     config: Config,
     client: Client,
@@ -223,6 +235,7 @@ def _run(
                 accepted=accepted,
                 keyed=keyed_round_options(config, snapshots),
                 parts=PartRules(config.tiering.parallelism, config.tiering.part_offsets),
+                compaction=compaction_options(config),
             )
     except SluiceError as error:
         note = table_dropped(error, client.tiering, claim)

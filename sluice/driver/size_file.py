@@ -18,6 +18,8 @@ _LOG = logging.getLogger(__name__)
 def copy_size(client: Client, splits: Sequence[Split]) -> CopySize:
     """The size of the KV snapshots and scans with which these splits begin, and of their logs.
 
+    Rows of data files that they rewrite count as rows of logs: the round's limit ends both.
+
     A snapshot without a known size counts like a scan: a bucket has no more rows than offsets.
     """
     first = [(split, split.keyed) for split in splits if split.keyed is not None]
@@ -31,6 +33,7 @@ def copy_size(client: Client, splits: Sequence[Split]) -> CopySize:
     rows = sum(weight for bucket, weight in scanned.items() if bucket not in sizes)
     limits = [split.limit.round_ms for split in splits if split.limit is not None]
     of_logs = sum(split.stop_offset - max(0, split.start_offset) for split in splits)
+    of_logs += sum(split.compaction.rows for split in splits if split.compaction is not None)
     return CopySize(sum(sizes.values()), rows, log_seconds(of_logs, max(limits, default=0)))
 
 

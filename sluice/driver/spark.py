@@ -19,7 +19,7 @@ from sluice.checks.lake import check_lake
 from sluice.client import connect
 from sluice.client.log_source import ClientLogSource
 from sluice.config import Config, load_config
-from sluice.driver.local import keyed_round_options, round_limits
+from sluice.driver.local import compaction_options, keyed_round_options, round_limits
 from sluice.driver.open_lake import open_lake
 from sluice.driver.phase_log import PhaseLog
 from sluice.driver.python_worker import lighten
@@ -179,6 +179,7 @@ def _run(
             limits=round_limits(config),
             keyed=keyed_round_options(config, plan.snapshots),
             parts=PartRules(context.defaultParallelism, config.tiering.part_offsets),
+            compaction=compaction_options(config),
         )
     return replace(result, copied_by=phases.copied_by)
 

@@ -73,6 +73,7 @@ class ThreadRunner:
             on_rows=self._on_rows,
             clock=self._clock,
             secrets=self._secrets,
+            check=lambda: self._source.check(split),
         )
 
 
@@ -88,20 +89,20 @@ class _Cancellable:
         self._given_up.set()
 
     def read(self, split: Split) -> Iterator[LogRecords]:
-        self._check(split)  # a split that waited reads nothing
+        self.check(split)  # a split that waited reads nothing
         for records in self._source.read(split):
-            self._check(split)
+            self.check(split)
             yield records
 
     @contextmanager
     def rows(self, split: Split) -> Iterator[BucketRows]:
         if not isinstance(self._source, KeyedSource):
             raise TypeError(f"{self._source!r} does not support primary keys")
-        self._check(split)
+        self.check(split)
         with self._source.rows(split) as rows:
-            yield _CancellableRows(rows, lambda: self._check(split))
+            yield _CancellableRows(rows, lambda: self.check(split))
 
-    def _check(self, split: Split) -> None:
+    def check(self, split: Split) -> None:
         """:raises ClaimLost: it was cancelled."""
         if self._cancelled.is_set() or self._given_up.is_set():
             raise ClaimLost(f"bucket {split.bucket}: the round was cancelled")

@@ -25,19 +25,19 @@ from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of
 from sluice.lake.iceberg_history import IcebergHistory
 from sluice.lake.iceberg_schema import check_spec, column_type_json, missing_columns
 from sluice.lake.java import JavaThrew, JvmLost, java_errors, lake_errors
-from sluice.lake.live_files import read_live_files
+from sluice.lake.live_files import TARGET_FILE_PROPERTY, read_live_files
 from sluice.lake.new_files import NewFiles, to_iceberg_files
 from sluice.lake.parquet import ParquetWriterFactory, bucket_file_prefix
 from sluice.lake.parquet_files import WriteOptions
 from sluice.lake.part_files import PartFiles, partition_of
-from sluice.lake.position_commit import check_positions, validate_positions
+from sluice.lake.position_commit import check_positions, removed_files, validate_positions
 from sluice.lake.small_files import read_file, write_file
 from sluice.lake.storage import OPTION_PREFIXES, delete
 from sluice.lake.tagged_update import TaggedUpdate
 from sluice.model import Column, TableInfo, TablePath
 from sluice.rounds.clean import StoredFile
 from sluice.rounds.history import LakeHistory
-from sluice.rounds.lake_files import DataFile, LiveFiles, PositionCommit
+from sluice.rounds.lake_files import TARGET_FILE_BYTES, DataFile, LiveFiles, PlannedCommit
 from sluice.rounds.types import (
     COMMIT_USER,
     COMMIT_USER_KEY,
@@ -49,7 +49,6 @@ from sluice.rounds.types import (
 
 _LOG = logging.getLogger(__name__)
 TAG = "sluice-tiered"
-_TARGET_FILE_BYTES = 512 * 1024 * 1024  # Iceberg's default of write.target-file-size-bytes
 _COMMIT_TRIES_MAX = 10
 _DELETES_VERSION = 2
 """The first format version of Iceberg that supports delete files."""
@@ -77,7 +76,7 @@ class NewCommit:
     """Iceberg's objects for the files."""
     summary: Mapping[str, str]
     replaced: Sequence[LakePart]
-    positions: PositionCommit | None
+    positions: PlannedCommit | None
 
 
 class IcebergTable:
@@ -167,9 +166,7 @@ class IcebergTable:
             schema = json.dumps(self._schema())
             folders = {split.bucket: self._folder(split, write_id) for split in splits}
             options = WriteOptions(
-                target_file_bytes=int(
-                    self._property("write.target-file-size-bytes", str(_TARGET_FILE_BYTES))
-                ),
+                target_file_bytes=int(self._property(TARGET_FILE_PROPERTY, str(TARGET_FILE_BYTES))),
                 compression=self._property("write.parquet.compression-codec", "zstd"),
                 compression_level=self._property("write.parquet.compression-level", ""),
                 delta_encoding=self._property("write.parquet.page-version", "v1") in _NEW_PAGES,
@@ -234,7 +231,7 @@ class IcebergTable:
         base: LakeSnapshot | None,
         summary: Mapping[str, str],
         replaced: Sequence[LakePart] = (),
-        positions: PositionCommit | None = None,
+        positions: PlannedCommit | None = None,
     ) -> LakeSnapshot:
         """Adds the files (none: an empty commit) if ``base`` is still the newest tiering snapshot.
 
@@ -281,7 +278,45 @@ class IcebergTable:
             )
         return landed
 
-    def _check_positions(self, files: Sequence[DataFile], positions: PositionCommit) -> None:
+    def rewrite(
+        self,
+        files: Sequence[DataFile],
+        base: LakeSnapshot | None,
+        summary: Mapping[str, str],
+        planned: PlannedCommit,
+    ) -> None:
+        """Puts files in the place of those that contain the same rows. It asks the catalog once.
+
+        :raises LakeNotWritable: a file cannot be read; nothing was committed.
+        :raises LakeFilesChanged: other writers have changed files or rows; nothing was committed.
+        :raises LakeCommitRefused: another writer was faster, as far as the catalog's answer shows.
+        :raises LakeCommitOutcomeUnknown: the commit may have succeeded.
+        """
+        check_positions(files, planned)
+        with lake_errors(f"read the footers of new files of lake table {self._path}"):
+            new = to_iceberg_files(self._gateway, self._table, files)
+        fence = self._fence(base, None)
+        with lake_errors(f"prepare the compaction of lake table {self._path}"):
+            tagged = TaggedUpdate(self._table, None, "newRewrite")
+            tagged.update.validateFromSnapshot(planned.planned.snapshot_id)
+            for removed in removed_files(self._gateway, self._table, planned):
+                tagged.update.deleteFile(removed)
+            for data_file in new.data:
+                tagged.update.addFile(data_file)
+            for key, value in summary.items():
+                tagged.set(key, value)
+            tagged.validateWith(fence)
+        failpoint("round.rewrite.ready")
+        try:
+            with self._commit_errors():
+                tagged.commit()
+        except LakeCommitRefused as refused:
+            if refused.details.get("invalid"):
+                raise LakeFilesChanged(refused.message) from refused
+            raise
+        self._tidy(tagged.delete_unused_manifests)
+
+    def _check_positions(self, files: Sequence[DataFile], positions: PlannedCommit) -> None:
         try:
             check_positions(files, positions)
         except LakeFilesChanged as wrong:  # no other writer causes this

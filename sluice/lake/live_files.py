@@ -1,4 +1,4 @@
-"""Reads the live data files of buckets, and what marks their rows as deleted, from a snapshot.
+"""Reads the live data files of buckets, and what deletes rows of them, from a snapshot.
 
 Iceberg plans a scan, and writes all of its tasks as one JSON text: a few calls into the JVM,
 however many files there are.
@@ -11,18 +11,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sluice.errors import LakeTableMismatch
-from sluice.lake.java import java_list
+from sluice.lake.java import iterate, java_list
 from sluice.lake.part_files import PartFiles
-from sluice.model import TableBucket
-from sluice.rounds.lake_files import BucketFiles, LiveFile, LiveFiles, StoredMarks
+from sluice.model import LAKE_COLUMNS, TableBucket
+from sluice.rounds.lake_files import (
+    TARGET_FILE_BYTES,
+    BucketFiles,
+    LiveFile,
+    LiveFiles,
+    StoredKeys,
+    StoredMarks,
+)
 from sluice.rounds.types import Split
 
+TARGET_FILE_PROPERTY = "write.target-file-size-bytes"
 FILES_MAX = 20_000
 """Data files of all buckets that are read. Their description takes about a kilobyte each."""
 VECTORS_VERSION = 3
 """The first format version of Iceberg with deletion vectors, and without position delete files."""
 _PARQUET, _PUFFIN = "parquet", "puffin"
-_POSITIONS = "position-deletes"
+_POSITIONS, _EQUALITY = "position-deletes", "equality-deletes"
+_OFFSET = LAKE_COLUMNS[1]
 _Task = tuple[dict[str, Any], list[dict[str, Any]]]
 """The data file and the delete files of a task, in the form in which Iceberg writes them."""
 _COLLECT = "org.apache.iceberg.relocated.com.google.common.collect"
@@ -38,13 +47,15 @@ def read_live_files(
     :raises LakeTableMismatch: a file that may have their rows has another partition spec.
     """
     as_vectors = table.operations().current().formatVersion() >= VECTORS_VERSION
+    target = int(table.properties().getOrDefault(TARGET_FILE_PROPERTY, str(TARGET_FILE_BYTES)))
     current = table.currentSnapshot()
     if current is None:
         empty = {split.bucket: BucketFiles() for split in splits}
-        return LiveFiles(None, empty, as_vectors)
+        return LiveFiles(None, empty, as_vectors, target_file_bytes=target)
     snapshot_id = int(current.snapshotId())
     key_ids = _key_ids(table)
-    tasks = _scan_tasks(gateway, table, parts, splits, key_ids)
+    found = _planned_tasks(gateway, table, parts, splits, key_ids)
+    tasks = _described(gateway, table, found)
     if len(tasks) > FILES_MAX:
         why = (
             f"the buckets of this round have more than {FILES_MAX:,} data files: compact the table"
@@ -57,15 +68,20 @@ def read_live_files(
         for split in splits
     }
     spec_id = int(table.spec().specId())
-    for data, deletes in tasks:
+    sequences = _Sequences(found, tasks)
+    for place, (data, deletes) in enumerate(tasks):
         if data["spec-id"] != spec_id:
             raise LakeTableMismatch(parts.other_spec(f"file {data['file-path']}"))
         bucket = gathered.get(tuple(data["partition"]))
         if bucket is not None:
-            bucket.add(data, deletes, key_ids)
+            bucket.add(data, deletes, key_ids, sequences.of_data(place))
+            for one in deletes:
+                if one["content"] == _EQUALITY:
+                    bucket.add_keys(one, key_ids, sequences.of_keys(place, one["file-path"]))
     descriptions = {k: v for bucket in gathered.values() for k, v in bucket.descriptions.items()}
+    of_data = {k: v for bucket in gathered.values() for k, v in bucket.data_descriptions.items()}
     buckets = {bucket.bucket: bucket.found() for bucket in gathered.values()}
-    return LiveFiles(snapshot_id, buckets, as_vectors, descriptions)
+    return LiveFiles(snapshot_id, buckets, as_vectors, descriptions, of_data, target)
 
 
 def delete_files_of(gateway: Any, table: Any, descriptions: Sequence[dict[str, Any]]) -> list[Any]:
@@ -92,17 +108,68 @@ def delete_files_of(gateway: Any, table: Any, descriptions: Sequence[dict[str, A
     return [found.get(place) for place in range(found.size())]
 
 
+def data_files_of(gateway: Any, table: Any, descriptions: Sequence[dict[str, Any]]) -> list[Any]:
+    """Iceberg's objects for data files, in this order.
+
+    :param descriptions: in the form in which Iceberg writes data files as JSON; not empty.
+    """
+    text = json.dumps({"file-scan-tasks": [{"data-file": one} for one in descriptions]})
+    parser = gateway.jvm.org.apache.iceberg.rest.responses.FetchScanTasksResponseParser
+    found = parser.fromJson(text, table.specs(), True).fileScanTasks()
+    return [found.get(place).file() for place in range(found.size())]
+
+
+class _Sequences:
+    """The sequence numbers of files, for which Iceberg's JSON has no field.
+
+    They cost a call into the JVM for each file. Only equality deletes need them, which are rare.
+    """
+
+    def __init__(self, found: Any, tasks: Sequence[_Task]) -> None:
+        """:param found: Java's list of the tasks."""
+        self._found = found
+        self._needed = any(one["content"] == _EQUALITY for _, many in tasks for one in many)
+        self._of_keys: dict[str, int] = {}
+
+    def of_data(self, place: int) -> int:
+        return self._number(self._found.get(place).file()) if self._needed else 0
+
+    def of_keys(self, place: int, path: str) -> int:
+        if path not in self._of_keys:
+            for one in iterate(self._found.get(place).deletes()):
+                self._of_keys[str(one.location())] = self._number(one)
+        return self._of_keys[path]
+
+    def _number(self, file: Any) -> int:
+        return int(file.dataSequenceNumber() or 0)
+
+
 class _Bucket:
     """Gathers the files of one bucket."""
 
     def __init__(self, bucket: TableBucket, as_vectors: bool) -> None:
         self.bucket, self._as_vectors = bucket, as_vectors
         self.descriptions: dict[StoredMarks, dict[str, Any]] = {}
+        self.data_descriptions: dict[str, dict[str, Any]] = {}
         self._files: list[LiveFile] = []
-        self._unusable = ""
+        self._keys: dict[str, StoredKeys] = {}
+        self._unusable = self._not_rewritable = ""
+
+    def add_keys(self, file: Mapping[str, Any], key_ids: Sequence[int], sequence: int) -> None:
+        path = file["file-path"]
+        if sorted(file["equality-ids"]) != sorted(key_ids):
+            self._not_rewritable = f"{path} deletes rows by other columns than the primary key"
+        if file["file-format"].lower() != _PARQUET:
+            self._not_rewritable = f"{path} is not a Parquet file"
+        rows, size_bytes = int(file["record-count"]), int(file["file-size-in-bytes"])
+        self._keys[path] = StoredKeys(path, rows, size_bytes, sequence)
 
     def add(
-        self, data: Mapping[str, Any], deletes: Sequence[Mapping[str, Any]], key_ids: Sequence[int]
+        self,
+        data: dict[str, Any],
+        deletes: Sequence[Mapping[str, Any]],
+        key_ids: Sequence[int],
+        sequence: int,
     ) -> None:
         path = data["file-path"]
         if data["file-format"].lower() != _PARQUET:
@@ -118,8 +185,10 @@ class _Bucket:
                 size_bytes,
                 sum(int(sizes[one]) for one in key_ids) if known else size_bytes,
                 tuple((_bytes(lower.get(one)), _bytes(upper.get(one))) for one in key_ids),
+                sequence,
             )
         )
+        self.data_descriptions[path] = data
         for one in deletes:
             if not _is_own(data, one):
                 self._unusable = f"Iceberg names a vector of another file for data file {path}"
@@ -127,23 +196,30 @@ class _Bucket:
                 continue
             if one["file-format"].lower() in (_PARQUET, _PUFFIN):
                 self.descriptions[_marks(one)] = dict(one)
-            elif self._as_vectors:  # its positions would be lost: a vector takes its place
-                self._unusable = f"position delete file {one['file-path']} is not a Parquet file"
+            else:
+                why = f"position delete file {one['file-path']} is not a Parquet file"
+                self._not_rewritable = why
+                if self._as_vectors:  # its positions would be lost: a vector takes its place
+                    self._unusable = why
 
     def found(self) -> BucketFiles:
         files = sorted(self._files, key=lambda file: file.path)
         marks = sorted(self.descriptions, key=lambda one: (one.path, one.blob or (0, 0)))
-        return BucketFiles(tuple(files), tuple(marks), self._unusable)
+        keys = tuple(sorted(self._keys.values(), key=lambda one: (one.sequence, one.path)))
+        return BucketFiles(tuple(files), tuple(marks), self._unusable, keys, self._not_rewritable)
 
 
-def _scan_tasks(
+def _planned_tasks(
     gateway: Any,
     table: Any,
     parts: PartFiles,
     splits: Sequence[Split],
     key_ids: Sequence[int],
-) -> list[_Task]:
-    """All tasks of a scan of these splits' partitions, at most one more than are read."""
+) -> Any:
+    """Java's list of the tasks of a scan of these splits' partitions.
+
+    It has at most one more than are read.
+    """
     jvm = gateway.jvm
     names = [table.schema().findColumnName(one) for one in key_ids]
     # not by the snapshot's id: such a scan has the column names that were valid at that time
@@ -156,9 +232,14 @@ def _scan_tasks(
     for name in _COLLECT.split("."):
         collect = getattr(collect, name)
     try:
-        found = collect.Lists.newArrayList(collect.Iterables.limit(tasks, FILES_MAX + 1))
+        return collect.Lists.newArrayList(collect.Iterables.limit(tasks, FILES_MAX + 1))
     finally:
         tasks.close()
+
+
+def _described(gateway: Any, table: Any, found: Any) -> list[_Task]:
+    """The tasks in Iceberg's own JSON."""
+    jvm = gateway.jvm
     responses = jvm.org.apache.iceberg.rest.responses
     response = responses.FetchScanTasksResponse.builder().withFileScanTasks(found)
     text = responses.FetchScanTasksResponseParser.toJson(
@@ -184,8 +265,13 @@ def _is_own(data: Mapping[str, Any], delete: Mapping[str, Any]) -> bool:
 
 
 def _key_ids(table: Any) -> list[int]:
-    """The field ids of the key columns, in the order of the schema."""
+    """The field ids of the key columns, in the order of the schema; of a log table, ``__offset``'s.
+
+    A log table's files are read in the order of their offsets.
+    """
     keys = set(table.schema().identifierFieldIds())
+    if not keys:
+        keys = {table.schema().findField(_OFFSET).fieldId()}
     columns = [int(field.fieldId()) for field in table.schema().columns()]
     return [one for one in columns if one in keys]
 

@@ -11,7 +11,7 @@ the size of the bucket. No code handles single rows.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +20,18 @@ import pyarrow as pa
 
 from sluice.errors import LakeTableMismatch, UnsupportedType
 from sluice.lake.arrow import arrow_schema, to_lake
+from sluice.lake.compactor import Compactor
 from sluice.lake.key_deletes import KeyDeletes
+from sluice.lake.lake_reader import LakeReader
 from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions, storage_errors
 from sluice.model import LAKE_COLUMNS, TableBucket
-from sluice.rounds.lake_files import DataFile, WrittenDeletes
+from sluice.rounds.lake_files import (
+    NO_COMPACTION,
+    DataFile,
+    WrittenCompaction,
+    WrittenDeletes,
+)
+from sluice.rounds.limits import TimeLeft
 from sluice.rounds.types import CHANGES_MEMORY_BYTES, LogRecords, Split
 from sluice.storage import file_system
 
@@ -65,7 +73,7 @@ class ParquetSplitWriter:
             filesystem, path = file_system(folder, factory.storage_properties)
         target = FileTarget(filesystem, path, folder, prefix, partition)
         self._data = ParquetFiles(target, factory.options)
-        keyed = split.keyed
+        keyed, compaction = split.keyed, split.compaction
         self._deletes = KeyDeletes(
             self._key_schema,
             target,
@@ -73,7 +81,20 @@ class ParquetSplitWriter:
             None if keyed is None else keyed.lookup,
             CHANGES_MEMORY_BYTES if keyed is None else keyed.memory_bytes,
             factory.storage_properties,
+            compaction,
         )
+        self._compactor: Compactor | None = None
+        if compaction is not None:
+            self._compactor = Compactor(
+                compaction,
+                self._schema,
+                self._key_schema.names,
+                target,
+                factory.options,
+                LakeReader(factory.storage_properties),
+                {field["id"] for field in schema["fields"] if "initial-default" in field},
+            )
+        self._removed: frozenset[str] = frozenset()
         self._pending: list[LogRecords] = []
         self._pending_rows = 0
         self._pending_bytes = 0
@@ -118,12 +139,26 @@ class ParquetSplitWriter:
         for group, gathered in self._in_groups(keys, self._key_schema):
             self._deletes.add(group, gathered=gathered)
 
+    def compact(self, own: Sequence[DataFile], time_left: TimeLeft) -> WrittenCompaction:
+        """Rewrites the files of the split's compaction, with its own rows; call after ``close``.
+
+        :param own: the files with its own rows.
+        :raises ClaimLost: the round was cancelled.
+        """
+        if self._compactor is None:
+            return NO_COMPACTION
+        if self._deletes.too_many_keys:
+            return WrittenCompaction(why_not=self._deletes.too_many_keys)
+        written = self._compactor.run(own, self._deletes.changed_keys(), time_left)
+        self._removed = frozenset(written.removed)
+        return written
+
     def close_deletes(self) -> WrittenDeletes:
         """Looks up the rows of the deleted keys, and finishes the files that delete them.
 
         :raises LakeNotWritable: the storage refuses, or is full.
         """
-        return self._deletes.close()
+        return self._deletes.close(self._removed)
 
     def close(self) -> tuple[DataFile, ...]:
         """Finishes the last files and returns all files.
@@ -138,6 +173,8 @@ class ParquetSplitWriter:
         self._pending.clear()
         self._data.abort()
         self._deletes.abort()
+        if self._compactor is not None:
+            self._compactor.abort()
 
     def _in_groups(self, rows: pa.Table, schema: pa.Schema) -> Iterator[tuple[pa.Table, bool]]:
         """The rows in the lake's types, by row group; and whether a group may be gathered."""

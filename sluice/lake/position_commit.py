@@ -1,4 +1,4 @@
-"""What a commit with positions checks, before it and in Iceberg.
+"""What a commit with positions or compacted files checks, before it and in Iceberg.
 
 A wrong position is a wrong answer without an error: a path in another spelling marks nothing, a
 data file that others have rewritten has its rows twice, and a second deletion vector makes the
@@ -13,14 +13,14 @@ from typing import Any
 
 from sluice.errors import LakeFilesChanged
 from sluice.lake.java import java_list
-from sluice.lake.live_files import delete_files_of
+from sluice.lake.live_files import data_files_of, delete_files_of
 from sluice.lake.part_files import PartFiles
 from sluice.quantities import counted
 from sluice.rounds.lake_files import (
     DataFile,
     FileContent,
     LiveFiles,
-    PositionCommit,
+    PlannedCommit,
     RowMarks,
     StoredMarks,
 )
@@ -29,22 +29,28 @@ _FILE_PATH_ID, _POS_ID = 2147483546, 2147483545
 """Reserved field ids of position delete files (Iceberg's table specification)."""
 
 
-def check_positions(files: Sequence[DataFile], positions: PositionCommit) -> None:
+def check_positions(files: Sequence[DataFile], positions: PlannedCommit) -> None:
     """Checks the new delete files against the snapshot that their positions are of.
 
     :raises LakeFilesChanged: a path is not that of a live file, a position is behind the end of its
         file, a data file would have two vectors, or an earlier vector is not removed. Or earlier
         positions of a data file are removed, and the new ones are fewer.
     """
-    planned = positions.planned
+    planned, removed = positions.planned, set(positions.removed)
     rows = {file.path: file.rows for bucket in planned.buckets.values() for file in bucket.files}
+    if gone := removed - rows.keys():
+        raise LakeFilesChanged(
+            f"data file {min(gone)}, which a compaction has read, is not in lake snapshot"
+            f" {planned.snapshot_id}"
+        )
+    rows = {path: count for path, count in rows.items() if path not in removed}
     marks = [mark for file in files for mark in file.marks]
     for mark in marks:
         if mark.data_file not in rows:
-            raise LakeFilesChanged(
-                f"data file {mark.data_file} is not in lake snapshot {planned.snapshot_id}, in"
-                " which its rows were looked up"
-            )
+            why = f"is not in lake snapshot {planned.snapshot_id}, in which its rows were looked up"
+            if mark.data_file in removed:
+                why = "is removed by a compaction, and rows of it are deleted"
+            raise LakeFilesChanged(f"data file {mark.data_file} {why}")
         if not 0 <= mark.last < rows[mark.data_file]:
             raise LakeFilesChanged(
                 f"position {mark.last} of data file {mark.data_file}, which has"
@@ -102,12 +108,13 @@ def validate_positions(
     table: Any,
     delta: Any,
     files: Sequence[DataFile],
-    positions: PositionCommit,
+    positions: PlannedCommit,
     parts: PartFiles,
 ) -> None:
     """Makes a row delta fail if others have changed the data files since the planned snapshot.
 
-    What they do in other partitions is no conflict. Removes the marks that the new files replace.
+    What they do in other partitions is no conflict. Removes the marks that the new files replace,
+    and the data files whose live rows they contain.
 
     :param delta: Iceberg's RowDelta.
     """
@@ -115,15 +122,25 @@ def validate_positions(
     if planned.snapshot_id is not None:
         delta.validateFromSnapshot(planned.snapshot_id)
     named = sorted({mark.data_file for file in files for mark in file.marks})
-    partitions = sorted({file.partition[:-1] for file in files if file.marks})
+    partitions = sorted({file.partition[:-1] for file in files if file.marks or positions.removed})
     if partitions and partitions != [()]:
         delta.conflictDetectionFilter(parts.wide_filter(partitions))
     delta.validateDataFilesExist(java_list(gateway, named))
     delta.validateDeletedFiles()
     delta.validateNoConflictingDataFiles()
+    if positions.removed:
+        delta.validateNoConflictingDeleteFiles()
+        for removed in removed_files(gateway, table, positions):
+            delta.removeRows(removed)
     described = [planned.descriptions[one] for one in positions.replaced]
     for replaced in delete_files_of(gateway, table, described) if described else []:
         delta.removeDeletes(replaced)
+
+
+def removed_files(gateway: Any, table: Any, positions: PlannedCommit) -> list[Any]:
+    """Iceberg's objects for the data files that a commit removes."""
+    described = [positions.planned.data_descriptions[path] for path in positions.removed]
+    return data_files_of(gateway, table, described) if described else []
 
 
 def _descriptions(file: DataFile, spec_id: int) -> Iterator[dict[str, Any]]:

@@ -97,19 +97,28 @@ def write_position_file(
     target: FileTarget,
     options: WriteOptions,
     count_max: int,
+    removed: Set[str] = frozenset(),
 ) -> WrittenPositions:
     """Writes a position delete file, with the positions of the small ones among the earlier files.
 
-    :param positions: what the commit deletes; not empty.
+    :param positions: what the commit deletes; not empty if no data file is removed.
     :param count_max: positions that fit into memory, which limits what is merged.
+    :param removed: data files that the commit removes. Then all earlier files are merged that fit,
+        without the positions in these.
     :raises LakeNotWritable: the storage refuses, or is full.
     :raises OSError, ValueError, ImportError: a file cannot be opened.
     :raises LakeFileUnreadable: an earlier file is damaged.
     """
-    merged = _to_merge(bucket.marks, sum(len(one) for one in positions.values()), count_max)
-    living = {file.path for file in bucket.files}
+    count = sum(len(one) for one in positions.values())
+    gone = tuple(one for one in bucket.marks if one.data_file in removed)
+    left = [one for one in bucket.marks if one.data_file not in removed]
+    merged = _to_merge(left, count, count_max, everything=bool(removed))
+    living = {file.path for file in bucket.files} - removed
     earlier = read_earlier_marks(merged, living, reader)
     whole = _union(positions, earlier)
+    size_bytes = sum(one.size_bytes for one in merged)
+    if not whole:
+        return WrittenPositions((), (*merged, *gone), size_bytes)
     files = ParquetFiles(
         target,
         replace(options, target_file_bytes=sys.maxsize),  # its marks are known for one file
@@ -123,8 +132,7 @@ def write_position_file(
         files.abort()
         raise
     marks = tuple(RowMarks(path, len(p), int(p[-1])) for path, p in whole.items())
-    size_bytes = sum(one.size_bytes for one in merged)
-    return WrittenPositions((replace(file, marks=marks),), merged, size_bytes)
+    return WrittenPositions((replace(file, marks=marks),), (*merged, *gone), size_bytes)
 
 
 def write_vector_file(
@@ -133,16 +141,21 @@ def write_vector_file(
     reader: LakeReader,
     target: FileTarget,
     properties: Mapping[str, str],
+    removed: Set[str] = frozenset(),
 ) -> WrittenPositions:
     """Writes a Puffin file with a deletion vector of each of these data files.
 
-    :param positions: what the commit deletes; not empty.
+    :param positions: what the commit deletes; not empty if no data file is removed.
+    :param removed: data files that the commit removes, and their vectors with them.
     :raises LakeNotWritable: the storage refuses, or is full.
     :raises OSError, ValueError, ImportError: a file cannot be opened.
     :raises LakeFileUnreadable: an earlier file is damaged.
     """
     from sluice.lake.deletion_vectors import DeletionVector, write_vectors  # loads pyroaring
 
+    gone = tuple(one for one in bucket.marks if one.data_file in removed)
+    if not positions:
+        return WrittenPositions((), gone)
     # a reader takes a vector alone, and ignores position delete files of the same data file
     earlier = read_earlier_marks(bucket.marks, positions.keys(), reader)
     whole = _union(positions, {path: earlier[path] for path in earlier.keys() & positions.keys()})
@@ -172,19 +185,24 @@ def write_vector_file(
     by_file = marks_by_file(bucket.marks)
     replaced = tuple(one for path in whole for one in by_file.get(path, ()))
     size_bytes = sum(one.size_bytes if one.blob is None else one.blob[1] for one in replaced)
-    return WrittenPositions((file,), replaced, size_bytes)
+    return WrittenPositions((file,), (*replaced, *gone), size_bytes)
 
 
-def _to_merge(marks: Sequence[StoredMarks], new: int, count_max: int) -> tuple[StoredMarks, ...]:
+def _to_merge(
+    marks: Sequence[StoredMarks], new: int, count_max: int, *, everything: bool
+) -> tuple[StoredMarks, ...]:
     """The earlier files that the next one contains: the smaller ones, if there are many.
 
     So each position is written again a few times at most, however long the table lives.
+
+    :param everything: all that fit into memory.
     """
-    if len(marks) < MERGED_FROM:
+    if len(marks) < MERGED_FROM and not everything:
         return ()
     merged, count = [], new
     for one in sorted(marks, key=lambda one: one.rows):
-        if one.rows > MERGE_FACTOR * count or count + one.rows > count_max:
+        is_large = one.rows > MERGE_FACTOR * count and not everything
+        if is_large or count + one.rows > count_max:
             break
         merged.append(one)
         count += one.rows

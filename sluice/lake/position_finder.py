@@ -13,15 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sluice.errors import LakeTableMismatch
 from sluice.lake.column_bounds import KeyBounds
 from sluice.lake.lake_reader import LakeReader, reading
+from sluice.lake.live_rows import names_by_id
 from sluice.rounds.key_hashes import KeyColumns
 from sluice.rounds.key_runs import KeySet, find_runs
 from sluice.rounds.lake_files import LiveFile
 
 _BATCH_ROWS = 128 * 1024
-_FIELD_ID = b"PARQUET:field_id"
 _UNKNOWN = (None, None)
 """No limits of a column in a row group."""
 
@@ -51,14 +50,13 @@ class PositionFinder:
         :raises CorruptRecord: a key has a null.
         """
         self._schema, self._reader = schema, reader
-        self._ids = [_id_of(one) for one in schema]
         [batch, *more] = pa.concat_tables(keys).combine_chunks().to_batches()
         if more:  # Arrow does not join texts of more than 2 GiB
             raise ValueError("the changed keys have columns of more than 2 GiB")
         key = KeyColumns(batch.schema, schema.names)
         columns = key.of(batch)
         runs = find_runs(key, [columns], [key.hashes(columns)], seed=0)
-        self._keys = KeySet(key, runs)
+        self.keys = KeySet(key, runs)
         self._bounds = KeyBounds(columns)
 
     def may_have(self, file: LiveFile) -> bool:
@@ -110,24 +108,14 @@ class PositionFinder:
                 for name, one in zip(names, self._schema, strict=True)
             ]
             rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-            hits = np.flatnonzero(self._keys.has(rows))
+            hits = np.flatnonzero(self.keys.has(rows))
             if len(hits):
                 yield hits + start
             start += rows.num_rows
 
     def _names_in(self, file: LiveFile, opened: pq.ParquetFile) -> list[str]:
         """The names that the key columns have in a file: they may have been renamed since."""
-        by_id = {_id_of(one): one.name for one in opened.schema_arrow}
-        if by_id.keys() == {None}:  # a table property tells Iceberg the columns, or their order
-            raise LakeTableMismatch(f"data file {file.path} has no field ids")
-        missing = [
-            name
-            for one, name in zip(self._ids, self._schema.names, strict=True)
-            if one not in by_id
-        ]
-        if missing:
-            raise LakeTableMismatch(f"data file {file.path} lacks key columns {missing}")
-        return [by_id[one] for one in self._ids]
+        return names_by_id(self._schema, opened.schema_arrow, file.path)
 
     def _may_be_in_group(self, opened: pq.ParquetFile, group: int, names: Sequence[str]) -> bool:
         metadata = opened.metadata.row_group(group)
@@ -163,8 +151,3 @@ def _is_comparable(found: pa.DataType, key: pa.DataType) -> bool:
     if pa.types.is_temporal(key):
         return bool(found.id == key.id) and getattr(found, "unit", "") == getattr(key, "unit", "")
     return True
-
-
-def _id_of(column: pa.Field) -> int | None:
-    text = (column.metadata or {}).get(_FIELD_ID)
-    return None if text is None else int(text)

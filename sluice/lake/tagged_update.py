@@ -1,4 +1,4 @@
-"""An append, overwrite or row delta of an Iceberg table that moves a tag in the same commit."""
+"""An update of an Iceberg table that moves a tag in the same commit, and asks the catalog once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Names = frozenset[str]
 
 
 class TaggedUpdate:
-    """One attempt to commit an update and a tag in one transaction.
+    """One attempt to commit an update, and a tag, in one transaction.
 
     If the tag were moved after the commit, a driver could die in between. Snapshot expiry could
     then delete a snapshot that was not registered yet, and its rows would be copied again.
@@ -24,12 +24,13 @@ class TaggedUpdate:
     manifests: the table could not be read any more.
     """
 
-    def __init__(self, table: Any, tag: str, method: str) -> None:
+    def __init__(self, table: Any, tag: str | None, method: str) -> None:
         """Starts the transaction, which refreshes the table.
 
         :param table: Iceberg's table object.
-        :param method: the method that starts the update: ``newAppend``, ``newOverwrite`` or
-            ``newRowDelta``.
+        :param tag: moves to the new snapshot; None: no tag moves.
+        :param method: the method that starts the update: ``newAppend``, ``newOverwrite``,
+            ``newRowDelta`` or ``newRewrite``.
         """
         self._tag = tag
         self._transaction = table.newTransaction()
@@ -49,11 +50,10 @@ class TaggedUpdate:
         self.update.commit()  # into the transaction: nothing is visible yet
         table = transaction.table()
         snapshot_id = table.currentSnapshot().snapshotId()
-        references = transaction.manageSnapshots()
-        if table.refs().containsKey(self._tag):
-            references.replaceTag(self._tag, snapshot_id).commit()
-        else:
-            references.createTag(self._tag, snapshot_id).commit()
+        if self._tag is not None:
+            references = transaction.manageSnapshots()
+            move = "replaceTag" if table.refs().containsKey(self._tag) else "createTag"
+            getattr(references, move)(self._tag, snapshot_id).commit()
         transaction.underlyingOps().commit(
             transaction.startMetadata(), transaction.currentMetadata()
         )

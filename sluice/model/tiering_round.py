@@ -120,6 +120,39 @@ class TieringRound:
     lookup_ms: int | None = described(
         t.BIGINT, "CPU time spent to find the positions", number=29, heading="look-up CPU"
     )
+    compacted: str | None = described(
+        t.STRING,
+        "Which data files it compacted, and why it left out others",
+        number=33,
+        heading="compacted",
+    )
+    files_compacted: int | None = described(
+        t.BIGINT, "Data files that its compaction replaced", number=34, heading="files compacted"
+    )
+    compaction_read_bytes: int | None = described(
+        t.BIGINT,
+        "Bytes of these files, and of its own",
+        number=35,
+        heading="compaction read",
+    )
+    compaction_written_bytes: int | None = described(
+        t.BIGINT,
+        "Bytes of the files that replace them",
+        number=36,
+        heading="compaction written",
+    )
+    compaction_memory_bytes: int | None = described(
+        t.BIGINT,
+        "The most memory that the compaction of a bucket needed for rows",
+        number=37,
+        heading="compaction memory",
+    )
+    compaction_ms: int | None = described(
+        t.BIGINT,
+        "Time by which its compaction made it longer",
+        number=38,
+        heading="compaction",
+    )
 
     @property
     def succeeded(self) -> bool:

@@ -8,7 +8,7 @@ searches for its commit, and deletes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -102,12 +102,14 @@ def commit_round(
     write_id: str,
     phases: Phases,
     floor: Mapping[TableBucket, int] = NO_FLOOR,
+    rewrite: Callable[[], None] | None = None,
 ) -> CommitResult:
     """Commits the files of all splits to the lake, then registers the snapshot with Fluss.
 
     :param files: of the splits that were copied; a failed split moves no offset. Its deletes may be
         replaced.
     :param floor: registered offsets, if the round started below them to copy rows again.
+    :param rewrite: commits rewritten files of a log table, right before the lake commit.
     :raises LakeRolledBack: the round has ended below the floor; nothing was committed.
     :raises ClaimLost: another round was started; nothing of this one is in the lake.
     :raises LakeCommitRefused: another tiering snapshot came in between, or Iceberg's checks failed;
@@ -132,6 +134,9 @@ def commit_round(
         with phases("prepare"):
             path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
             stored = store_offsets(table, claim.table_id, offsets, write_id)
+        if rewrite is not None:
+            with phases("rewrite"):
+                rewrite()
     except BaseException:  # also Ctrl-C: nothing can reference the files before the lake commit
         discard(table, files.all, stored)
         raise
@@ -195,8 +200,9 @@ def _commit_lake(
     summary: dict[str, str],
     replaced: Sequence[LakePart],
 ) -> CommitResult:
+    of_round = summary
     while True:
-        summary = {**summary, **files.report().summary()}
+        summary = {**of_round, **files.report().summary(), **files.compacted.summary()}
         try:
             return CommitResult(
                 table.commit(files.files, plan.base, summary, replaced, files.positions)

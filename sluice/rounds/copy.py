@@ -14,7 +14,7 @@ from sluice.errors import CorruptRecord, LakeNotWritable, SluiceError, SplitFail
 from sluice.masking import mask
 from sluice.model import Reason
 from sluice.rounds.copy_keyed import copy_keyed
-from sluice.rounds.limits import Limiter
+from sluice.rounds.limits import Limiter, TimeLeft
 from sluice.rounds.log_ranges import read_log_range
 from sluice.rounds.ports import LogSource, SplitWriter, SplitWriterFactory
 from sluice.rounds.reasons import reason_of
@@ -32,6 +32,7 @@ def copy_split(
     on_rows: Callable[[int], None] | None = None,
     clock: Clock | None = None,
     secrets: Iterable[str] = (),
+    check: Callable[[], None] | None = None,
 ) -> SplitResult | SplitFailure:
     """Copies a split's log from start to stop, or until its limit is reached; never raises.
 
@@ -41,13 +42,18 @@ def copy_split(
     ``keyed.memory_bytes`` for a table with a primary key.
 
     :param secrets: values to mask in the reason of a failure: ``Config.secrets()``.
+    :param check: raises ClaimLost once the round was cancelled.
     """
     writer: SplitWriter | None = None
     try:
         writer = make_writer(split, task)
         limiter = Limiter(split.limit, clock or SystemClock())
-        copy = _copy if split.keyed is None else copy_keyed
-        return copy(split, source, writer, on_rows, limiter)
+        time_left = limiter.time_left(check)
+        if not split.copies:
+            return _rewrite(split, writer, time_left)
+        if split.keyed is None:
+            return _copy(split, source, writer, on_rows, limiter)
+        return copy_keyed(split, source, writer, on_rows, limiter, time_left)
     except Exception as error:  # an exception would lose its type in transit to the driver
         if writer is not None:
             _abort(writer)
@@ -63,8 +69,21 @@ def copy_split(
             unreadable, text = error.details["base_offset"], error.details["problem"]
             reason = Reason.from_text(text, secrets, kind=reason.kind, retryable=reason.retryable)
         return SplitFailure(
-            split.bucket, reason, unreadable_offset=unreadable, part_number=split.part_number
+            split.bucket,
+            reason,
+            unreadable_offset=unreadable,
+            part_number=split.part_number,
+            is_rewrite=not split.copies,
         )
+
+
+def _rewrite(split: Split, writer: SplitWriter, time_left: TimeLeft) -> SplitResult:
+    """Rewrites the files of the split's compaction; copies nothing."""
+    compacted = writer.compact((), time_left)
+    stop = split.stop_offset
+    return SplitResult(
+        split.bucket, compacted.files, stop, 0, 0, -1, compacted=compacted, is_rewrite=True
+    )
 
 
 def _copy(

@@ -20,7 +20,7 @@ import pyarrow as pa
 from sluice.errors import CorruptRecord, SplitFailed
 from sluice.model import LAKE_COLUMNS
 from sluice.rounds.last_changes import LastChanges
-from sluice.rounds.limits import Limiter
+from sluice.rounds.limits import Limiter, TimeLeft
 from sluice.rounds.log_ranges import ReadProgress, read_log_range
 from sluice.rounds.ports import BucketRows, KeyedSource, KeyedWriter, LogSource, SplitWriter
 from sluice.rounds.types import KeyedSplitOptions, LogRecords, Split, SplitResult, StartMode
@@ -36,12 +36,15 @@ def copy_keyed(
     writer: SplitWriter,
     on_rows: Callable[[int], None] | None,
     limiter: Limiter,
+    time_left: TimeLeft,
 ) -> SplitResult:
     """Copies the rows of a snapshot or scan, if the split starts with one, and the log after them.
 
     The rows are opened first, because they determine the start offset of the log range. A limit
-    never cuts them; it cuts the log range, as in any split.
+    never cuts them; it cuts the log range, as in any split. The files of the split's compaction are
+    rewritten at the end, with its own rows.
 
+    :param time_left: for the compaction.
     :raises SluiceError: why the split could not be copied; files that were written remain.
     """
     assert split.keyed is not None
@@ -56,7 +59,7 @@ def copy_keyed(
             opened = source.rows(split)
         copying = _Copy(split, stack.enter_context(opened), writer, on_rows)
         stack.callback(copying.close)
-        return copying.run(source, limiter)
+        return copying.run(source, limiter, time_left)
 
 
 def _only_deletes(split: Split, writer: KeyedWriter) -> SplitResult:
@@ -85,7 +88,7 @@ class _Copy:
         self._first_bytes = 0
         self._write_s = 0.0
 
-    def run(self, source: LogSource, limiter: Limiter) -> SplitResult:
+    def run(self, source: LogSource, limiter: Limiter, time_left: TimeLeft) -> SplitResult:
         started = time.perf_counter()
         window = self._window
         seen = ReadProgress(window.start_offset)
@@ -95,17 +98,19 @@ class _Copy:
         if self._first is not None:
             self._write_first(self._first)
         before = time.perf_counter()
+        own = self._writer.close()
+        compacted = self._writer.compact(own, time_left)
         deleted = self._writer.close_deletes()
-        files = self._writer.close()
         ended = time.perf_counter()
         self._write_s += ended - before
-        rows = sum(file.rows for file in files)
+        rows = sum(file.rows for file in own)
         if (rows, deleted.keys) != (self._rows, self._deletes):
             raise SplitFailed(
                 f"bucket {window.bucket}: {self._rows} rows and {self._deletes} deletes were"
                 f" written, but the files have {rows} and {deleted.keys}"
             )
         note = self._first.note if self._first is not None else ""
+        files = compacted.files if compacted.removed else own
         return SplitResult(
             window.bucket,
             (*files, *deleted.files),
@@ -117,6 +122,7 @@ class _Copy:
             seen.limit_reached,
             deleted,
             (note,) if note else (),
+            compacted=compacted,
         )
 
     def close(self) -> None:

@@ -150,6 +150,23 @@ class RoundResult:
     """Bytes of their key columns, and of earlier positions."""
     lookup_ms: int = 0
     """CPU milliseconds of the look-up."""
+    compacted: str = ""
+    """What it compacted, and why it left out what it did; empty: nothing was worth it."""
+    files_compacted: int = 0
+    """Data files that the compaction replaced."""
+    compaction_read_bytes: int = 0
+    """Bytes of these files, and of the round's own."""
+    compaction_written_bytes: int = 0
+    """Bytes of the files that replace them, which ``bytes_written`` includes."""
+    compaction_spilled_bytes: int = 0
+    """Bytes of rows that did not fit into memory, as they were stored on local disks."""
+    compaction_memory_bytes: int = 0
+    """The most memory that one bucket needed for rows."""
+    compaction_ms: int = 0
+    """Milliseconds of the longest compaction of a bucket: so much longer the round kept its claim,
+    and its lease of KV snapshots if it had one."""
+    compaction_cpu_ms: int = 0
+    """CPU milliseconds of all compactions."""
     lag_rows_before: int | None = None
     """Log offsets missing in the lake when the round was planned."""
     lag_rows_after: int | None = None
@@ -187,6 +204,12 @@ class RoundResult:
             lookup_files=self.lookup_files,
             lookup_bytes=self.lookup_bytes,
             lookup_ms=self.lookup_ms,
+            compacted=self.compacted or None,
+            files_compacted=self.files_compacted,
+            compaction_read_bytes=self.compaction_read_bytes,
+            compaction_written_bytes=self.compaction_written_bytes,
+            compaction_memory_bytes=self.compaction_memory_bytes,
+            compaction_ms=self.compaction_ms,
             files_written=self.files,
             bytes_read=self.bytes_read,
             bytes_written=self.bytes_written,
@@ -209,11 +232,13 @@ class RoundResult:
         deletes_as = self.deletes_as
         if holds_secret(deletes_as, hidden):  # only equality deletes have a reason
             deletes_as = f"equality deletes ({WITHHELD})"
+        compacted = WITHHELD if holds_secret(self.compacted, hidden) else self.compacted
         return replace(
             self,
             notes=shown(self.notes),
             history_notes=shown(self.history_notes),
             deletes_as=deletes_as,
+            compacted=compacted,
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -105,6 +105,23 @@ class KeySet:
 
         :raises CorruptRecord: a key has a null.
         """
+        found, maybe, _ = self._matches(rows)
+        found[:] = False
+        found[maybe] = True
+        return found
+
+    def places(self, rows: pa.RecordBatch) -> np.ndarray:
+        """Which entry of the runs has each row's key, -1 for none; int64 array.
+
+        :raises CorruptRecord: a key has a null.
+        """
+        _, maybe, at = self._matches(rows)
+        found = np.full(rows.num_rows, -1, np.int64)
+        found[maybe] = at
+        return found
+
+    def _matches(self, rows: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """An array of bools to use, the rows whose keys are in the set, and their entries."""
         columns = self._key.of(rows)
         hashes = self._key.hashes(columns, self._runs.seed)
         found = self._slots.has(hashes)  # most rows end here
@@ -113,14 +130,14 @@ class KeySet:
         at = np.searchsorted(self._runs.hashes, wanted)
         np.minimum(at, len(self._runs.hashes) - 1, out=at)
         hits = self._runs.hashes[at] == wanted
-        found[maybe] = hits
+        maybe, at = maybe[hits], at[hits]
         if self._runs.columns:
-            maybe, at = maybe[hits], at[hits]
             ours, theirs = pa.array(self._runs.last[at]), pa.array(maybe)
-            found[maybe] = same_values(
+            same = same_values(
                 [c.take(ours) for c in self._runs.columns], [c.take(theirs) for c in columns]
             )
-        return found
+            maybe, at = maybe[same], at[same]
+        return found, maybe, at
 
 
 class HashSlots:

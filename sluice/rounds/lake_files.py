@@ -12,6 +12,9 @@ from typing import Any
 
 from sluice.model import TableBucket
 
+TARGET_FILE_BYTES = 512 * 1024 * 1024
+"""Iceberg's default of write.target-file-size-bytes."""
+
 
 class FileContent(Enum):
     """What a file of a round contains."""
@@ -65,7 +68,10 @@ class LiveFile:
     key_bytes: int
     """Bytes of its key columns; all of its bytes if the metadata does not say."""
     bounds: tuple[tuple[bytes | None, bytes | None], ...] = ()
-    """Lower and upper bound of each key column, as the lake stores them; None: not known."""
+    """Lower and upper bound of each key column, as the lake stores them; None: not known. Of a log
+    table, those of ``__offset``."""
+    sequence: int = 0
+    """Its data sequence number: newer equality deletes apply to it. Only read if there are any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +89,31 @@ class StoredMarks:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredKeys:
+    """A file of equality deletes that may apply to live data files."""
+
+    path: str
+    rows: int
+    """How many keys it has."""
+    size_bytes: int
+    sequence: int
+    """It deletes rows of data files with a smaller sequence number."""
+
+
+@dataclass(frozen=True, slots=True)
 class BucketFiles:
-    """The live data files of one bucket, and what marks their rows as deleted by position."""
+    """The live data files of one bucket, and what deletes rows of them."""
 
     files: tuple[LiveFile, ...] = ()
     """In the order of their paths."""
     marks: tuple[StoredMarks, ...] = ()
+    """What deletes rows by their position."""
     unusable: str = ""
     """Why rows cannot be deleted by position here; empty: they can."""
+    keys: tuple[StoredKeys, ...] = ()
+    """What deletes rows by their key."""
+    not_rewritable: str = ""
+    """Why its files cannot be compacted, besides ``unusable``; empty: they can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +127,22 @@ class LiveFiles:
     """Whether the table has deletion vectors: Iceberg's format version 3 has no other form."""
     descriptions: Mapping[StoredMarks, dict[str, Any]] = field(default_factory=dict, compare=False)
     """The lake's own description of all marks, with which a commit removes them."""
+    data_descriptions: Mapping[str, dict[str, Any]] = field(default_factory=dict, compare=False)
+    """The same of the data files, by their path."""
+    target_file_bytes: int = TARGET_FILE_BYTES
+    """The size at which the table's data files end."""
 
 
 @dataclass(frozen=True, slots=True)
-class PositionCommit:
-    """What a commit with positions relies on, and what it removes."""
+class PlannedCommit:
+    """What a commit with positions or compacted files relies on, and what it removes."""
 
     planned: LiveFiles
-    """The positions are of these files. The commit is refused if others have replaced one."""
+    """Positions and rows are of these files. The commit is refused if others have replaced one."""
     replaced: tuple[StoredMarks, ...] = ()
     """Earlier marks that the new files contain, too."""
+    removed: tuple[str, ...] = ()
+    """Data files whose live rows the new files contain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +160,64 @@ class PositionLookup:
     """Equality deletes whose keys are looked up again; the split copies nothing."""
     number: int = 0
     """How many look-ups of this split came before; file names contain it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """Which data files of its bucket a split rewrites, with its own rows, sorted by key."""
+
+    files: tuple[LiveFile, ...]
+    bucket: BucketFiles
+    """All files of the bucket, and what deletes rows of them."""
+    file_bytes: int
+    """The size at which a new file ends."""
+    as_vectors: bool = False
+    """Whether the table has deletion vectors: Iceberg's format version 3 has no other form."""
+    memory_bytes: int = 256 * 1024 * 1024
+    """Memory for rows while they are sorted; more are spilled to disk."""
+    spill_dir: str = ""
+    """Folder for spill files on an executor; empty: the system's temporary folder."""
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenCompaction:
+    """What a split has rewritten, or why it has not."""
+
+    removed: tuple[str, ...] = ()
+    """The data files whose live rows ``files`` contain."""
+    files: tuple[DataFile, ...] = ()
+    spare: tuple[DataFile, ...] = ()
+    """The split's own rows alone, for a commit without the compaction."""
+    why_not: str = ""
+    """Why nothing was rewritten; empty: it was."""
+    bytes_read: int = 0
+    """Bytes of data files, and of what deletes their rows."""
+    rows: int = 0
+    """Rows that the new files have."""
+    dead_rows: int = 0
+    """Rows of the removed files that the new files do not have."""
+    spilled_bytes: int = 0
+    memory_bytes: int = 0
+    """The most memory for rows at one time."""
+    seconds: float = 0.0
+    """Seconds by which the compaction made the split longer."""
+    cpu_seconds: float = 0.0
+
+    @property
+    def bytes_written(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+
+NO_COMPACTION = WrittenCompaction()
+"""Nothing was planned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from sluice.clock import Clock
@@ -83,6 +83,39 @@ class Limiter:
         if limit.max_bytes is not None and bytes_read >= limit.max_bytes:
             return "bytes"
         return "time" if self._clock.monotonic_s() >= self._until_s else ""
+
+    def time_left(self, check: Callable[[], None] | None = None) -> TimeLeft:
+        """How long what follows the copy may take.
+
+        :param check: raises ClaimLost once the round was cancelled.
+        """
+        return TimeLeft(self._left_s, check or _no_check)
+
+    def _left_s(self) -> float | None:
+        return None if self._limit is None else self._until_s - self._clock.monotonic_s()
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLeft:
+    """How long the work on a split may still take."""
+
+    left_s: Callable[[], float | None]
+    """Seconds until the round's time limit; None: there is none."""
+    check: Callable[[], None]
+    """Raises ClaimLost once the round was cancelled."""
+
+    def is_over(self) -> bool:
+        """Whether the time limit is reached.
+
+        :raises ClaimLost: the round was cancelled.
+        """
+        self.check()
+        left_s = self.left_s()
+        return left_s is not None and left_s <= 0
+
+
+def _no_check() -> None:
+    pass
 
 
 def offsets_left(splits: Iterable[Split], results: Iterable[SplitResult]) -> int:

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from sluice.model import Claim, LakeSnapshotInfo, Partition, TableBucket, TableInfo, TablePath
 from sluice.rounds.history import LakeHistory
-from sluice.rounds.lake_files import DataFile, LiveFiles, PositionCommit, WrittenDeletes
+from sluice.rounds.lake_files import (
+    DataFile,
+    LiveFiles,
+    PlannedCommit,
+    WrittenCompaction,
+    WrittenDeletes,
+)
+from sluice.rounds.limits import TimeLeft
 from sluice.rounds.offsets import MetadataFiles
 from sluice.rounds.types import LakePart, LakeSnapshot, LogRecords, Split, SplitFailure, SplitResult
 
@@ -135,7 +142,7 @@ class LakeTable(MetadataFiles, Protocol):
         base: LakeSnapshot | None,
         summary: Mapping[str, str],
         replaced: Sequence[LakePart] = (),
-        positions: PositionCommit | None = None,
+        positions: PlannedCommit | None = None,
     ) -> LakeSnapshot:
         """Adds the files (none: an empty commit) if ``base`` is still the newest tiering snapshot.
 
@@ -143,13 +150,30 @@ class LakeTable(MetadataFiles, Protocol):
         commit deletes all files of the parts ``replaced``, and moves the tag ``sluice-tiered``
         to its snapshot.
 
-        :param positions: the state of the lake in which rows were looked up.
+        :param positions: the state of the lake in which rows were looked up, and files compacted.
         :raises LakeFilesChanged: since then, other writers have added data files, or removed one
-            whose rows the commit deletes by position; nothing was committed.
+            whose rows the commit deletes by position or has compacted; nothing was committed.
         :raises LakeCommitRefused: another tiering snapshot came in between, or Iceberg's checks
             failed; nothing was committed.
         :raises LakeCommitOutcomeUnknown: the commit may have succeeded; check with
             :meth:`find_tiering_snapshot`.
+        """
+
+    def rewrite(
+        self,
+        files: Sequence[DataFile],
+        base: LakeSnapshot | None,
+        summary: Mapping[str, str],
+        planned: PlannedCommit,
+    ) -> None:
+        """Puts files in the place of those that contain the same rows, if ``base`` is the newest.
+
+        The new snapshot is no tiering snapshot, and readers of appended rows ignore it.
+
+        :raises LakeNotWritable: a file cannot be read; nothing was committed.
+        :raises LakeFilesChanged: other writers have changed files or rows; nothing was committed.
+        :raises LakeCommitRefused: another writer was faster, as far as the catalog's answer shows.
+        :raises LakeCommitOutcomeUnknown: the commit may have succeeded.
         """
 
     def tag(self, snapshot_id: int) -> None:
@@ -190,6 +214,15 @@ class SplitWriter(Protocol):
     def close(self) -> tuple[DataFile, ...]:
         """Finishes the last file and returns all files."""
 
+    def compact(self, own: Sequence[DataFile], time_left: TimeLeft) -> WrittenCompaction:
+        """Rewrites the files of the split's compaction, with its own rows; call after ``close``.
+
+        If that fails or would take too long, it says why, and leaves nothing behind.
+
+        :param own: the files with the split's own rows.
+        :raises ClaimLost: the round was cancelled.
+        """
+
     def abort(self) -> None:
         """Deletes all files of this writer."""
 
@@ -214,6 +247,7 @@ class KeyedWriter(SplitWriter, Protocol):
         """Looks up the rows of the deleted keys, and finishes the files that delete them.
 
         Without a look-up in the split, or if it would cost too much, they are equality deletes.
+        Nothing is looked up in files that ``compact`` has rewritten.
 
         :raises LakeNotWritable: the storage refuses, or is full.
         """

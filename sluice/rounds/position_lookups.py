@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from sluice.model import TableBucket
 from sluice.quantities import byte_size, counted
+from sluice.rounds.compaction import NO_COMPACTIONS, CompactionOptions, with_compactions
 from sluice.rounds.lake_files import BucketFiles, LiveFiles, PositionLookup
 from sluice.rounds.ports import LakeTable
 from sluice.rounds.types import Split, StartMode
@@ -35,23 +36,34 @@ class LookupBudget:
 
 @dataclass(frozen=True, slots=True)
 class PlannedLookups:
-    """The splits of a round, with their look-ups, and the snapshot that these are planned from."""
+    """The splits of a round, with look-ups and compactions, and what these are planned from."""
 
     splits: tuple[Split, ...]
     live: LiveFiles | None = None
-    """None: no split needs a look-up."""
+    """None: no split needs a look-up or compacts files."""
 
 
-def plan_lookups(table: LakeTable, splits: Sequence[Split], budget: LookupBudget) -> PlannedLookups:
+def plan_lookups(
+    table: LakeTable,
+    splits: Sequence[Split],
+    budget: LookupBudget,
+    compaction: CompactionOptions = NO_COMPACTIONS,
+) -> PlannedLookups:
     """Gives each split that may delete rows the live files of its bucket and a part of the budget.
+
+    The same files may be compacted.
 
     :raises LakeNotWritable: the lake's metadata cannot be read.
     """
     wanted = [split for split in splits if _may_delete(split)]
-    if not wanted or budget.bytes_max <= 0:
+    if not wanted or (budget.bytes_max <= 0 and compaction.bytes_max <= 0):
         return PlannedLookups(tuple(splits))
     live = table.live_files(wanted)
-    return PlannedLookups(with_lookups(splits, live, budget), live)
+    if budget.bytes_max > 0:
+        splits = with_lookups(splits, live, budget)
+    if compaction.bytes_max > 0:
+        splits = with_compactions(splits, live, compaction)
+    return PlannedLookups(tuple(splits), live)
 
 
 def with_lookups(

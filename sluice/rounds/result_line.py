@@ -9,7 +9,7 @@ from sluice.rounds.files import POSITIONS, RoundFailure, RoundResult
 
 SHORT_S = 0.05
 """Of a shorter time, no rate is told."""
-PHASES = ("recover", "plan", "copy", "prepare", "lake_commit", "fluss_commit")
+PHASES = ("recover", "plan", "copy", "prepare", "rewrite", "lake_commit", "fluss_commit")
 
 
 def result_line(result: RoundResult, *, phases: bool = True) -> str:
@@ -23,6 +23,8 @@ def result_line(result: RoundResult, *, phases: bool = True) -> str:
         words.append(_rows(result, phases=phases))
     if result.deletes and _is_unusual(result.deletes_as):
         words.append(deleted_keys(result))
+    if result.compacted:
+        words.append(result.compacted)
     if result.lake_snapshot_id is not None:
         words.append(f"lake snapshot {result.lake_snapshot_id}")
     if result.bytes_written:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from sluice.clock import Clock, SystemClock
 from sluice.errors import (
@@ -28,6 +29,7 @@ from sluice.rounds.commit import (
     move_tag,
     round_identity,
 )
+from sluice.rounds.compaction import DEFAULT_COMPACTIONS, NO_COMPACTIONS, CompactionOptions
 from sluice.rounds.diagnosis import RepairAction, TableState
 from sluice.rounds.dropped import again_if_dropped, existing_table, table_dropped
 from sluice.rounds.failures import split_failed
@@ -48,6 +50,7 @@ from sluice.rounds.recover import register_unknown, table_missing
 from sluice.rounds.repair import offsets_in_lake, read_table_state, retier_plan
 from sluice.rounds.retier import RepairMode, RetierPlan
 from sluice.rounds.retier_splits import retier_splits
+from sluice.rounds.rewrites import Rewrites
 from sluice.rounds.round_files import Lookups, RoundFiles
 from sluice.rounds.split_outcomes import SplitOutcomes, offsets_missing, sort_outcomes
 from sluice.rounds.types import LakeSnapshot, OffsetRange, Split, SplitFailure, SplitResult
@@ -73,6 +76,7 @@ def run_round(
     accepted: RepairAction | None = None,
     keyed: KeyedRoundOptions = NO_KEYED_OPTIONS,
     parts: PartRules = NO_PARTS,
+    compaction: CompactionOptions = DEFAULT_COMPACTIONS,
 ) -> RoundResult:
     """Runs one round of a table; a lost claim is an outcome, not an error.
 
@@ -87,6 +91,7 @@ def run_round(
         The round commits nothing if there are others.
     :param keyed: for a table with a primary key: leased KV snapshots, memory and spill folder.
     :param parts: how the windows of log tables are divided into parts.
+    :param compaction: which tables are compacted, and how much of them.
     :raises SplitFailed: buckets could not be copied; its detail ``committed`` is the result of what
         was copied, if it was committed.
     :raises SluiceError: why the table could not be tiered; the lake is unchanged, unless it is
@@ -109,6 +114,7 @@ def run_round(
         accepted,
         keyed,
         parts,
+        compaction,
     )
     try:
         return running.run(make_runner, progress)
@@ -142,6 +148,7 @@ class _Round:
     _accepted: RepairAction | None
     _keyed: KeyedRoundOptions
     _parts: PartRules
+    _compaction: CompactionOptions
     _recovered: int | None = None
     _notes: list[str] = field(default_factory=list)
     _repaired_with: RepairMode | None = None
@@ -152,10 +159,12 @@ class _Round:
     """What the base records as missing: the round that committed it may not have reported it."""
     _floor: Mapping[TableBucket, int] = field(default_factory=dict)
     _lookups: Lookups | None = None
+    _rewrites: Rewrites = field(default_factory=Rewrites)
 
     def __post_init__(self) -> None:
         if self._repair_mode:  # it must copy at least up to the registered offsets
             self._limits = None
+            self._compaction = NO_COMPACTIONS
 
     def run(self, make_runner: RunnerFactory, progress: Progress) -> RoundResult:
         info = self._table_info()
@@ -178,8 +187,11 @@ class _Round:
             self._planned = plan.splits
             plan = self._with_newest_schema(self._with_repairs(plan), table)
             self._check_dropped(plan)
-            planned = plan_lookups(table, plan.splits, self._keyed.lookups)
+            compaction = self._compaction.of_table(plan.info)
+            planned = plan_lookups(table, plan.splits, self._keyed.lookups, compaction)
             plan = replace(plan, splits=planned.splits)
+            if not plan.info.has_primary_key:
+                self._rewrites = Rewrites.planned(table, plan.splits, compaction)
         write_id = self._write_id(table, base)
         self._notes += late_starts(plan)
         outcomes = SplitOutcomes(plan, (), ())
@@ -390,12 +402,13 @@ class _Round:
             with self._phases("copy"):
                 writers = table.writer_factory(write_id, plan.splits)
                 parts = self._parts.divide(plan.splits)
+                rewrites = self._rewrites
                 runner = make_runner(plan.info, writers)
                 if live is not None:
                     self._lookups = Lookups(plan.splits, live, self._keyed.lookups, runner)
-                outcomes = runner(parts)
+                outcomes = runner([*parts, *rewrites.splits])
                 arrived.extend(outcomes)  # to the end: a failed split does not end the others
-                joined = self._parts.join(parts, arrived)
+                joined = self._parts.join(parts, rewrites.take(arrived))
                 found = sort_outcomes(plan, self._cluster, joined.results, joined.failures)
                 self._check_dropped(found.plan, {result.bucket for result in found.results})
                 if found.failures and (self._repaired_with or not found.results):
@@ -479,10 +492,25 @@ class _Round:
     def _commit(self, outcomes: SplitOutcomes, table: LakeTable, write_id: str) -> RoundResult:
         files = RoundFiles(outcomes.results, self._lookups)
         plan = self._without_dropped(outcomes.plan, {result.bucket for result in files.results})
-        committed = commit_round(
-            self._claim, self._cluster, table, plan, files, write_id, self._phases, self._floor
-        )
+        rewrites = self._rewrites
+        rewrite = partial(rewrites.commit, table, plan.base, write_id)
+        try:
+            committed = commit_round(
+                self._claim,
+                self._cluster,
+                table,
+                plan,
+                files,
+                write_id,
+                self._phases,
+                self._floor,
+                rewrite if rewrites.files else None,
+            )
+        finally:
+            rewrites.discard(table)
         results, deletes = files.results, files.report()
+        compacted = files.compacted if plan.info.has_primary_key else rewrites.report
+        self._notes += rewrites.notes
         self._notes += [*plan.notes, *plan.not_tiered, *committed.created_again]
         self._notes += committed.notes
         self._notes += capped([note for result in results for note in result.notes])
@@ -502,6 +530,7 @@ class _Round:
             lookup_files=deletes.files_read,
             lookup_bytes=deletes.bytes_read,
             lookup_ms=round(deletes.seconds * 1000),
+            **compacted.facts(),
             bytes_read=sum(r.bytes_read for r in results),
             bytes_written=sum(f.size_bytes for r in results for f in r.files),
             files=sum(len(r.files) for r in results),

@@ -4,18 +4,29 @@ Positions hold only as long as their data files are the table's. If the lake ref
 because others have changed some, only the buckets of these are looked up again, and only delete
 files are written again. After two such tries the commit has equality deletes, which name no file.
 The keys are in the lake until then, as equality deletes that no commit references.
+
+Compactions are given up at the first refusal. The rows that the round itself has written are in
+the lake until then, in files of their own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from sluice.errors import ClaimLost, SluiceError
 from sluice.failpoints import failpoint
 from sluice.model import TableBucket
-from sluice.rounds.lake_files import DataFile, LiveFiles, PositionCommit, WrittenDeletes
+from sluice.rounds.compaction_report import CompactionReport
+from sluice.rounds.lake_files import (
+    NO_COMPACTION,
+    DataFile,
+    LiveFiles,
+    PlannedCommit,
+    WrittenCompaction,
+    WrittenDeletes,
+)
 from sluice.rounds.ports import LakeTable, SplitRunner
 from sluice.rounds.position_lookups import LookupBudget, with_lookups
 from sluice.rounds.reasons import reason_of
@@ -115,7 +126,11 @@ class RoundFiles:
         """
         if self.may_be_referenced:
             return []
-        spare = [file for result in self.results for file in result.deleted.spare]
+        spare = [
+            file
+            for result in self.results
+            for file in (*result.deleted.spare, *result.compacted.spare)
+        ]
         return [*spare, *self._superseded]
 
     @property
@@ -124,12 +139,27 @@ class RoundFiles:
         return [*self.files, *self.unused]
 
     @property
-    def positions(self) -> PositionCommit | None:
-        """What the commit relies on; None: it relies on no positions."""
-        found = [result.deleted for result in self.results if _is_by_position(result.deleted)]
+    def positions(self) -> PlannedCommit | None:
+        """What the commit relies on; None: on no positions, and it has no compacted files."""
+        found = [
+            result
+            for result in self.results
+            if _is_by_position(result.deleted) or result.compacted.removed
+        ]
         if not found or self._live is None:
             return None
-        return PositionCommit(self._live, tuple(one for d in found for one in d.replaced))
+        return PlannedCommit(
+            self._live,
+            tuple(one for result in found for one in result.deleted.replaced),
+            tuple(path for result in found for path in result.compacted.removed),
+        )
+
+    @property
+    def compacted(self) -> CompactionReport:
+        """What the commit compacts."""
+        return CompactionReport.of(
+            [one.compacted for one in self.results if one.compacted != NO_COMPACTION]
+        )
 
     def report(self) -> DeletesReport:
         """How the commit deletes rows."""
@@ -162,14 +192,18 @@ class RoundFiles:
         why = why if len(why) <= _WHY_CHARS else f"{why[:_WHY_CHARS]}..."
         assert self._lookups is not None
         failpoint("round.lookup_again.before")
+        if given_up := self._give_up_compactions(why):
+            self.notes += [f"the compaction was given up: {why}"]
         splits = [s for s in self._lookups.splits if s.bucket in self._by_position()]
+        if not splits:
+            return
         if self._count >= LOOKUPS_MAX:
             self._use_equality(f"the lake refused positions {self._count} times, at last: {why}")
         else:
             self._count += 1
             self.notes += [f"deleted rows were looked up again: {why}"]
             try:
-                self._look_up(splits, table.live_files(splits))
+                self._look_up(splits, table.live_files(splits), given_up)
             except ClaimLost:
                 raise
             except SluiceError as error:
@@ -177,11 +211,43 @@ class RoundFiles:
                 self._use_equality(f"the rows could not be looked up again: {why}")
         failpoint("round.lookup_again.after")
 
-    def _look_up(self, splits: Sequence[Split], live: LiveFiles) -> None:
+    def _give_up_compactions(self, why: str) -> set[TableBucket]:
+        """Puts the rows that the round has written in the place of compacted files."""
+        found = set()
+        for place, result in enumerate(self.results):
+            compacted = result.compacted
+            if not compacted.removed:
+                continue
+            found.add(result.bucket)
+            self._superseded += compacted.files
+            deleted = result.deleted
+            deletes = list(deleted.files)
+            if not _is_by_position(deleted):  # of earlier positions in files that are left
+                tidied = [file for file in deleted.files if file.marks]
+                self._superseded += tidied
+                deletes = [file for file in deleted.files if not file.marks]
+                deleted = replace(deleted, files=tuple(deletes), replaced=())
+            given_up = WrittenCompaction(
+                why_not=f"others have changed files meanwhile: {why}",
+                seconds=compacted.seconds,
+                cpu_seconds=compacted.cpu_seconds,
+            )
+            files = (*compacted.spare, *deletes)
+            self.results[place] = replace(result, files=files, deleted=deleted, compacted=given_up)
+        return found
+
+    def _look_up(
+        self, splits: Sequence[Split], live: LiveFiles, given_up: Set[TableBucket]
+    ) -> None:
+        """:param given_up: buckets whose compaction was given up in this try."""
         assert self._lookups is not None
         assert self._live is not None
         before = self._live.buckets
-        changed = [s for s in splits if live.buckets[s.bucket] != before.get(s.bucket)]
+        changed = [
+            s
+            for s in splits
+            if s.bucket in given_up or live.buckets[s.bucket] != before.get(s.bucket)
+        ]
         changed = changed or list(splits)  # refused for another reason: nothing is trusted
         self._live = live
         again = with_lookups(changed, live, self._lookups.budget)
@@ -203,7 +269,9 @@ class RoundFiles:
         lookup = replace(split.keyed.lookup, keys_of=tuple(keys_of), number=self._count - 1)
         keyed = replace(split.keyed, lookup=lookup)
         stop = split.stop_offset
-        return replace(split, start_offset=stop, stop_offset=stop, limit=None, keyed=keyed)
+        return replace(
+            split, start_offset=stop, stop_offset=stop, limit=None, keyed=keyed, compaction=None
+        )
 
     def _use_equality(self, why: str, buckets: set[TableBucket] | None = None) -> None:
         """Commits the equality deletes that were kept for this case."""

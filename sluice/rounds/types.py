@@ -10,7 +10,15 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from sluice.model import Reason, TableBucket
-from sluice.rounds.lake_files import NO_DELETES, DataFile, PositionLookup, WrittenDeletes
+from sluice.rounds.lake_files import (
+    NO_COMPACTION,
+    NO_DELETES,
+    Compaction,
+    DataFile,
+    PositionLookup,
+    WrittenCompaction,
+    WrittenDeletes,
+)
 
 if TYPE_CHECKING:  # as in ports.py
     import pyarrow as pa
@@ -148,6 +156,10 @@ class Split:
     """For a start offset of -2: the earliest offset of the log when the round was planned."""
     part: SplitPart | None = None
     """None: the split is the complete window of its bucket."""
+    compaction: Compaction | None = None
+    """Which data files of the bucket the split rewrites; None: none."""
+    copies: bool = True
+    """Whether it copies its window. A log table's files are rewritten by a split that does not."""
 
     @property
     def first_offset(self) -> int:
@@ -163,10 +175,11 @@ class Split:
 
     @property
     def cost(self) -> int:
-        """The weight, and a tenth of the rows whose keys are read to find positions."""
+        """The weight, a tenth of the rows whose keys are read, and half of those rewritten."""
         lookup = self.keyed.lookup if self.keyed is not None else None
         rows = 0 if lookup is None else sum(file.rows for file in lookup.files.files)
-        return self.weight + rows // 10
+        rewritten = 0 if self.compaction is None else self.compaction.rows
+        return self.weight + rows // 10 + rewritten // 2
 
     @property
     def part_number(self) -> int:
@@ -183,6 +196,8 @@ class Split:
         ending = "" if partition is None else f"-p{partition}"
         if self.part is not None:
             return f"{ending}-part{self.part.number}"
+        if not self.copies:
+            return f"{ending}-rewrite"
         lookup = self.keyed.lookup if self.keyed is not None else None
         return f"{ending}-again{lookup.number}" if lookup is not None and lookup.number else ending
 
@@ -211,11 +226,15 @@ class SplitResult:
     """Which part of its bucket's window was copied; 0 for a complete window."""
     begin_offset: int | None = None
     """The first offset of the copied batches; None: not known, or nothing was read."""
+    compacted: WrittenCompaction = NO_COMPACTION
+    """What it has rewritten. The new files are among ``files``, in place of its own rows."""
+    is_rewrite: bool = False
+    """Whether the split copied nothing."""
 
     @property
     def all_files(self) -> tuple[DataFile, ...]:
-        """Its files, and the equality deletes that it keeps beside positions."""
-        return (*self.files, *self.deleted.spare)
+        """Its files, and those that it keeps beside positions and rewritten files."""
+        return (*self.files, *self.deleted.spare, *self.compacted.spare)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +251,8 @@ class SplitFailure:
     """The base offset of the batch that cannot be read, if that is the reason."""
     part_number: int = 0
     """Which part of its bucket's window failed; 0 for a complete window."""
+    is_rewrite: bool = False
+    """Whether the split was to rewrite files alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from sluice.errors import (
 from sluice.model import TableInfo, TablePath
 from sluice.rounds.clean import OffsetsFiles, StoredFile
 from sluice.rounds.history import HistoryEntry, LakeHistory, with_expired
-from sluice.rounds.lake_files import DataFile, FileContent, LiveFiles, PositionCommit
+from sluice.rounds.lake_files import DataFile, FileContent, LiveFiles, PlannedCommit
 from sluice.rounds.types import COMMIT_USER, COMMIT_USER_KEY, LakePart, LakeSnapshot, Split
 from sluice.testing.memory_writer import Key, KeyedFile, MemoryWriter, Row, live_files_of
 
@@ -288,7 +288,7 @@ class MemoryLakeTable:
             current = node.parent
         return found if snapshot_id is None or snapshot_id in self._nodes else None
 
-    def check_positions(self, files: Sequence[DataFile], positions: PositionCommit) -> None:
+    def check_positions(self, files: Sequence[DataFile], positions: PlannedCommit) -> None:
         """What Iceberg validates of a commit with positions.
 
         :raises LakeFilesChanged: other writers have changed data files since they were planned.
@@ -301,13 +301,44 @@ class MemoryLakeTable:
         if rows:
             raise LakeFilesChanged(f"found conflicting files: {sorted(rows)}")
         named = {mark.data_file for file in files for mark in file.marks}
-        if gone := named - self.paths():
+        if gone := (named | set(positions.removed)) - self.paths():
             raise LakeFilesChanged(f"missing data files: {sorted(gone)}")
+        if both := named.intersection(positions.removed):
+            raise LakeFilesChanged(f"cannot delete data files with new deletes: {sorted(both)}")
+        self._check_removed(positions.removed, added)
         if gone := {mark.path for mark in positions.replaced} - self.paths():
             raise LakeFilesChanged(f"missing delete files: {sorted(gone)}")
         vectors = [self.keyed[path] for path in added & self.keyed.keys()]
         if twice := {name for file in vectors if file.vector for name in file.marks} & named:
             raise LakeFilesChanged(f"found concurrently added DV: {sorted(twice)}")
+
+    def _check_removed(self, removed: Sequence[str], added: Set[str]) -> None:
+        """What Iceberg validates of data files that are rewritten: nobody has deleted rows of them.
+
+        It takes any new delete file of their bucket for one of theirs.
+        """
+        partitions = {self.keyed[path].partition for path in removed if path in self.keyed}
+        for path in added & self.keyed.keys():
+            file = self.keyed[path]
+            if file.partition in partitions and (file.marks or file.deletes):
+                raise LakeFilesChanged(f"found new conflicting delete files: {path}")
+
+    def rewrite(
+        self,
+        files: Sequence[DataFile],
+        base: LakeSnapshot | None,
+        summary: Mapping[str, str],
+        planned: PlannedCommit,
+    ) -> None:
+        newest = self.newest_tiering_snapshot()
+        if newest != base:
+            raise LakeCommitRefused(f"our newest snapshot is {newest}, planned was {base}")
+        if gone := set(planned.removed) - self.paths():
+            raise LakeFilesChanged(f"missing data files: {sorted(gone)}")
+        kept = self.paths() - set(planned.removed)
+        self._put(
+            frozenset(kept | {file.path for file in files}), {"operation": "replace", **summary}
+        )
 
     def check_format(self, files: Sequence[DataFile]) -> None:
         """:raises LakeCommitRefused: others have changed the format since the round was planned."""
@@ -320,7 +351,7 @@ class MemoryLakeTable:
         base: LakeSnapshot | None,
         summary: Mapping[str, str],
         replaced: Sequence[LakePart] = (),
-        positions: PositionCommit | None = None,
+        positions: PlannedCommit | None = None,
     ) -> LakeSnapshot:
         missing = [file.path for file in files if file.path not in self.files]
         if missing:
@@ -354,11 +385,11 @@ class MemoryLakeTable:
             raise LakeCommitRefused("conflict")
         return snapshot
 
-    def kept_paths(
-        self, replaced: Sequence[LakePart], positions: PositionCommit | None
-    ) -> set[str]:
+    def kept_paths(self, replaced: Sequence[LakePart], positions: PlannedCommit | None) -> set[str]:
         """The files of main that a commit keeps."""
-        gone = {mark.path for mark in positions.replaced} if positions is not None else set()
+        gone: set[str] = set()
+        if positions is not None:
+            gone = {mark.path for mark in positions.replaced}.union(positions.removed)
         return {p for p in self.paths() if p not in gone and not self._is_in(p, replaced)}
 
     def _is_in(self, path: str, parts: Sequence[LakePart]) -> bool:

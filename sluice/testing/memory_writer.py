@@ -9,18 +9,24 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from sluice.errors import LakeNotWritable
+from sluice.rounds.compaction import why_too_long
 from sluice.rounds.lake_files import (
+    NO_COMPACTION,
     NO_DELETES,
     BucketFiles,
+    Compaction,
     DataFile,
     FileContent,
     LiveFile,
     LiveFiles,
     PositionLookup,
     RowMarks,
+    StoredKeys,
     StoredMarks,
+    WrittenCompaction,
     WrittenDeletes,
 )
+from sluice.rounds.limits import TimeLeft
 from sluice.rounds.position_lookups import OFF, why_too_much
 from sluice.rounds.types import LogRecords, Split
 
@@ -52,6 +58,9 @@ class Folder(Protocol):
     files: dict[str, list[Row]]
     keyed: dict[str, KeyedFile]
 
+    def number_of(self, path: str) -> int:
+        """The sequence number of the commit that added a file."""
+
 
 def live_files_of(
     folder: Folder,
@@ -62,21 +71,45 @@ def live_files_of(
     as_vectors: bool = False,
 ) -> LiveFiles:
     """The live files of the buckets of splits, among these files."""
-    found: dict[tuple[str, ...], tuple[list[LiveFile], list[StoredMarks]]] = {}
+    buckets = {
+        split.bucket: _keyed_files(folder, paths, split)
+        if split.keyed is not None
+        else _log_files(folder, paths, split)
+        for split in splits
+    }
+    return LiveFiles(snapshot_id, buckets, as_vectors)
+
+
+def _keyed_files(folder: Folder, paths: Set[str], split: Split) -> BucketFiles:
+    files, marks, keys = [], [], []
     for path in sorted(paths & folder.keyed.keys()):
-        file = folder.keyed[path]
-        files, marks = found.setdefault(file.partition, ([], []))
+        file, number = folder.keyed[path], folder.number_of(path)
+        if file.partition != _partition(split):
+            continue
         if file.rows:
-            files.append(LiveFile(path, len(file.rows), 8, 8 * len(file.rows)))
+            size = 8 * len(file.rows)
+            files.append(LiveFile(path, len(file.rows), size, size, sequence=number))
         if file.marks:
             count = sum(map(len, file.marks.values()))
             only = next(iter(file.marks)) if len(file.marks) == 1 else None
             marks.append(StoredMarks(path, count, 8, only))
-    buckets = {}
-    for split in splits:
-        files, marks = found.get(_partition(split), ([], []))
-        buckets[split.bucket] = BucketFiles(tuple(files), tuple(marks))
-    return LiveFiles(snapshot_id, buckets, as_vectors)
+        if file.deletes:
+            keys.append(StoredKeys(path, len(file.deletes), 8, number))
+    keys.sort(key=lambda one: one.sequence)
+    return BucketFiles(tuple(files), tuple(marks), keys=tuple(keys))
+
+
+def _log_files(folder: Folder, paths: Set[str], split: Split) -> BucketFiles:
+    """Of a log table, each file has rows of one bucket."""
+    where = (split.partition_values, split.bucket.bucket)
+    files = []
+    for path in sorted(paths - folder.keyed.keys()):
+        rows = folder.files.get(path, [])
+        if rows and rows[0][:2] == where:
+            ends = [end(row[2] for row in rows).to_bytes(8, "little") for end in (min, max)]
+            bounds = ((ends[0], ends[1]),)
+            files.append(LiveFile(path, len(rows), 8 * len(rows), 0, bounds))
+    return BucketFiles(tuple(files))
 
 
 class MemoryWriter:
@@ -89,6 +122,7 @@ class MemoryWriter:
         self._deletes: list[Key] = []
         self._partition = _partition(split)
         self._written: list[str] = []
+        self._removed: frozenset[str] = frozenset()
 
     def write(self, records: LogRecords) -> None:
         key = (self._split.partition_values, self._split.bucket.bucket)
@@ -117,6 +151,66 @@ class MemoryWriter:
             self._folder.keyed[self._path] = KeyedFile(partition, rows=tuple(self._upserts))
         return tuple(files)
 
+    def compact(self, own: Sequence[DataFile], time_left: TimeLeft) -> WrittenCompaction:
+        compaction = self._split.compaction
+        if compaction is None:
+            return NO_COMPACTION
+        if why := why_too_long(compaction, time_left.left_s()):
+            return WrittenCompaction(why_not=why)
+        try:
+            compacted = self._rewrite(compaction)
+        except LakeNotWritable as gone:
+            return WrittenCompaction(why_not=str(gone))
+        if time_left.is_over():
+            self._forget([file.path for file in compacted])
+            return WrittenCompaction(why_not="the round's time limit was reached")
+        self._removed = frozenset(file.path for file in compaction.files)
+        return WrittenCompaction(
+            tuple(sorted(self._removed)),
+            compacted,
+            tuple(own),
+            bytes_read=8 * compaction.rows,
+            rows=sum(file.rows for file in compacted),
+        )
+
+    def _rewrite(self, compaction: Compaction) -> tuple[DataFile, ...]:
+        """:raises LakeNotWritable: a file was deleted meanwhile."""
+        path = f"{self._path}-compacted"
+        if self._split.keyed is None:
+            offsets = [row for one in compaction.files for row in self._log_rows(one.path)]
+            self._folder.files[path] = offsets
+            self._written.append(path)
+            return (DataFile(path, len(offsets), 8 * len(offsets), self._partition),)
+        marks = [self._read(one.path).marks for one in compaction.bucket.marks]
+        changed = set(self._deletes)
+        kept = []
+        for file in compaction.files:
+            dead = frozenset[int]().union(*(one.get(file.path, ()) for one in marks))
+            later = [one for one in compaction.bucket.keys if one.sequence > file.sequence]
+            gone = changed.union(*(self._read(one.path).deletes for one in later))
+            kept += [
+                (key, row)
+                for place, (key, row) in enumerate(self._read(file.path).rows)
+                if place not in dead and key not in gone
+            ]
+        kept = sorted([*kept, *self._upserts], key=lambda one: one[0])
+        if not kept:
+            return ()
+        written = self._put(
+            path, KeyedFile(self._partition, tuple(kept)), len(kept), FileContent.ROWS
+        )
+        *values, bucket = self._partition
+        self._folder.files[path] = [
+            (tuple(values), int(bucket), row["__offset"]) for _, row in kept
+        ]
+        return (written,)
+
+    def _log_rows(self, path: str) -> list[Row]:
+        """:raises LakeNotWritable: the file was deleted."""
+        if path not in self._folder.files:
+            raise LakeNotWritable(f"{path} is missing")
+        return self._folder.files[path]
+
     def close_deletes(self) -> WrittenDeletes:
         assert self._split.keyed is not None
         lookup = self._split.keyed.lookup
@@ -125,12 +219,12 @@ class MemoryWriter:
             keys = {key for file in spare for key in self._read(file.path).deletes}
         else:  # the keys are in memory: clean-up may have deleted the file of a dead round
             spare, keys = self._equality(), set(self._deletes)
-        if not keys:
+        if not keys and not self._removed:
             return NO_DELETES
         if lookup is None:
             return WrittenDeletes(len(keys), spare, why_equality=OFF)
-        size = sum(file.key_bytes for file in lookup.files.files)
-        if why := why_too_much(lookup, len(lookup.files.files), size):
+        left = [file for file in lookup.files.files if file.path not in self._removed]
+        if why := why_too_much(lookup, len(left), sum(file.key_bytes for file in left)):
             return WrittenDeletes(len(keys), spare, why_equality=why)
         try:
             found, replaced = self._find(lookup, keys)
@@ -140,11 +234,13 @@ class MemoryWriter:
         written = [
             self._marks(number, group, lookup) for number, group in enumerate(groups) if group
         ]
-        read = len(lookup.files.files)
-        return WrittenDeletes(len(keys), tuple(written), replaced, spare, files_read=read)
+        return WrittenDeletes(len(keys), tuple(written), replaced, spare, files_read=len(left))
 
     def abort(self) -> None:
-        for path in (self._path, *self._written):
+        self._forget([self._path, *self._written])
+
+    def _forget(self, paths: Sequence[str]) -> None:
+        for path in paths:
             self._folder.files.pop(path, None)
 
     def _find(
@@ -158,24 +254,26 @@ class MemoryWriter:
         :raises LakeNotWritable: a file was deleted meanwhile.
         """
         found: dict[str, frozenset[int]] = {}
-        for one in lookup.files.files:
+        left = [one for one in lookup.files.files if one.path not in self._removed]
+        for one in left:
             rows = self._read(one.path).rows
             if marked := frozenset(p for p, (key, _) in enumerate(rows) if key in keys):
                 found[one.path] = marked
         earlier = lookup.files.marks
+        gone = tuple(mark for mark in earlier if mark.data_file in self._removed)
         if lookup.as_vectors:
+            merged = earlier if found else ()
             replaced = tuple(mark for mark in earlier if mark.data_file in found)
-            merged = earlier
+            wanted = set(found)
         else:
-            replaced = earlier if len(earlier) >= MERGED_FROM and found else ()
-            merged = replaced
-        live = {one.path for one in lookup.files.files}
-        wanted = found.keys() if lookup.as_vectors else live
-        for mark in merged if found else ():
+            is_many = len(earlier) >= MERGED_FROM and bool(found)
+            merged = replaced = earlier if is_many or self._removed else ()
+            wanted = {one.path for one in left}
+        for mark in merged:
             for path, positions in self._read(mark.path).marks.items():
                 if path in wanted:
                     found[path] = found.get(path, frozenset()) | positions
-        return found, replaced
+        return found, tuple(dict.fromkeys((*replaced, *gone)))
 
     def _read(self, path: str) -> KeyedFile:
         """:raises LakeNotWritable: the file was deleted."""

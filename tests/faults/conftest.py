@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -45,11 +45,14 @@ def new_scene(
     jvm: Any,
     sql: Callable[[Path, str], list[Any]],
     keys: tuple[str, ...] = (),
+    *,
+    auto_compaction: bool = False,
 ) -> Scene:
     """A scene with a table of its own."""
     if not server.runs:  # a test that failed has left it dead
         server.start()
     scene = Scene(home, server, TablePath("db", f"events_{next(_numbers)}"), jvm, sql, keys)
+    scene.auto_compaction = auto_compaction
     scene.create()
     return scene
 
@@ -66,11 +69,24 @@ def scene(
     made.close()
 
 
-BeginKeyed = Callable[[int], KeyedTable]
-"""A table with a primary key whose second round has deleted rows by position.
+@pytest.fixture
+def compacted_scene(
+    tmp_path: Path,
+    shared_server: ServerProcess,
+    spark_jvm: Any,
+    lake_sql: Callable[[Path, str], list[Any]],
+) -> Iterator[Scene]:
+    """Its rounds compact the table."""
+    made = new_scene(tmp_path, shared_server, spark_jvm, lake_sql, auto_compaction=True)
+    yield made
+    made.close()
 
-The argument is the format version of its lake table.
-"""
+
+class BeginKeyed(Protocol):
+    """Makes a table with a primary key whose second round has deleted rows by position."""
+
+    def __call__(self, version: int, *, auto_compaction: bool = False) -> KeyedTable:
+        """:param version: the format version of its lake table."""
 
 
 @pytest.fixture
@@ -82,13 +98,13 @@ def begin_keyed(
 ) -> Iterator[BeginKeyed]:
     made = []
 
-    def begin(version: int) -> KeyedTable:
+    def begin(version: int, *, auto_compaction: bool = False) -> KeyedTable:
         if not shared_server.runs:
             shared_server.start()
         path = TablePath("db", f"keyed_{next(_numbers)}")
         scene = KeyedScene(tmp_path, shared_server, path, spark_jvm, lake_sql)
         made.append(scene)
-        scene.version = version
+        scene.version, scene.auto_compaction = version, auto_compaction
         scene.create()
         table = KeyedTable(scene, Random(version), Counter())
         for deletes_as in ("", "positions"):

@@ -79,6 +79,7 @@ class KeyedScene(Scene):
                 "table.datalake.enabled": "true",
                 "table.datalake.freshness": freshness,
                 "table.changelog.image": self.image,
+                "table.datalake.auto-compaction": str(self.auto_compaction).lower(),
             },
             custom_properties=(
                 {"iceberg.format-version": str(self.version)} if self.version != 2 else {}

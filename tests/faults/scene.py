@@ -63,6 +63,8 @@ class Scene:
     :param keys: ``("text",)`` makes a table whose partition is the text of a row.
     """
 
+    auto_compaction = False
+
     def __init__(
         self,
         home: Path,
@@ -96,6 +98,7 @@ class Scene:
 
     def create(self) -> None:
         properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "100ms"}
+        properties["table.datalake.auto-compaction"] = str(self.auto_compaction).lower()
         described = TableDescriptor(SCHEMA, bucket_count=BUCKETS, properties=properties)
         with self.client() as client:
             client.admin.create_database(self.path.database, ignore_if_exists=True)

@@ -12,7 +12,7 @@ import pytest
 
 from sluice.model import TableBucket
 from sluice.model import types as t
-from sluice.rounds.lake_files import PositionCommit, PositionLookup
+from sluice.rounds.lake_files import PlannedCommit, PositionLookup
 from sluice.rounds.types import KeyedSplitOptions, Split
 from sluice.testing.memory_lake import TwoVectors
 from sluice.testing.memory_writer import MemoryWriter
@@ -61,7 +61,7 @@ def tier(
     writer.upsert(pa.table({"a": [*rows], "n": [*rows.values()], "__offset": [0] * len(rows)}))
     writer.delete(pa.table({"a": deleted}))
     found = writer.close_deletes()
-    commit = PositionCommit(positions, found.replaced) if positions is not None else None
+    commit = PlannedCommit(positions, found.replaced) if positions is not None else None
     table.add_snapshot([*writer.close(), *found.files], {}, (), commit)
 
 

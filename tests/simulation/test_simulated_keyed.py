@@ -85,6 +85,8 @@ def test_thousands_of_keyed_seeds() -> None:
         ("second vectors", "no reader can plan the table"),
         ("stale look-ups", "is there twice"),
         ("no spare deletes", "is there twice"),
+        ("old files kept", "is there twice"),
+        ("unchecked compactions", "is there twice"),
         ("starved rounds", "was starved by rewrites"),
         ("spare deletes left", "left by clean-up"),
         ("rebuilt beside", "is there twice"),

@@ -17,7 +17,7 @@ from sluice.errors import (
 )
 from sluice.model import Partition, TableInfo, TablePath
 from sluice.rounds.bucket_repairs import GAPS_KEY, SKIPPED_KEY
-from sluice.rounds.lake_files import DataFile, FileContent, LiveFiles, PositionCommit
+from sluice.rounds.lake_files import DataFile, FileContent, LiveFiles, PlannedCommit
 from sluice.rounds.parts import JoinedParts, Outcome, PartRules
 from sluice.rounds.types import LakePart, LakeSnapshot, Split
 from sluice.testing.memory_writer import live_files_of
@@ -97,7 +97,7 @@ class KeepsRebuiltFiles(DriverTable):
         base: LakeSnapshot | None,
         summary: Mapping[str, str],
         replaced: Sequence[LakePart] = (),
-        positions: PositionCommit | None = None,
+        positions: PlannedCommit | None = None,
     ) -> LakeSnapshot:
         kept = [part for part in replaced if part.bucket is None]
         return super().commit(files, base, summary, kept, positions)
@@ -107,7 +107,7 @@ class TrustsPositions(DriverTable):
     """Commits positions without checking that their data files are still those of the table."""
 
     def _validate_positions(
-        self, table: SimTable, files: Sequence[DataFile], positions: PositionCommit
+        self, table: SimTable, files: Sequence[DataFile], positions: PlannedCommit
     ) -> None:
         """Checks nothing."""
 
@@ -121,11 +121,37 @@ class KeepsOldVectors(DriverTable):
         base: LakeSnapshot | None,
         summary: Mapping[str, str],
         replaced: Sequence[LakePart] = (),
-        positions: PositionCommit | None = None,
+        positions: PlannedCommit | None = None,
     ) -> LakeSnapshot:
         if positions is not None:
             positions = replace(positions, replaced=())
         return super().commit(files, base, summary, replaced, positions)
+
+
+class KeepsCompactedFiles(DriverTable):
+    """Adds compacted files beside those whose rows they contain."""
+
+    def commit(
+        self,
+        files: Sequence[DataFile],
+        base: LakeSnapshot | None,
+        summary: Mapping[str, str],
+        replaced: Sequence[LakePart] = (),
+        positions: PlannedCommit | None = None,
+    ) -> LakeSnapshot:
+        if positions is not None:
+            positions = replace(positions, removed=())
+        return super().commit(files, base, summary, replaced, positions)
+
+
+class TrustsCompactions(DriverTable):
+    """Commits compacted files without checking that others have left the old ones alone."""
+
+    def _validate_positions(
+        self, table: SimTable, files: Sequence[DataFile], positions: PlannedCommit
+    ) -> None:
+        if not positions.removed:
+            super()._validate_positions(table, files, positions)
 
 
 class LooksUpElsewhere(DriverTable):
@@ -259,5 +285,7 @@ CONTROLS: Mapping[str, Variant] = {
     "no spare deletes": Variant(make_lake=_lake_of(OmitsSpareDeletes), keyed=True),
     "starved rounds": Variant(make_lake=_lake_of(StarvesRounds), keyed=True),
     "spare deletes left": Variant(make_lake=_lake_of(KeepsSpareDeletes), keyed=True),
+    "old files kept": Variant(make_lake=_lake_of(KeepsCompactedFiles), keyed=True),
+    "unchecked compactions": Variant(make_lake=_lake_of(TrustsCompactions), keyed=True),
     "no deletes": Variant(make_lake=_lake_of(OmitsDeleteFiles), keyed=True),
 }

@@ -29,6 +29,7 @@ from sluice.errors import (
 )
 from sluice.model import Claim, TableBucket, TableInfo, TablePath
 from sluice.rounds.clean import clean
+from sluice.rounds.compaction import NO_COMPACTIONS, CompactionOptions
 from sluice.rounds.copy import copy_split
 from sluice.rounds.diagnosis import Diagnosis, RepairAction
 from sluice.rounds.failures import named_batch
@@ -127,6 +128,8 @@ class ActorFactory:
     part_rules: type[PartRules] = PartRules
     lookups: LookupBudget = field(default_factory=LookupBudget)
     """How much a round of a primary-key table may read to find positions."""
+    compaction: CompactionOptions = NO_COMPACTIONS
+    """How rounds compact their tables."""
     rounds: dict[Actor, Round] = field(default_factory=dict)
     """The rounds of running drivers."""
     claims: list[Claim] = field(default_factory=list)
@@ -222,6 +225,7 @@ class ActorFactory:
             accepted=running.accepted,
             keyed=self._leased(claim),
             parts=self.part_rules(parallelism=2, offsets=self.rng.randint(1, 6)),
+            compaction=self.compaction,
         )
 
     def _leased(self, claim: Claim) -> KeyedRoundOptions:
@@ -241,6 +245,8 @@ class ActorFactory:
             self.note("round cut by bytes")
         elif result.forced:
             self.note("round cut by time")
+        if any("the compaction was given up" in note for note in result.notes):
+            self.note("compaction given up")
         for words, kind in _WHY_EQUALITY.items():
             if words in result.deletes_as:
                 self.note(f"equality deletes: {kind}")

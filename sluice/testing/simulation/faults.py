@@ -100,6 +100,9 @@ KEYED_KINDS = (
     "upgraded to deletion vectors",
     "others lost their files",
     "repair: rebuild",
+    "compaction committed",
+    "compaction left out",
+    "compaction given up",
 )
 """Events that occur only with primary-key tables."""
 

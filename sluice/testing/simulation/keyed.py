@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from sluice.model import BucketSnapshot, ChangeType, TableBucket, TableInfo
+from sluice.rounds.compaction import NO_COMPACTIONS, CompactionOptions
 from sluice.rounds.position_lookups import LookupBudget
 from sluice.rounds.types import Split, StartMode
 from sluice.testing.memory_cluster import MemorySnapshot
@@ -33,6 +34,15 @@ def draw_budget(seed: int) -> LookupBudget:
     if kind < 0.3:
         return LookupBudget(files_max=rng.randint(1, 3))
     return LookupBudget(bytes_max=0) if kind < 0.37 else LookupBudget()
+
+
+def draw_compactions(seed: int) -> CompactionOptions:
+    """Draws how the rounds of a seed compact their tables."""
+    rng = random.Random(f"compaction {seed}")
+    if rng.random() < 0.3:
+        return NO_COMPACTIONS
+    bytes_max = rng.choice((48, 160, 1 << 20, 1 << 20))
+    return CompactionOptions(True, bytes_max, files_min=rng.randint(2, 5))
 
 
 def replayed(changes: list[Change], end: int) -> Rows:

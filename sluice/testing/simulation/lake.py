@@ -27,9 +27,11 @@ from sluice.rounds.lake_files import (
     DataFile,
     FileContent,
     LiveFiles,
-    PositionCommit,
+    PlannedCommit,
+    WrittenCompaction,
     WrittenDeletes,
 )
+from sluice.rounds.limits import TimeLeft
 from sluice.rounds.types import LakePart, LakeSnapshot, LogRecords, Split
 from sluice.testing.memory_writer import KeyedFile, MemoryWriter
 from sluice.testing.simulation.actors import Actor
@@ -152,7 +154,7 @@ class DriverTable:
         base: LakeSnapshot | None,
         summary: Mapping[str, str],
         replaced: Sequence[LakePart] = (),
-        positions: PositionCommit | None = None,
+        positions: PlannedCommit | None = None,
     ) -> LakeSnapshot:
         table = self._look("commit")
         missing = [file.path for file in files if file.path not in table.files]
@@ -174,13 +176,54 @@ class DriverTable:
         self._actor.lake_faults.add("others were faster")
         raise LakeCommitRefused("others were faster each time")
 
+    def rewrite(
+        self,
+        files: Sequence[DataFile],
+        base: LakeSnapshot | None,
+        summary: Mapping[str, str],
+        planned: PlannedCommit,
+    ) -> None:
+        """Asks the catalog once. The answer may be lost, or come late, as that of a commit."""
+        table = self._look("rewrite")
+        missing = [file.path for file in files if file.path not in table.files]
+        if missing:
+            raise LakeNotWritable(f"no such file: {missing[0]}")
+        seen = self._look("rewrite validates").version
+        self._validate(table, base)
+        if gone := set(planned.removed) - table.paths():
+            raise LakeFilesChanged(f"missing data files: {sorted(gone)}")
+        self._step("rewrite swaps")
+        if not self._is_there() or table.version != seen:
+            raise LakeCommitRefused("another writer was faster")
+        faults, roll = self._context.faults(), self._context.rng.random
+
+        def land() -> None:
+            self._context.note("log table compacted")
+            new = {file.path for file in files}
+            table.change_files(set(planned.removed), new, "replace", summary)
+
+        if roll() < faults.commit_lost:
+            raise LakeCommitOutcomeUnknown("no answer")
+        if roll() < faults.commit_late:
+            self._context.send_late(
+                "rewrite arrived",
+                lambda: land() if table.version == seen and self._is_there() else None,
+            )
+            raise LakeCommitOutcomeUnknown("no answer")
+        land()
+        self._step("rewrite answered")
+        if roll() < faults.commit_unknown:
+            raise LakeCommitOutcomeUnknown("no answer")
+        if roll() < faults.commit_misnamed:
+            raise LakeCommitRefused("conflict")
+
     def _validate(self, table: SimTable, base: LakeSnapshot | None) -> None:
         newest = table.newest_tiering_snapshot()
         if newest != base:
             raise LakeCommitRefused(f"our newest snapshot is {newest}, planned was {base}")
 
     def _validate_positions(
-        self, table: SimTable, files: Sequence[DataFile], positions: PositionCommit
+        self, table: SimTable, files: Sequence[DataFile], positions: PlannedCommit
     ) -> None:
         try:
             table.check_positions(files, positions)
@@ -193,7 +236,7 @@ class DriverTable:
         files: Sequence[DataFile],
         summary: Mapping[str, str],
         replaced: Sequence[LakePart],
-        positions: PositionCommit | None,
+        positions: PlannedCommit | None,
     ) -> LakeSnapshot:
         """Requests the catalog to accept the new metadata; request or response may be lost."""
         table, context = self._stored, self._context
@@ -232,7 +275,7 @@ class DriverTable:
         files: Sequence[DataFile],
         summary: Mapping[str, str],
         replaced: Sequence[LakePart],
-        positions: PositionCommit | None,
+        positions: PlannedCommit | None,
     ) -> LakeSnapshot:
         """Lands a commit, and counts how it deletes rows."""
         note, contents = self._context.note, {file.content for file in files}
@@ -241,6 +284,8 @@ class DriverTable:
             note("commit by position and equality" if by_key else "commit by position")
         elif by_key:
             note("commit by equality")
+        if positions is not None and positions.removed:
+            note("compaction committed")
         if positions is not None and positions.replaced:
             vectors = FileContent.DELETION_VECTORS in contents
             note("vectors replaced" if vectors else "marks merged")
@@ -341,6 +386,18 @@ class DriverWriter(MemoryWriter):
             self._owners[file.path] = self._split.bucket
         self._context.step(self._actor, "closed")
         return files
+
+    def compact(self, own: Sequence[DataFile], time_left: TimeLeft) -> WrittenCompaction:
+        self._context.step(self._actor, "compact")
+        written = super().compact(own, time_left)
+        for file in written.files:
+            self._owners[file.path] = self._split.bucket
+        if written.removed:
+            self._context.note("bucket compacted")
+        elif written.why_not:
+            self._context.note("compaction left out")
+        self._context.step(self._actor, "compacted")
+        return written
 
     def close_deletes(self) -> WrittenDeletes:
         deleted = super().close_deletes()

@@ -15,7 +15,7 @@ from sluice.testing.simulation.checker import Checker
 from sluice.testing.simulation.clock import START_MS, ManualClock
 from sluice.testing.simulation.cluster import TIMEOUT_MS, FlussTable, SimCluster
 from sluice.testing.simulation.drivers import ActorFactory
-from sluice.testing.simulation.keyed import KeyedFlussTable, draw_budget
+from sluice.testing.simulation.keyed import KeyedFlussTable, draw_budget, draw_compactions
 from sluice.testing.simulation.lake import DriverLake, LakeContext
 from sluice.testing.simulation.log_damage import LogDamage
 from sluice.testing.simulation.maintenance import NOBODY, Maintenance, draw_habits
@@ -153,6 +153,7 @@ class Simulation:
             variant.make_admin,
             variant.part_rules,
             draw_budget(seed),
+            draw_compactions(seed),
         )
         self.events = WorldEvents(self._world_context())
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from sluice.model import TableBucket, TableInfo, TablePath
-from sluice.rounds.lake_files import DataFile, PositionCommit
+from sluice.rounds.lake_files import DataFile, PlannedCommit
 from sluice.rounds.types import LakePart, LakeSnapshot
 from sluice.testing.memory_lake import MemoryLakeTable
 from sluice.testing.memory_writer import KeyedFile, Row
@@ -57,7 +58,7 @@ class SimTable(MemoryLakeTable):
         files: Sequence[DataFile],
         summary: Mapping[str, str],
         replaced: Sequence[LakePart],
-        positions: PositionCommit | None = None,
+        positions: PlannedCommit | None = None,
     ) -> LakeSnapshot:
         """Adds a snapshot of Sluice's on top of main, and moves the tag to it."""
         kept = self.kept_paths(replaced, positions)
@@ -192,13 +193,19 @@ class SimTable(MemoryLakeTable):
             self._added[path] = number
         return path
 
-    def change_files(self, old: Set[str], new: Set[str], operation: str) -> None:
+    def change_files(
+        self,
+        old: Set[str],
+        new: Set[str],
+        operation: str,
+        summary: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """Another writer commits. Vectors of data files that it removes go with them."""
         kept = self.paths() - old
         keyed = {path: self.keyed[path] for path in kept & self.keyed.keys()}
         kept -= {path for path, one in keyed.items() if one.vector and one.marks.keys() <= old}
         self.version += 1
-        self._put(kept | new, {"operation": operation})
+        self._put(kept | new, {**summary, "operation": operation})
         self.on_snapshot(self)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from sluice.lake.parquet_files import FileTarget, WriteOptions
 from sluice.rounds.lake_files import (
     NO_DELETES,
     BucketFiles,
+    Compaction,
     DataFile,
     FileContent,
     LiveFile,
@@ -47,17 +48,23 @@ def deletes(
     kinds: Sequence[str] = INT,
     name: str = "w",
     memory_bytes: int = CHANGES_MEMORY_BYTES,
+    compaction: Compaction | None = None,
     **options: int,
 ) -> KeyDeletes:
     target = FileTarget(fs.LocalFileSystem(), str(folder), str(folder), name, ("1",))
     settings = WriteOptions(**{"target_file_bytes": 2**30, **options})
-    return KeyDeletes(key_schema(kinds), target, settings, where, memory_bytes, {})
+    return KeyDeletes(key_schema(kinds), target, settings, where, memory_bytes, {}, compaction)
 
 
-def closed(made: KeyDeletes, *keys: tuple[Any, ...], kinds: Sequence[str] = INT) -> WrittenDeletes:
+def closed(
+    made: KeyDeletes,
+    *keys: tuple[Any, ...],
+    kinds: Sequence[str] = INT,
+    removed: Set[str] = frozenset(),
+) -> WrittenDeletes:
     for start in range(0, len(keys), 3):
         made.add(key_table(kinds, keys[start : start + 3]), gathered=True)
-    return made.close()
+    return made.close(removed)
 
 
 def names(folder: Path) -> list[str]:
@@ -391,3 +398,78 @@ def test_a_key_that_changes_in_every_round_is_not_marked_anew_each_time(as_vecto
             new += sum(mark.rows for file in found.files for mark in file.marks) - merged
     assert bucket.rows() == [(7,)]
     assert new <= 2 * 30
+
+
+@pytest.mark.parametrize("as_vectors", [False, True])
+def test_nothing_is_looked_up_in_files_that_were_rewritten(
+    data: Path, folder: Path, as_vectors: bool
+) -> None:
+    a = data_file(data / "a", INT, [(1,), (2,), (3,)])
+    b = data_file(data / "b", INT, [(2,), (7,), (8,)])
+    first = closed(deletes(folder, lookup(a, b, as_vectors=as_vectors), name="v"), (3,), (7,))
+    earlier = tuple(_stored(first.files[0]))
+    where = lookup(a, b, marks=earlier, as_vectors=as_vectors)
+    compaction = Compaction((a,), where.files, 1, as_vectors)
+    made = deletes(folder, where, compaction=compaction)
+    made.add(key_table(INT, [(2,), (8,)]), gathered=True)
+    keys = made.changed_keys()
+    assert keys is not None
+    assert keys.has(key_table(INT, [(1,), (2,), (8,)]).to_batches()[0]).tolist() == [0, 1, 1]
+    found = made.close(frozenset({a.path}))
+    [file] = found.files
+    assert positions_in(file) == {b.path: {0, 1, 2}}
+    assert set(found.replaced) == set(earlier)
+    assert (found.keys, found.why_equality, found.files_read) == (2, "", 1)
+
+
+@pytest.mark.parametrize("as_vectors", [False, True])
+@pytest.mark.parametrize("keys", [0, 1])
+def test_marks_of_files_that_were_rewritten_go(
+    data: Path, folder: Path, as_vectors: bool, keys: int
+) -> None:
+    """Also if the round deletes no key, or by equality."""
+    a = data_file(data / "a", INT, [(1,), (2,), (3,)])
+    b = data_file(data / "b", INT, [(2,), (7,), (8,)])
+    first = closed(deletes(folder, lookup(a, b, as_vectors=as_vectors), name="v"), (3,), (7,))
+    earlier = tuple(_stored(first.files[0]))
+    where = lookup(a, b, marks=earlier, as_vectors=as_vectors, files_max=0)
+    made = deletes(folder, where, compaction=Compaction((a,), where.files, 1, as_vectors))
+    found = closed(made, *[(8,)] * keys, removed={a.path})
+    of_positions = [file for file in found.files if file.content in (POSITIONS, VECTORS)]
+    if as_vectors:
+        assert of_positions == []
+        assert [mark.data_file for mark in found.replaced] == [a.path]
+    else:
+        assert [positions_in(file) for file in of_positions] == [{b.path: {1}}]
+        assert found.replaced == earlier
+    assert bool(found.why_equality) == bool(keys)
+    assert len(found.files) - len(of_positions) == keys
+    made.abort()
+
+
+def test_nothing_is_left_of_marks_whose_files_are_all_gone(data: Path, folder: Path) -> None:
+    a = data_file(data / "a", INT, [(1,), (2,), (3,)])
+    first = closed(deletes(folder, lookup(a), name="v"), (3,))
+    where = lookup(a, marks=_stored(first.files[0]))
+    made = deletes(folder, where, compaction=Compaction((a,), where.files, 1))
+    found = closed(made, (2,), removed={a.path})
+    assert (found.files, found.replaced) == ((), where.files.marks)
+    assert len(found.spare) == 1
+
+
+def test_keys_without_memory_are_none_for_a_compaction(data: Path, folder: Path) -> None:
+    a = data_file(data / "a", INT, [(1,)])
+    made = deletes(folder, None, memory_bytes=40, compaction=Compaction((a,), BucketFiles((a,)), 1))
+    made.add(key_table(INT, [(1,), (2,)]), gathered=True)
+    assert made.too_many_keys.startswith("2 changed keys need more memory than")
+
+
+def _stored(file: DataFile) -> list[StoredMarks]:
+    """What the lake would say of a new file."""
+    if file.content is VECTORS:
+        return [
+            StoredMarks(file.path, mark.rows, file.size_bytes, mark.data_file, mark.blob)
+            for mark in file.marks
+        ]
+    only = file.marks[0].data_file if len(file.marks) == 1 else None
+    return [StoredMarks(file.path, file.rows, file.size_bytes, only)]

@@ -15,7 +15,7 @@ from sluice.rounds.lake_files import (
     FileContent,
     LiveFile,
     LiveFiles,
-    PositionCommit,
+    PlannedCommit,
     RowMarks,
     StoredMarks,
 )
@@ -44,16 +44,16 @@ def marking(*marks: tuple[str, int], vectors: bool = True, rows: int = 3) -> lis
 def test_what_is_right_passes(live: LiveFiles) -> None:
     vectors = live.as_vectors
     files = [*marking(("file:/a", 9), ("file:/c", 0), vectors=vectors), *marking(vectors=vectors)]
-    check_positions(files, PositionCommit(live, (OLD,)))
-    check_positions(marking(("file:/b", 4), vectors=vectors), PositionCommit(live))
-    check_positions([], PositionCommit(live))
+    check_positions(files, PlannedCommit(live, (OLD,)))
+    check_positions(marking(("file:/b", 4), vectors=vectors), PlannedCommit(live))
+    check_positions([], PlannedCommit(live))
     of_several = replace(OLD, data_file=None)
-    check_positions([], PositionCommit(live, (of_several, replace(OLD, data_file="file:/gone"))))
+    check_positions([], PlannedCommit(live, (of_several, replace(OLD, data_file="file:/gone"))))
 
 
 @pytest.mark.parametrize("live", [LIVE, V2])
 def test_earlier_positions_are_not_lost(live: LiveFiles) -> None:
-    vectors, commit = live.as_vectors, PositionCommit(live, (OLD,))
+    vectors, commit = live.as_vectors, PlannedCommit(live, (OLD,))
     why = "file:/a would have {}, fewer than the 3 that v1 deletes"
     with pytest.raises(LakeFilesChanged, match=why.format("2 deleted rows")):
         check_positions(marking(("file:/a", 9), vectors=vectors, rows=2), commit)
@@ -67,7 +67,7 @@ def test_earlier_positions_are_not_lost(live: LiveFiles) -> None:
 @pytest.mark.parametrize("path", ["/a", "file:///a", "file:/A", "file:/gone", ""])
 def test_a_path_in_another_spelling_is_named(live: LiveFiles, path: str) -> None:
     with pytest.raises(LakeFilesChanged, match=f"data file {path} is not in lake snapshot 7"):
-        check_positions(marking(("file:/b", 1), (path, 1)), PositionCommit(live, (OLD,)))
+        check_positions(marking(("file:/b", 1), (path, 1)), PlannedCommit(live, (OLD,)))
 
 
 @pytest.mark.parametrize("live", [LIVE, V2])
@@ -76,20 +76,32 @@ def test_a_position_behind_the_end_of_its_file_is_named(live: LiveFiles, last: i
     with pytest.raises(
         LakeFilesChanged, match=f"position {last} of data file file:/b, which has 5"
     ):
-        check_positions(marking(("file:/b", last)), PositionCommit(live))
+        check_positions(marking(("file:/b", last)), PlannedCommit(live))
 
 
 def test_a_data_file_has_one_vector() -> None:
     with pytest.raises(LakeFilesChanged, match="file:/a would have two deletion vectors: its"):
-        check_positions(marking(("file:/a", 1)), PositionCommit(LIVE))
+        check_positions(marking(("file:/a", 1)), PlannedCommit(LIVE))
     other = replace(OLD, blob=(44, 40))
     with pytest.raises(LakeFilesChanged, match="file:/a would have two"):
-        check_positions(marking(("file:/a", 1)), PositionCommit(LIVE, (other,)))
+        check_positions(marking(("file:/a", 1)), PlannedCommit(LIVE, (other,)))
     twice = [*marking(("file:/b", 1)), *marking(("file:/b", 2))]
     with pytest.raises(LakeFilesChanged, match="a data file would have two deletion vectors"):
-        check_positions(twice, PositionCommit(LIVE))
-    check_positions(twice, PositionCommit(V2))  # position delete files may be several
+        check_positions(twice, PlannedCommit(LIVE))
+    check_positions(twice, PlannedCommit(V2))  # position delete files may be several
     parquet = replace(OLD, blob=None)
     of_v2 = BucketFiles(LIVE.buckets[ONE].files, (parquet,))
     upgraded = replace(LIVE, buckets={ONE: of_v2})
-    check_positions(marking(("file:/a", 1)), PositionCommit(upgraded))  # and stay beside a vector
+    check_positions(marking(("file:/a", 1)), PlannedCommit(upgraded))  # and stay beside a vector
+
+
+@pytest.mark.parametrize("live", [LIVE, V2])
+def test_a_compaction_removes_files_and_what_marks_them(live: LiveFiles) -> None:
+    vectors = live.as_vectors
+    commit = PlannedCommit(live, (OLD,), ("file:/a",))
+    check_positions(marking(("file:/b", 4), vectors=vectors), commit)
+    check_positions([], commit)
+    with pytest.raises(LakeFilesChanged, match="file:/a is removed by a compaction, and rows of"):
+        check_positions(marking(("file:/a", 9), vectors=vectors), commit)
+    with pytest.raises(LakeFilesChanged, match="file:/gone, which a compaction has read, is not"):
+        check_positions([], PlannedCommit(live, (), ("file:/a", "file:/gone")))

@@ -17,10 +17,12 @@ from sluice.model import (
     TablePath,
 )
 from sluice.model import types as t
+from sluice.rounds.compaction import DEFAULT_COMPACTIONS, CompactionOptions
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import KeyedRoundOptions
 from sluice.rounds.limits import RoundLimits
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.position_lookups import LookupBudget
 from sluice.rounds.repair import diagnose, read_table_state
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.round import run_round
@@ -63,6 +65,8 @@ class KeyedWorld:
     limits: RoundLimits | None = None
     memory_bytes: int = 1 << 20
     spill_dir: str = ""
+    compaction: CompactionOptions = DEFAULT_COMPACTIONS
+    lookups: LookupBudget = field(default_factory=LookupBudget)
     attempts: int = 0
 
     def bucket(self, number: int = 0, partition_id: int | None = None) -> TableBucket:
@@ -147,7 +151,10 @@ class KeyedWorld:
             repair_mode=repair_mode,
             accepted=accepted,
             unreadable=unreadable,
-            keyed=KeyedRoundOptions(dict(self.leased), self.memory_bytes, self.spill_dir),
+            keyed=KeyedRoundOptions(
+                dict(self.leased), self.memory_bytes, self.spill_dir, self.lookups
+            ),
+            compaction=self.compaction,
         )
 
     def runner(self, info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:

@@ -44,9 +44,11 @@ def test_a_table_in_order_is_left_alone(world: World) -> None:
 
 
 def test_a_table_that_every_round_refuses_is_not_called_in_order() -> None:
-    info = table_info({"a": t.BIGINT}, properties={"table.datalake.auto-compaction": "true"})
+    info = table_info(
+        {"a": t.BIGINT}, properties={"table.datalake.historical-partition.enabled": "true"}
+    )
     with pytest.raises(
-        UnsupportedLakeOption, match="auto-compaction=true, which Sluice does not support"
+        UnsupportedLakeOption, match="partition.enabled=true, which Sluice does not support"
     ):
         found(World(MemoryCluster(info)))
 

@@ -1,0 +1,228 @@
+"""Chooses the data files that a round rewrites, within a budget of bytes.
+
+Files are chosen by size, as in a log-structured merge tree: a bucket's smallest files, as long as
+the next one has at most a few times the bytes of all smaller ones together. So each row is
+rewritten a few times while its bucket grows, and a large file only when about a quarter as many
+bytes have come after it. A file that has its full size is rewritten only if many of its rows are
+deleted. So a bucket may be much larger than the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sluice.model import TableBucket, TableInfo
+from sluice.quantities import byte_size
+from sluice.rounds.lake_files import BucketFiles, Compaction, LiveFile, LiveFiles
+from sluice.rounds.types import CHANGES_MEMORY_BYTES, Split
+from sluice.rounds.write_ids import write_ids_in
+
+AUTO_COMPACTION = "table.datalake.auto-compaction"
+COMPACTION_BYTES = 1 << 30
+"""Default bytes of data files that a round rewrites."""
+FILES_MIN = 4
+"""A bucket's small files are rewritten once there are so many, the round's own included."""
+GROWTH = 4
+"""A file is rewritten if it has at most so many times the bytes of all smaller ones together."""
+DEAD_SHARE = 0.3
+"""A file is rewritten if more of its rows are deleted, as far as the lake's metadata shows."""
+FILES_OF_BUDGET = 4
+"""A new file has at most this part of the budget, so that later rounds can rewrite it, too."""
+FULL_SHARE = 0.75
+"""A file with so much of the size of new files is full: small ones are not merged into it."""
+FILE_BYTES = 1 << 20
+"""A file costs a scan about as much as so many bytes."""
+ROW_S, BYTE_S = 4e-6, 1 / 25_000_000
+"""About the seconds that a row and a byte take, to know beforehand whether there is time."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionOptions:
+    """Which tables are compacted in their rounds, and how much of them."""
+
+    always: bool = False
+    """Also tables without ``table.datalake.auto-compaction``."""
+    bytes_max: int = COMPACTION_BYTES
+    """Bytes of data files that a round rewrites at most; 0: no table is compacted."""
+    memory_bytes: int = CHANGES_MEMORY_BYTES
+    """Memory of one bucket for rows while they are sorted; more are spilled to disk."""
+    spill_dir: str = ""
+    """Folder for spill files on an executor; empty: the system's temporary folder."""
+    files_min: int = FILES_MIN
+    """Small files of a bucket that are rewritten together, the round's own included."""
+
+    def of_table(self, info: TableInfo) -> CompactionOptions:
+        """The options for the rounds of one table: without bytes if it is not compacted."""
+        wanted = info.descriptor.properties.get(AUTO_COMPACTION, "false").lower() == "true"
+        return self if self.always or wanted else NO_COMPACTIONS
+
+
+NO_COMPACTIONS = CompactionOptions(bytes_max=0)
+DEFAULT_COMPACTIONS = CompactionOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Files of one bucket that are worth rewriting."""
+
+    bucket: TableBucket
+    files: tuple[LiveFile, ...]
+    gained_bytes: float
+    """What a scan saves, as bytes."""
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much a round rewrites, and into files of which size."""
+
+    bytes_max: int
+    file_bytes: int
+    files_min: int = FILES_MIN
+
+    @classmethod
+    def of(cls, options: CompactionOptions, target_file_bytes: int) -> Sizes:
+        """:param target_file_bytes: the size at which the table's files end."""
+        part = max(1, options.bytes_max // FILES_OF_BUDGET)
+        return cls(options.bytes_max, min(target_file_bytes, part), options.files_min)
+
+
+def choose(
+    live: LiveFiles, new_rows: Mapping[TableBucket, int], sizes: Sizes
+) -> dict[TableBucket, tuple[LiveFile, ...]]:
+    """The files of each bucket to rewrite: of the buckets that gain the most for each byte first.
+
+    :param new_rows: rows that the round itself adds to a file of its bucket.
+    """
+    candidates = []
+    for bucket, files in live.buckets.items():
+        if not files.unusable and not files.not_rewritable:
+            found = candidate(bucket, files, new_rows.get(bucket, 0), sizes)
+            if found is not None:
+                candidates.append(found)
+    candidates.sort(key=lambda one: (-one.gained_bytes / max(1, one.size_bytes), str(one.bucket)))
+    left = sizes.bytes_max
+    chosen: dict[TableBucket, tuple[LiveFile, ...]] = {}
+    for one in candidates:
+        if one.size_bytes <= left or not chosen:
+            chosen[one.bucket] = one.files
+            left -= one.size_bytes
+    return chosen
+
+
+def candidate(
+    bucket: TableBucket, files: BucketFiles, new_rows: int, sizes: Sizes
+) -> Candidate | None:
+    """The files of a bucket that are worth rewriting; None: it has too few.
+
+    A file beyond the budget is rewritten only alone, and if many of its rows are deleted.
+    """
+    dead = dead_rows(files)
+    rows = sum(file.rows for file in files.files)
+    own_bytes = new_rows * sum(file.size_bytes for file in files.files) // rows if rows else 0
+    if own_bytes > sizes.bytes_max // 2:
+        return None
+    small = _small_files(files.files, dead, own_bytes, sizes)
+    if len(small) + (new_rows > 0) < sizes.files_min:
+        small = []
+    chosen = {file.path: file for file in small}
+    left = sizes.bytes_max - sum(file.size_bytes for file in small)
+    worn = [file for file in files.files if dead[file.path] > DEAD_SHARE * file.rows]
+    for file in sorted(worn, key=lambda one: one.size_bytes):
+        if file.path not in chosen and (file.size_bytes <= left or not chosen):
+            chosen[file.path] = file
+            left -= file.size_bytes
+    if not chosen:
+        return None
+    ordered = tuple(file for file in files.files if file.path in chosen)
+    waste = sum(file.size_bytes * dead[file.path] / max(1, file.rows) for file in ordered)
+    return Candidate(bucket, ordered, waste + FILE_BYTES * len(ordered))
+
+
+def _small_files(
+    files: Sequence[LiveFile], dead: Mapping[str, float], own_bytes: int, sizes: Sizes
+) -> list[LiveFile]:
+    """A bucket's smallest files by their live bytes, up to the first that is much larger."""
+    found: list[LiveFile] = []
+    total, size_bytes = float(own_bytes), 0
+    sized = [(file.size_bytes * (1 - dead[file.path] / max(1, file.rows)), file) for file in files]
+    for live_bytes, file in sorted(sized, key=lambda one: (one[0], one[1].path)):
+        is_full = live_bytes >= FULL_SHARE * sizes.file_bytes
+        is_large = total > 0 and live_bytes > GROWTH * total
+        if is_full or is_large or size_bytes + file.size_bytes > sizes.bytes_max:
+            break
+        found.append(file)
+        total += live_bytes
+        size_bytes += file.size_bytes
+    return found
+
+
+def dead_rows(files: BucketFiles) -> dict[str, float]:
+    """About how many rows of each file are deleted by position, by its path.
+
+    A position file of several data files does not say how many rows of each it has. So they are
+    divided by rows among the data files that are not newer, as far as names show.
+    """
+    found = dict.fromkeys((file.path for file in files.files), 0.0)
+    bases = {file.path: _base(file.path) for file in files.files}
+    for mark in files.marks:
+        if mark.data_file is not None:
+            if mark.data_file in found:
+                found[mark.data_file] += mark.rows
+            continue
+        base = _base(mark.path)
+        older = [f for f in files.files if bases[f.path] < base] or list(files.files)
+        total = sum(file.rows for file in older)
+        for file in older if total else ():
+            found[file.path] += mark.rows * file.rows / total
+    rows = {file.path: file.rows for file in files.files}
+    return {path: min(dead, float(rows[path])) for path, dead in found.items()}
+
+
+def with_compactions(
+    splits: Sequence[Split],
+    live: LiveFiles,
+    options: CompactionOptions,
+) -> tuple[Split, ...]:
+    """The splits with the files that each of them rewrites."""
+    sizes = Sizes.of(options, live.target_file_bytes)
+    chosen = choose(live, {split.bucket: split.weight for split in splits}, sizes)
+    found = []
+    for split in splits:
+        if files := chosen.get(split.bucket):
+            of_bucket = live.buckets[split.bucket]
+            compaction = Compaction(
+                files,
+                of_bucket,
+                sizes.file_bytes,
+                live.as_vectors,
+                options.memory_bytes,
+                options.spill_dir,
+            )
+            split = replace(split, compaction=compaction)
+        found.append(split)
+    return tuple(found)
+
+
+def why_too_long(compaction: Compaction, left_s: float | None) -> str:
+    """Why a compaction is left out; empty if it would end in time.
+
+    :param left_s: seconds until the round's time limit; None: there is none.
+    """
+    expected = compaction.rows * ROW_S + compaction.size_bytes * BYTE_S
+    if left_s is None or expected <= left_s:
+        return ""
+    return (
+        f"{byte_size(compaction.size_bytes)} would take {expected:.1f} s, and"
+        f" {max(left_s, 0.0):.1f} s of the round's time were left"
+    )
+
+
+def _base(path: str) -> int:
+    """The sequence number of the base of a round's file; -1: others wrote the file."""
+    ids = write_ids_in(path.rpartition("/")[2])
+    return ids[0].base if len(ids) == 1 else -1
