@@ -280,6 +280,11 @@ class TieringConfig:
     """Data files that a round rewrites at most. The buckets that gain the most come first. Rows
     beyond changes_memory_bytes go to spill_dir while they are sorted. A compaction that would take
     longer than the rest of the round is left to a later one. 0: no round compacts."""
+    auto_expire_snapshot: bool = False
+    """After a round that commits, old lake snapshots of the table expire, and files that no other
+    snapshot has are deleted. The lake table's properties history.expire.* say which ones are old:
+    by default those of more than 5 days. False: only for tables with the property
+    table.datalake.auto-expire-snapshot=true."""
     jars: str = ""
     """Folder with Iceberg's runtime jar and the other jars that the catalog needs (a JDBC driver,
     iceberg-aws-bundle for s3://), for `sluice tier` and other commands that start a JVM. Empty:

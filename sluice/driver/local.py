@@ -236,6 +236,7 @@ def _run(
                 keyed=keyed_round_options(config, snapshots),
                 parts=PartRules(config.tiering.parallelism, config.tiering.part_offsets),
                 compaction=compaction_options(config),
+                expire_snapshots=config.tiering.auto_expire_snapshot,
             )
     except SluiceError as error:
         note = table_dropped(error, client.tiering, claim)

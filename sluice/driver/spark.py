@@ -180,6 +180,7 @@ def _run(
             keyed=keyed_round_options(config, plan.snapshots),
             parts=PartRules(context.defaultParallelism, config.tiering.part_offsets),
             compaction=compaction_options(config),
+            expire_snapshots=config.tiering.auto_expire_snapshot,
         )
     return replace(result, copied_by=phases.copied_by)
 

@@ -110,7 +110,7 @@ class IcebergHistory:
             elif snapshot_id not in self._entries:
                 singly += 1
                 if (snapshot := self._table.snapshot(snapshot_id)) is not None:
-                    self._entries[snapshot_id] = _entry(json.loads(to_json(snapshot)))
+                    self._entries[snapshot_id] = entry_of(json.loads(to_json(snapshot)))
             entry = self._entries.get(snapshot_id)
             if entry is None:
                 return
@@ -150,14 +150,16 @@ def _history_of(
 
 
 def _entries(content: dict[str, Any]) -> list[HistoryEntry]:
-    return [_entry(one) for one in content.get("snapshots", [])]
+    return [entry_of(one) for one in content.get("snapshots", [])]
 
 
-def _entry(content: dict[str, Any]) -> HistoryEntry:
+def entry_of(content: dict[str, Any]) -> HistoryEntry:
+    """A snapshot of a metadata file."""
     parent = content.get("parent-snapshot-id")
     return HistoryEntry(
         content["snapshot-id"],
         None if parent in (None, -1) else parent,
         content.get("sequence-number", 0),
         content.get("summary", {}),
+        content.get("timestamp-ms", 0),
     )

@@ -30,12 +30,15 @@ from sluice.lake.new_files import NewFiles, to_iceberg_files
 from sluice.lake.parquet import ParquetWriterFactory, bucket_file_prefix
 from sluice.lake.parquet_files import WriteOptions
 from sluice.lake.part_files import PartFiles, partition_of
-from sluice.lake.position_commit import check_positions, removed_files, validate_positions
+from sluice.lake.position_commit import check_positions, validate_positions
+from sluice.lake.rewrite_commit import rewrite_update
 from sluice.lake.small_files import read_file, write_file
+from sluice.lake.snapshot_expiry import expire_snapshots
 from sluice.lake.storage import OPTION_PREFIXES, delete
 from sluice.lake.tagged_update import TaggedUpdate
 from sluice.model import Column, TableInfo, TablePath
 from sluice.rounds.clean import StoredFile
+from sluice.rounds.expiry import TAG, Expired, ExpiryRule
 from sluice.rounds.history import LakeHistory
 from sluice.rounds.lake_files import TARGET_FILE_BYTES, DataFile, LiveFiles, PlannedCommit
 from sluice.rounds.types import (
@@ -48,7 +51,6 @@ from sluice.rounds.types import (
 )
 
 _LOG = logging.getLogger(__name__)
-TAG = "sluice-tiered"
 _COMMIT_TRIES_MAX = 10
 _DELETES_VERSION = 2
 """The first format version of Iceberg that supports delete files."""
@@ -293,18 +295,9 @@ class IcebergTable:
         :raises LakeCommitOutcomeUnknown: the commit may have succeeded.
         """
         check_positions(files, planned)
-        with lake_errors(f"read the footers of new files of lake table {self._path}"):
-            new = to_iceberg_files(self._gateway, self._table, files)
-        fence = self._fence(base, None)
         with lake_errors(f"prepare the compaction of lake table {self._path}"):
-            tagged = TaggedUpdate(self._table, None, "newRewrite")
-            tagged.update.validateFromSnapshot(planned.planned.snapshot_id)
-            for removed in removed_files(self._gateway, self._table, planned):
-                tagged.update.deleteFile(removed)
-            for data_file in new.data:
-                tagged.update.addFile(data_file)
-            for key, value in summary.items():
-                tagged.set(key, value)
+            fence = self._fence(base, None)
+            tagged = rewrite_update(self._gateway, self._table, files, planned, summary)
             tagged.validateWith(fence)
         failpoint("round.rewrite.ready")
         try:
@@ -413,6 +406,15 @@ class IcebergTable:
         with lake_errors(f"read the history of lake table {self._path}"):
             self._table.refresh()
             return self._history.read(registered_id)
+
+    def expire_by(self, rule: ExpiryRule) -> Expired:
+        """Expires the snapshots that the rule chooses, and deletes the files of them alone.
+
+        :raises LakeNotWritable: the lake cannot be read, or refuses to expire snapshots.
+        :raises LakeCommitRefused: other writers were faster each time. Nothing was changed.
+        :raises LakeCommitOutcomeUnknown: the snapshots may have expired. No file was deleted.
+        """
+        return expire_snapshots(self._gateway, self._table, self._path, rule, self._commit_errors)
 
     def set_main(self, snapshot_id: int, expected: int | None) -> None:
         """Sets main to an existing snapshot, if main is still at the expected one.

@@ -120,6 +120,21 @@ class TieringRound:
     lookup_ms: int | None = described(
         t.BIGINT, "CPU time spent to find the positions", number=29, heading="look-up CPU"
     )
+    snapshots_expired: int | None = described(
+        t.BIGINT,
+        "Old lake snapshots that expired after its commit",
+        number=30,
+        heading="expired",
+    )
+    files_expired: int | None = described(
+        t.BIGINT,
+        "Files of these snapshots that were deleted",
+        number=31,
+        heading="expired files",
+    )
+    expire_ms: int | None = described(
+        t.BIGINT, "Time spent to expire snapshots", number=32, heading="expire"
+    )
     compacted: str | None = described(
         t.STRING,
         "Which data files it compacted, and why it left out others",

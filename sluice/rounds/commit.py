@@ -28,6 +28,7 @@ from sluice.errors import (
 from sluice.failpoints import failpoint
 from sluice.model import Claim, TableBucket
 from sluice.rounds.bucket_repairs import accepted_in, done, repairs_in
+from sluice.rounds.expiry import ROUND_MS_KEY
 from sluice.rounds.lake_files import DataFile
 from sluice.rounds.note_lists import capped
 from sluice.rounds.offsets import OFFSETS_FILE_KEY, TABLE_ID_KEY, store_offsets
@@ -151,7 +152,7 @@ def commit_round(
         WRITE_ID_KEY: write_id,
     }
     with phases("lake_commit"):
-        committed = _commit_lake(claim, cluster, table, plan, files, summary, replaced)
+        committed = _commit_lake(claim, cluster, table, plan, files, summary, replaced, phases)
     if committed.by_earlier_attempt:
         return committed
     committed.created_again = capped(
@@ -199,10 +200,13 @@ def _commit_lake(
     files: RoundFiles,
     summary: dict[str, str],
     replaced: Sequence[LakePart],
+    phases: Phases,
 ) -> CommitResult:
     of_round = summary
     while True:
-        summary = {**of_round, **files.report().summary(), **files.compacted.summary()}
+        round_ms = {ROUND_MS_KEY: str(phases.elapsed_ms())}
+        reports = files.report().summary() | files.compacted.summary()
+        summary = {**of_round, **reports, **round_ms}
         try:
             return CommitResult(
                 table.commit(files.files, plan.base, summary, replaced, files.positions)

@@ -139,7 +139,7 @@ class RoundResult:
     """Which limit ended the round early, and how much remains. The finish is then reported as
     forced, so that the coordinator queues the table again at once. Empty: no limit was reached."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """Seconds per phase: plan, recover, copy, prepare, lake_commit, fluss_commit, total."""
+    """Seconds per phase: plan, recover, copy, prepare, lake_commit, fluss_commit, expire, total."""
     deletes: int = 0
     """For a table with a primary key: the number of keys whose earlier rows the commit deletes."""
     deletes_as: str = ""
@@ -180,6 +180,10 @@ class RoundResult:
     """Whether the claim was lost because the table was dropped: no later round copies the rows."""
     repaired_buckets: int = 0
     """Number of buckets whose gap was accepted, whose batch was skipped, or that were rebuilt."""
+    snapshots_expired: int = 0
+    """Old lake snapshots that expired after the commit."""
+    files_expired: int = 0
+    """Files of these snapshots that were deleted."""
     copied_by: str = ""
     """On Spark, ``executors`` or ``driver threads``; empty if nothing was copied."""
 
@@ -216,6 +220,8 @@ class RoundResult:
             lag_rows_before=self.lag_rows_before,
             lag_rows_after=self.lag_rows_after,
             lake_snapshot_id=self.lake_snapshot_id,
+            snapshots_expired=self.snapshots_expired,
+            files_expired=self.files_expired,
             note="; ".join(filter(None, (self.forced, *self.history_notes))) or None,
             accepted=self.accepted or None,
             worker=worker,

@@ -16,6 +16,8 @@ class HistoryEntry:
     parent_id: int | None
     sequence_number: int
     summary: Mapping[str, str]
+    timestamp_ms: int = 0
+    """When it was committed, epoch milliseconds by its writer's clock."""
 
     @property
     def is_tiering(self) -> bool:

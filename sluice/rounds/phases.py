@@ -40,6 +40,10 @@ class Phases:
             self._seconds[name] = self._seconds.get(name, 0.0) + spent_s
         failpoint(f"round.{name}.after")
 
+    def elapsed_ms(self) -> int:
+        """Milliseconds since the round started."""
+        return round(1000 * (self._clock.monotonic_s() - self._started_s))
+
     def seconds(self) -> dict[str, float]:
         """Seconds per finished phase, and ``total``."""
         total = self._clock.monotonic_s() - self._started_s

@@ -17,7 +17,6 @@ from sluice.rounds.ports import Cluster
 from sluice.rounds.types import LakeSnapshot, OffsetRange, Split
 
 _NOT_HONOURED = {
-    "table.datalake.auto-expire-snapshot": "expire with Iceberg's expire_snapshots instead",
     "table.datalake.historical-partition.enabled": "read expired partitions from the lake",
 }
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from sluice.model import Claim, LakeSnapshotInfo, Partition, TableBucket, TableInfo, TablePath
+from sluice.rounds.expiry import Expired, ExpiryRule
 from sluice.rounds.history import LakeHistory
 from sluice.rounds.lake_files import (
     DataFile,
@@ -189,6 +190,17 @@ class LakeTable(MetadataFiles, Protocol):
             descends from an ancestor of main; None: it need not be known. Earlier metadata files
             are read for it, one after another, so ordinary rounds leave it out.
         :raises LakeNotWritable: the metadata cannot be read.
+        """
+
+    def expire_by(self, rule: ExpiryRule) -> Expired:
+        """Expires the snapshots that the rule chooses, and deletes the files of them alone.
+
+        The rule sees exactly the state that the expiry replaces: if another writer commits in
+        between, it chooses again. No branch or tag moves.
+
+        :raises LakeNotWritable: the lake cannot be read, or refuses to expire snapshots.
+        :raises LakeCommitRefused: other writers were faster each time. Nothing was changed.
+        :raises LakeCommitOutcomeUnknown: the snapshots may have expired. No file was deleted.
         """
 
     def set_main(self, snapshot_id: int, expected: int | None) -> None:

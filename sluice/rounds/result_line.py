@@ -9,7 +9,16 @@ from sluice.rounds.files import POSITIONS, RoundFailure, RoundResult
 
 SHORT_S = 0.05
 """Of a shorter time, no rate is told."""
-PHASES = ("recover", "plan", "copy", "prepare", "rewrite", "lake_commit", "fluss_commit")
+PHASES = (
+    "recover",
+    "plan",
+    "copy",
+    "prepare",
+    "rewrite",
+    "lake_commit",
+    "fluss_commit",
+    "expire",
+)
 
 
 def result_line(result: RoundResult, *, phases: bool = True) -> str:
@@ -29,6 +38,8 @@ def result_line(result: RoundResult, *, phases: bool = True) -> str:
         words.append(f"lake snapshot {result.lake_snapshot_id}")
     if result.bytes_written:
         words.append(f"{byte_size(result.bytes_written)} in {counted(result.files, 'file')}")
+    if result.snapshots_expired:
+        words.append(f"{counted(result.snapshots_expired, 'old snapshot')} expired")
     return ", ".join(words)
 
 

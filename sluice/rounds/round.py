@@ -32,6 +32,8 @@ from sluice.rounds.commit import (
 from sluice.rounds.compaction import DEFAULT_COMPACTIONS, NO_COMPACTIONS, CompactionOptions
 from sluice.rounds.diagnosis import RepairAction, TableState
 from sluice.rounds.dropped import again_if_dropped, existing_table, table_dropped
+from sluice.rounds.expire_phase import expire_after
+from sluice.rounds.expiry import NOTHING_EXPIRED, Expired, is_expired_after_rounds
 from sluice.rounds.failures import split_failed
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
@@ -77,6 +79,7 @@ def run_round(
     keyed: KeyedRoundOptions = NO_KEYED_OPTIONS,
     parts: PartRules = NO_PARTS,
     compaction: CompactionOptions = DEFAULT_COMPACTIONS,
+    expire_snapshots: bool = False,
 ) -> RoundResult:
     """Runs one round of a table; a lost claim is an outcome, not an error.
 
@@ -92,6 +95,8 @@ def run_round(
     :param keyed: for a table with a primary key: leased KV snapshots, memory and spill folder.
     :param parts: how the windows of log tables are divided into parts.
     :param compaction: which tables are compacted, and how much of them.
+    :param expire_snapshots: whether old lake snapshots expire after the commit, also of tables
+        without the option ``table.datalake.auto-expire-snapshot``.
     :raises SplitFailed: buckets could not be copied; its detail ``committed`` is the result of what
         was copied, if it was committed.
     :raises SluiceError: why the table could not be tiered; the lake is unchanged, unless it is
@@ -115,6 +120,7 @@ def run_round(
         keyed,
         parts,
         compaction,
+        expire_snapshots,
     )
     try:
         return running.run(make_runner, progress)
@@ -149,6 +155,7 @@ class _Round:
     _keyed: KeyedRoundOptions
     _parts: PartRules
     _compaction: CompactionOptions
+    _expire_snapshots: bool
     _recovered: int | None = None
     _notes: list[str] = field(default_factory=list)
     _repaired_with: RepairMode | None = None
@@ -517,6 +524,8 @@ class _Round:
         if committed.by_earlier_attempt:
             registered = self._cluster.lake_snapshot(self._claim.path)
             return self._already_landed(committed.snapshot, registered)
+        expired = self._expired(plan, table, committed.snapshot)
+        self._notes += expired.notes
         forced = forced_finish_text(plan.splits, results, self._limits or RoundLimits(), plan.info)
         left_out = self._left_out(plan, committed.offsets)
         if left_out and (plan.repairs or self._retier is not None):
@@ -543,4 +552,22 @@ class _Round:
             history_notes=(*plan.not_tiered, *committed.created_again),
             accepted=committed.accepted,
             repaired_buckets=committed.repaired_buckets,
+            snapshots_expired=expired.snapshots,
+            files_expired=expired.files,
+        )
+
+    def _expired(self, plan: RoundPlan, table: LakeTable, committed: LakeSnapshot) -> Expired:
+        """What expires after this commit; nothing after a repair, whose user may need it."""
+        is_wanted = is_expired_after_rounds(plan.info, self._expire_snapshots)
+        if self._repair_mode is not None or not is_wanted:
+            return NOTHING_EXPIRED
+        return expire_after(
+            plan.info.path,
+            self._cluster,
+            table,
+            self._phases,
+            started_ms=self._started_ms,
+            limit_ms=(self._limits or RoundLimits()).round_ms(plan.info),
+            base=plan.base.snapshot_id if plan.base else None,
+            committed=committed.snapshot_id,
         )

@@ -21,6 +21,7 @@ from sluice.errors import (
 )
 from sluice.model import TableInfo, TablePath
 from sluice.rounds.clean import OffsetsFiles, StoredFile
+from sluice.rounds.expiry import MAIN, TAG, Expired, ExpiryRule, Reference, StoredSnapshots
 from sluice.rounds.history import HistoryEntry, LakeHistory, with_expired
 from sluice.rounds.lake_files import DataFile, FileContent, LiveFiles, PlannedCommit
 from sluice.rounds.types import COMMIT_USER, COMMIT_USER_KEY, LakePart, LakeSnapshot, Split
@@ -36,6 +37,7 @@ class _Node:
     snapshot: LakeSnapshot
     parent: int | None
     paths: frozenset[str]
+    made_ms: int = 0
 
 
 class MemoryLake:
@@ -72,6 +74,8 @@ class MemoryLakeTable:
     tagged: int | None = None
     before_commit: Callable[[], None] | None = None
     """Called once inside the next commit, before its check, to simulate another writer."""
+    before_expiry: Callable[[], None] | None = None
+    """Called once before the next expiry of snapshots; it may raise."""
     lose_answer: bool = False
     """The next commit lands, but its outcome is reported as unknown."""
     lose_commit: bool = False
@@ -86,6 +90,10 @@ class MemoryLakeTable:
     """Whether positions are deletion vectors: one of each data file, each in a file of its own."""
     checked: list[int] = field(default_factory=list)
     """The schema ids that callers compared with the table; the model itself has no schema."""
+    properties: dict[str, str] = field(default_factory=dict)
+    """Iceberg's table properties."""
+    now_ms: Callable[[], int] = lambda: 0
+    """The clock of the commits, epoch milliseconds."""
     _added: dict[str, int] = field(default_factory=dict)
     """The sequence number of the commit that added each file."""
     _nodes: dict[int, _Node] = field(default_factory=dict)
@@ -418,7 +426,28 @@ class MemoryLakeTable:
         number = node.snapshot.sequence_number
         rows = sum(len(self.files.get(path, ())) for path in node.paths)
         summary = {"total-records": str(rows), **node.snapshot.summary}
-        return HistoryEntry(node.snapshot.snapshot_id, node.parent, number, summary)
+        return HistoryEntry(node.snapshot.snapshot_id, node.parent, number, summary, node.made_ms)
+
+    def stored_snapshots(self) -> StoredSnapshots:
+        """The snapshots, branches and tags, as the rule of expiry sees them."""
+        places = {MAIN: self._main, TAG: self.tagged}
+        return StoredSnapshots(
+            {key: self._entry(node) for key, node in self._nodes.items()},
+            {name: Reference(at, name == MAIN) for name, at in places.items() if at is not None},
+            self.properties,
+        )
+
+    def expire_by(self, rule: ExpiryRule) -> Expired:
+        meddle, self.before_expiry = self.before_expiry, None
+        if meddle is not None:
+            meddle()
+        going = rule.choose(self.stored_snapshots())
+        before = set().union(*(self._nodes[one].paths for one in going))
+        if going:
+            self.expire(*going)
+        alone = before - self.referenced()[0]
+        self.delete_files(sorted(alone))
+        return Expired(len(going), len(alone))
 
     def set_main(self, snapshot_id: int, expected: int | None) -> None:
         meddle, self.before_commit = self.before_commit, None
@@ -487,7 +516,8 @@ class MemoryLakeTable:
         snapshot = LakeSnapshot(number * 7919 % 10_007, number, dict(summary))
         for path in paths:
             self._added.setdefault(path, number)
-        self._nodes[snapshot.snapshot_id] = _Node(snapshot, self._main, paths)
+        node = _Node(snapshot, self._main, paths, self.now_ms())
+        self._nodes[snapshot.snapshot_id] = node
         self._main = snapshot.snapshot_id
         return snapshot
 

@@ -1441,7 +1441,7 @@ class ListTieringRoundsResponse(_message.Message):
     def __init__(self, rounds: _Optional[_Iterable[_Union[PbTieringRound, _Mapping]]] = ...) -> None: ...
 
 class PbTieringRound(_message.Message):
-    __slots__ = ("table_id", "round_number", "tiering_epoch", "coordinator_epoch", "started_time", "ended_time", "outcome", "rows_written", "keys_deleted", "files_written", "bytes_read", "bytes_written", "lag_rows_before", "lag_rows_after", "lake_snapshot_id", "recover_ms", "plan_ms", "copy_ms", "prepare_ms", "lake_commit_ms", "fluss_commit_ms", "reason", "note", "worker", "accepted", "deletes_as", "lookup_files", "lookup_bytes", "lookup_ms", "compacted", "files_compacted", "compaction_read_bytes", "compaction_written_bytes", "compaction_memory_bytes", "compaction_ms")
+    __slots__ = ("table_id", "round_number", "tiering_epoch", "coordinator_epoch", "started_time", "ended_time", "outcome", "rows_written", "keys_deleted", "files_written", "bytes_read", "bytes_written", "lag_rows_before", "lag_rows_after", "lake_snapshot_id", "recover_ms", "plan_ms", "copy_ms", "prepare_ms", "lake_commit_ms", "fluss_commit_ms", "reason", "note", "worker", "accepted", "deletes_as", "lookup_files", "lookup_bytes", "lookup_ms", "snapshots_expired", "files_expired", "expire_ms", "compacted", "files_compacted", "compaction_read_bytes", "compaction_written_bytes", "compaction_memory_bytes", "compaction_ms")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     ROUND_NUMBER_FIELD_NUMBER: _ClassVar[int]
     TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -1471,6 +1471,9 @@ class PbTieringRound(_message.Message):
     LOOKUP_FILES_FIELD_NUMBER: _ClassVar[int]
     LOOKUP_BYTES_FIELD_NUMBER: _ClassVar[int]
     LOOKUP_MS_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOTS_EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    FILES_EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRE_MS_FIELD_NUMBER: _ClassVar[int]
     COMPACTED_FIELD_NUMBER: _ClassVar[int]
     FILES_COMPACTED_FIELD_NUMBER: _ClassVar[int]
     COMPACTION_READ_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -1506,13 +1509,16 @@ class PbTieringRound(_message.Message):
     lookup_files: int
     lookup_bytes: int
     lookup_ms: int
+    snapshots_expired: int
+    files_expired: int
+    expire_ms: int
     compacted: str
     files_compacted: int
     compaction_read_bytes: int
     compaction_written_bytes: int
     compaction_memory_bytes: int
     compaction_ms: int
-    def __init__(self, table_id: _Optional[int] = ..., round_number: _Optional[int] = ..., tiering_epoch: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ..., started_time: _Optional[int] = ..., ended_time: _Optional[int] = ..., outcome: _Optional[str] = ..., rows_written: _Optional[int] = ..., keys_deleted: _Optional[int] = ..., files_written: _Optional[int] = ..., bytes_read: _Optional[int] = ..., bytes_written: _Optional[int] = ..., lag_rows_before: _Optional[int] = ..., lag_rows_after: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., recover_ms: _Optional[int] = ..., plan_ms: _Optional[int] = ..., copy_ms: _Optional[int] = ..., prepare_ms: _Optional[int] = ..., lake_commit_ms: _Optional[int] = ..., fluss_commit_ms: _Optional[int] = ..., reason: _Optional[str] = ..., note: _Optional[str] = ..., worker: _Optional[str] = ..., accepted: _Optional[str] = ..., deletes_as: _Optional[str] = ..., lookup_files: _Optional[int] = ..., lookup_bytes: _Optional[int] = ..., lookup_ms: _Optional[int] = ..., compacted: _Optional[str] = ..., files_compacted: _Optional[int] = ..., compaction_read_bytes: _Optional[int] = ..., compaction_written_bytes: _Optional[int] = ..., compaction_memory_bytes: _Optional[int] = ..., compaction_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, table_id: _Optional[int] = ..., round_number: _Optional[int] = ..., tiering_epoch: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ..., started_time: _Optional[int] = ..., ended_time: _Optional[int] = ..., outcome: _Optional[str] = ..., rows_written: _Optional[int] = ..., keys_deleted: _Optional[int] = ..., files_written: _Optional[int] = ..., bytes_read: _Optional[int] = ..., bytes_written: _Optional[int] = ..., lag_rows_before: _Optional[int] = ..., lag_rows_after: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., recover_ms: _Optional[int] = ..., plan_ms: _Optional[int] = ..., copy_ms: _Optional[int] = ..., prepare_ms: _Optional[int] = ..., lake_commit_ms: _Optional[int] = ..., fluss_commit_ms: _Optional[int] = ..., reason: _Optional[str] = ..., note: _Optional[str] = ..., worker: _Optional[str] = ..., accepted: _Optional[str] = ..., deletes_as: _Optional[str] = ..., lookup_files: _Optional[int] = ..., lookup_bytes: _Optional[int] = ..., lookup_ms: _Optional[int] = ..., snapshots_expired: _Optional[int] = ..., files_expired: _Optional[int] = ..., expire_ms: _Optional[int] = ..., compacted: _Optional[str] = ..., files_compacted: _Optional[int] = ..., compaction_read_bytes: _Optional[int] = ..., compaction_written_bytes: _Optional[int] = ..., compaction_memory_bytes: _Optional[int] = ..., compaction_ms: _Optional[int] = ...) -> None: ...
 
 class ControlTieringRequest(_message.Message):
     __slots__ = ("table_path", "action")

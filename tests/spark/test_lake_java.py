@@ -16,9 +16,10 @@ from py4j.protocol import Py4JJavaError
 from sluice.driver.jvm import Jvm
 from sluice.errors import LakeCommitRefused, LakeNotWritable
 from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.iceberg_table import TAG, IcebergTable
+from sluice.lake.iceberg_table import IcebergTable
 from sluice.lake.java import JavaThrew, JvmLost, java_errors, java_map, lake_errors
 from sluice.model import types as t
+from sluice.rounds.expiry import TAG
 from sluice.rounds.reasons import reason_of
 from sluice.testing.tables import table_info
 

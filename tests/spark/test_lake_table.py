@@ -21,9 +21,10 @@ from sluice.errors import (
     UnsupportedLakeOption,
 )
 from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.iceberg_table import TAG, IcebergTable
+from sluice.lake.iceberg_table import IcebergTable
 from sluice.model import Column, DataType, TableBucket, TableInfo, TypeRoot
 from sluice.model import types as t
+from sluice.rounds.expiry import TAG
 from sluice.rounds.lake_files import DataFile
 from sluice.rounds.types import LakePart, LakeSnapshot, LogRecords, Split
 from sluice.testing.tables import table_info

@@ -67,8 +67,10 @@ class Checker:
             self._holds_what_it_says(table, ours, held)
 
     def files_present(self) -> None:
-        """Checks that every file that a snapshot references exists."""
+        """Checks that the tagged snapshot exists, and every file that a snapshot references."""
         for table in self.lake.all():
+            if table.tagged is not None and not table.holds(table.tagged):
+                self.wrong(f"{table.location}: the tagged snapshot {table.tagged} is gone")
             gone = [path for path in table.referenced()[0] if path not in table.files]
             if gone:
                 self.wrong(f"{table.location}: referenced file is gone: {sorted(gone)[0]}")

@@ -17,6 +17,7 @@ from sluice.errors import (
 )
 from sluice.model import Partition, TableInfo, TablePath
 from sluice.rounds.bucket_repairs import GAPS_KEY, SKIPPED_KEY
+from sluice.rounds.expiry import ROUND_MS_KEY, ExpiryRule
 from sluice.rounds.lake_files import DataFile, FileContent, LiveFiles, PlannedCommit
 from sluice.rounds.parts import JoinedParts, Outcome, PartRules
 from sluice.rounds.types import LakePart, LakeSnapshot, Split
@@ -200,6 +201,25 @@ class KeepsSpareDeletes(DriverTable):
         super().delete_files([path for path in paths if not path.endswith("-deletes")])
 
 
+class ExpiresTheTag(DriverTable):
+    """Expires the tagged snapshot, as if the rule did not know the tag."""
+
+    def _chosen(self, table: SimTable, rule: ExpiryRule) -> tuple[int, ...]:  # noqa: ARG002
+        return () if table.tagged is None else (table.tagged,)
+
+
+class ExpiresTooYoung(DriverTable):
+    """Expires snapshots however long rounds take."""
+
+    def _chosen(self, table: SimTable, rule: ExpiryRule) -> tuple[int, ...]:
+        stored = table.stored_snapshots()
+        plain = {
+            key: replace(entry, summary={**entry.summary, ROUND_MS_KEY: "0"})
+            for key, entry in stored.entries.items()
+        }
+        return replace(rule, round_ms=0).choose(replace(stored, entries=plain))
+
+
 class KeepsAllParts(PartRules):
     """Commits the parts of a window that follow a gap, too."""
 
@@ -278,6 +298,8 @@ CONTROLS: Mapping[str, Variant] = {
     "believed tablets": Variant(make_admin=BelievesTablets),
     "no record of repairs": Variant(make_lake=_lake_of(RecordsNoRepairs)),
     "rebuilt beside": Variant(make_lake=_lake_of(KeepsRebuiltFiles), keyed=True),
+    "expired tag": Variant(make_lake=_lake_of(ExpiresTheTag)),
+    "young snapshots": Variant(make_lake=_lake_of(ExpiresTooYoung)),
     "parts after a gap": Variant(part_rules=KeepsAllParts),
     "unchecked positions": Variant(make_lake=_lake_of(TrustsPositions), keyed=True),
     "second vectors": Variant(make_lake=_lake_of(KeepsOldVectors), keyed=True),

@@ -57,6 +57,7 @@ from sluice.rounds.types import LogRecords, OffsetRange, Split, SplitFailure, Sp
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.clock import ManualClock
 from sluice.testing.simulation.cluster import FlussTable, SimCluster
+from sluice.testing.simulation.expiries import RoundFacts
 from sluice.testing.simulation.keyed import KeyedFlussTable
 from sluice.testing.simulation.lake import DriverLake, LakeContext
 from sluice.testing.simulation.log_damage import LogDamage, named_gaps, unreadable_batch
@@ -80,6 +81,8 @@ _WHY_EQUALITY = {
     "the lake refused positions": "rewritten after two tries",
 }
 """Words of a result that say why a round used equality deletes, and the name of the event."""
+_EXPIRY_BROKE = re.compile(r"were not expired: [A-Z]\w+(:|$)")
+"""A note with an error that is none of this project's."""
 _NOTED_ERRORS = frozenset(
     {
         "LakeRolledBack",
@@ -108,6 +111,7 @@ class Round:
     again: frozenset[TableBucket] = frozenset()
     """Buckets of which the round copies offsets that Fluss had registered before: a retier."""
     lost: bool = False
+    facts: RoundFacts = field(default_factory=lambda: RoundFacts(0, 0))
 
 
 @dataclass
@@ -130,6 +134,8 @@ class ActorFactory:
     """How much a round of a primary-key table may read to find positions."""
     compaction: CompactionOptions = NO_COMPACTIONS
     """How rounds compact their tables."""
+    expires: bool = False
+    """Whether old lake snapshots expire after rounds."""
     rounds: dict[Actor, Round] = field(default_factory=dict)
     """The rounds of running drivers."""
     claims: list[Claim] = field(default_factory=list)
@@ -209,6 +215,8 @@ class ActorFactory:
             self.rng.choice((0, 0, 300, 20_000)), self.rng.choice((0, 0, 0, 40, 120))
         )
 
+        running.facts = RoundFacts(self.clock.now_ms(), limits.max_ms)
+
         def runner(_info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
             return self._runner(running, writers)
 
@@ -226,6 +234,7 @@ class ActorFactory:
             keyed=self._leased(claim),
             parts=self.part_rules(parallelism=2, offsets=self.rng.randint(1, 6)),
             compaction=self.compaction,
+            expire_snapshots=self.expires,
         )
 
     def _leased(self, claim: Claim) -> KeyedRoundOptions:
@@ -239,6 +248,9 @@ class ActorFactory:
         self.note(_NOTED[result.outcome])
         if any("was dropped during the round" in note for note in result.notes):
             self.note("round left out a dropped partition")
+        for note in result.notes:
+            if _EXPIRY_BROKE.search(note):
+                self.wrong(f"the expiry of {running.claim.path} broke: {note}")
         if result.recovered_snapshot_id is not None:
             self.note("snapshot of a dead round registered")
         if "(tiering.max_round_bytes)" in result.forced:

@@ -22,6 +22,7 @@ from sluice.errors import (
 )
 from sluice.model import TableInfo, TablePath
 from sluice.rounds.clean import References, StoredFile
+from sluice.rounds.expiry import NOTHING_EXPIRED, Expired, ExpiryRule
 from sluice.rounds.history import LakeHistory
 from sluice.rounds.lake_files import (
     DataFile,
@@ -53,6 +54,8 @@ class LakeContext:
     send_late: Callable[[str, Callable[[], object]], None]
     on_commit: Callable[[Actor, TablePath], None]
     """Called just before each commit of Sluice's lands."""
+    on_expiry: Callable[[Actor, TablePath, Sequence[int]], None]
+    """Called just before snapshots expire after a round."""
     before_commit: Callable[[TablePath, Sequence[DataFile]], None] = lambda *_: None
     """Called before a commit of Sluice's is validated: others may be faster."""
     after_listing: Callable[[TablePath, LiveFiles], None] = lambda *_: None
@@ -293,6 +296,50 @@ class DriverTable:
 
     def tag(self, snapshot_id: int) -> None:
         self._look("tag").tag(snapshot_id)
+
+    def expire_by(self, rule: ExpiryRule) -> Expired:
+        for _ in range(_COMMIT_TRIES_MAX):
+            table = self._look("expire reads")
+            seen, going = table.version, self._chosen(table, rule)
+            if not going:
+                return NOTHING_EXPIRED
+            self._step("expire swaps")
+            if not self._is_there():
+                raise LakeCommitRefused(f"lake table {self._path} is gone")
+            if table.version == seen:
+                return self._expire(going)
+            self._context.note("expiry met another writer")
+        raise LakeCommitRefused("others were faster each time")
+
+    def _chosen(self, table: SimTable, rule: ExpiryRule) -> tuple[int, ...]:
+        return rule.choose(table.stored_snapshots())
+
+    def _expire(self, going: Sequence[int]) -> Expired:
+        """Requests the catalog to expire snapshots; request or response may be lost."""
+        table, context = self._stored, self._context
+        faults, roll = context.faults(), context.rng.random
+        if roll() < faults.commit_refused:
+            raise LakeCommitRefused("the catalog had a conflict")
+        if roll() < faults.commit_late:
+            seen = table.version
+
+            def arrive() -> None:
+                if table.version == seen and self._is_there():
+                    table.expired_files(going)
+
+            context.send_late("late expiry arrived", arrive)
+            raise LakeCommitOutcomeUnknown("no answer")
+        context.on_expiry(self._actor, self._path, going)
+        files = table.expired_files(going)
+        context.note("snapshots expired after a round")
+        self._step("expired")
+        if roll() < context.faults().commit_unknown:
+            context.note("expiry unknown, landed")
+            raise LakeCommitOutcomeUnknown("no answer")
+        for path in files:
+            self._step("expired file")
+            table.delete_files([path])
+        return Expired(len(going), len(files))
 
     def set_main(self, snapshot_id: int, expected: int | None) -> None:
         table = self._look("set_main")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sluice.model import TablePath
@@ -15,6 +15,7 @@ from sluice.testing.simulation.checker import Checker
 from sluice.testing.simulation.clock import START_MS, ManualClock
 from sluice.testing.simulation.cluster import TIMEOUT_MS, FlussTable, SimCluster
 from sluice.testing.simulation.drivers import ActorFactory
+from sluice.testing.simulation.expiries import ExpiryChecker, draw_expiry
 from sluice.testing.simulation.keyed import KeyedFlussTable, draw_budget, draw_compactions
 from sluice.testing.simulation.lake import DriverLake, LakeContext
 from sluice.testing.simulation.log_damage import LogDamage
@@ -40,6 +41,8 @@ _HOT_STEPS = frozenset(
         "PrepareLakeTableSnapshot answered",
         "CommitLakeTableSnapshot",
         "CommitLakeTableSnapshot answered",
+        "expire swaps",
+        "expired",
         "set_main",
         "set_main answered",
         "references",
@@ -112,8 +115,16 @@ class Simulation:
             primary_key=variant.keyed,
         )
         habits = draw_habits(seed) if variant.keyed else NOBODY
+        expiry = draw_expiry(seed)
         self.lake = SimLake(
-            self.snapshot_made, self.checker.files_present, as_vectors=habits.as_vectors
+            self.snapshot_made,
+            self.checker.files_present,
+            as_vectors=habits.as_vectors,
+            properties=expiry.properties,
+            now_ms=self.clock.now_ms,
+        )
+        self.expiries = ExpiryChecker(
+            self.cluster, self.checker.wrong, lambda: self.checker.forward_only
         )
         self.checker.cluster, self.checker.lake = self.cluster, self.lake
         self.variant = variant
@@ -137,6 +148,7 @@ class Simulation:
             self.step,
             self.late,
             self.committing,
+            self.expiring,
             self.maintenance.before_commit,
             self.maintenance.after_listing,
         )
@@ -154,6 +166,7 @@ class Simulation:
             variant.part_rules,
             draw_budget(seed),
             draw_compactions(seed),
+            expiry.is_on,
         )
         self.events = WorldEvents(self._world_context())
 
@@ -234,10 +247,19 @@ class Simulation:
         """
         table, fluss = self.lake.tables[path], self.cluster.tables.get(path)
         running = self.actor_factory.rounds.get(actor)
+        if running is not None:
+            base = table.newest_tiering_snapshot()
+            running.facts.base = None if base is None else base.snapshot_id
         if fluss is None or running is None or running.repair_mode is not None:
             return
         if self.checker.behind(fluss, table, actor.registered.get(path)):
             self.checker.wrong(f"{actor.name} commits to {path}, which is behind Fluss")
+
+    def expiring(self, actor: Actor, path: TablePath, going: Sequence[int]) -> None:
+        """Called when snapshots are about to expire after a round."""
+        facts = self.actor_factory.rounds[actor].facts
+        table = self.lake.tables[path]
+        self.expiries.check(path, table, going, facts, self.clock.now_ms())
 
     # ---- the run ----
 

@@ -13,6 +13,7 @@ from sluice.rounds.types import LakePart, LakeSnapshot
 from sluice.testing.memory_lake import MemoryLakeTable
 from sluice.testing.memory_writer import KeyedFile, Row
 
+_NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 FOREIGN = "foreign"
 """The name prefix of other writers' files."""
 
@@ -48,6 +49,15 @@ class SimTable(MemoryLakeTable):
         """The files of the snapshot's parent; none if it has none."""
         node = self._nodes.get(snapshot_id or -1)
         return frozenset() if node is None else self.paths_at(node.parent)
+
+    def made_ms(self, snapshot_id: int) -> int:
+        """When a snapshot was committed, epoch milliseconds."""
+        return self._nodes[snapshot_id].made_ms
+
+    def took_ms(self) -> list[int]:
+        """How long the rounds took whose snapshots exist, as far as these say."""
+        texts = (node.snapshot.summary.get("sluice.round-ms") for node in self._nodes.values())
+        return [int(text) for text in texts if text is not None]
 
     def holds(self, snapshot_id: int) -> bool:
         """Whether the snapshot exists, on main or not."""
@@ -227,8 +237,13 @@ class SimLake:
         on_deleted: Callable[[], None],
         *,
         as_vectors: bool = False,
+        properties: Mapping[str, str] = _NO_PROPERTIES,
+        now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        """:param as_vectors: whether new tables have deletion vectors."""
+        """:param as_vectors: whether new tables have deletion vectors.
+        :param properties: of new tables. :param now_ms: the clock of commits.
+        """
+        self._properties, self._now_ms = properties, now_ms
         self._on_snapshot, self._on_deleted = on_snapshot, on_deleted
         self._as_vectors = as_vectors
         self.tables: dict[TablePath, SimTable] = {}
@@ -246,6 +261,8 @@ class SimLake:
             folder.files,
             folder.keyed,
             as_vectors=self._as_vectors,
+            properties=dict(self._properties),
+            now_ms=self._now_ms,
             owners=folder.owners,
             on_snapshot=self._on_snapshot,
             on_deleted=self._on_deleted,

@@ -29,13 +29,13 @@ DETAILS = TieringRound(
     bytes_written=90, lag_rows_before=7, lag_rows_after=1, lake_snapshot_id=1 << 60, recover_ms=1,
     plan_ms=2, copy_ms=3, prepare_ms=4, lake_commit_ms=5, fluss_commit_ms=6, note="ended early",
     worker="manual__2026", deletes_as="equality deletes (no bounds)", lookup_files=8,
-    lookup_bytes=1 << 33, lookup_ms=9,
+    lookup_bytes=1 << 33, lookup_ms=9, snapshots_expired=6, files_expired=12, expire_ms=7,
 )  # fmt: skip
 FROM_WORKER = [
     "outcome", "rows_written", "keys_deleted", "files_written", "bytes_read", "bytes_written",
     "lag_rows_before", "lag_rows_after", "lake_snapshot_id", "recover_ms", "plan_ms", "copy_ms",
     "prepare_ms", "lake_commit_ms", "fluss_commit_ms", "note", "worker", "deletes_as",
-    "lookup_files", "lookup_bytes", "lookup_ms",
+    "lookup_files", "lookup_bytes", "lookup_ms", "snapshots_expired", "files_expired", "expire_ms",
 ]  # fmt: skip
 
 
@@ -225,7 +225,7 @@ def test_a_round_is_kept_without_its_status(plain: Shop, monkeypatch: pytest.Mon
     assert plain.status(path).rounds == 2
 
 
-LATER = ("copy_ms", "deletes_as", "lookup_files", "lookup_bytes", "lookup_ms")
+LATER = ("copy_ms", "deletes_as", "lookup_files", "lookup_bytes", "lookup_ms", "expire_ms")
 """Columns that tables of older versions lack."""
 
 

@@ -157,6 +157,16 @@ def test_how_a_round_deleted_keys_is_kept(tmp_path: Path) -> None:
     assert RoundFailure.from_json(failed.to_json()).details().deletes_as == WHY
 
 
+def test_what_a_round_expired_is_kept(tmp_path: Path) -> None:
+    result = replace(
+        RESULT, snapshots_expired=6, files_expired=12, seconds={"expire": 0.25, "total": 1.0}
+    )
+    uri = str(tmp_path / "result-1.json")
+    write_json(uri, result.to_json())
+    told = RoundResult.from_json(read_json(uri) or {}).details()
+    assert (told.snapshots_expired, told.files_expired, told.expire_ms) == (6, 12, 250)
+
+
 def test_a_result_of_an_older_version_says_nothing_of_look_ups() -> None:
     content = replace(RESULT, deletes=5).to_json()
     for name in ("deletes_as", "lookup_files", "lookup_bytes", "lookup_ms"):

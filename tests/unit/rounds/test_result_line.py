@@ -34,6 +34,15 @@ def test_a_committed_round() -> None:
     assert "in 4 files" in result_line(replace(COMMITTED, files=4))
 
 
+def test_a_round_that_expired_snapshots() -> None:
+    expired = replace(COMMITTED, snapshots_expired=1, seconds={"expire": 0.3, "total": 2.0})
+    assert result_line(expired) == (
+        "shop.orders: committed, 1,200 rows in 2.0 s (expire 0.3), 600 a second, lake snapshot 5,"
+        " 4.8 MB in 1 file, 1 old snapshot expired"
+    )
+    assert result_line(replace(expired, snapshots_expired=6)).endswith("6 old snapshots expired")
+
+
 def test_keys_that_were_not_deleted_by_position() -> None:
     """The usual case, and results of older versions, have no more words than before."""
     why = "bucket 1: no bounds"

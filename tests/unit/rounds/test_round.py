@@ -354,7 +354,6 @@ class _Unfenced(MemoryCluster):
 @pytest.mark.parametrize(
     "option",
     [
-        "table.datalake.auto-expire-snapshot",
         "table.datalake.historical-partition.enabled",
     ],
 )

@@ -12,7 +12,7 @@ from sluice.model.record_fields import fields_of
 from sluice.server.coordinator.tiering_rounds import TieringRounds
 from sluice.server.storage.database import Database, record_columns
 
-LATER = ("deletes_as", "lookup_files", "lookup_bytes", "lookup_ms")
+LATER = ("deletes_as", "lookup_files", "lookup_bytes", "lookup_ms", "expire_ms")
 """Columns that files of older versions lack."""
 
 
