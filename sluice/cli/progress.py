@@ -13,6 +13,7 @@ _WORDS = {
     "prepare": "storing offsets",
     "lake_commit": "committing to the lake",
     "fluss_commit": "registering with Fluss",
+    "expire": "expiring old snapshots",
 }
 
 

@@ -103,9 +103,20 @@ class _Expiry:
             self._check(self._transaction.currentMetadata())
 
     def commit(self) -> None:
-        """Asks the catalog once."""
-        current = self._transaction.currentMetadata()
-        self._transaction.underlyingOps().commit(self._before, current)
+        """Asks the catalog once.
+
+        A REST catalog is not told which state the snapshots were chosen in: it would drop a branch
+        that a user has set to one of them meanwhile. So the state is compared right before.
+
+        :raises LakeCommitRefused: with ``conflict``: another writer was faster.
+        """
+        operations = self._transaction.underlyingOps()
+        if operations.refresh().metadataFileLocation() != self._before.metadataFileLocation():
+            raise LakeCommitRefused(
+                f"lake table {self._path}: another writer was faster. No snapshot has expired",
+                conflict=True,
+            )
+        operations.commit(self._before, self._transaction.currentMetadata())
 
     def delete_files(self) -> Expired:
         """Deletes the files of the expired snapshots. What stays is a note."""

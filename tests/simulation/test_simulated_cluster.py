@@ -81,6 +81,8 @@ def test_thousands_of_seeds() -> None:
         ("believed tablets", "a partition that exists"),
         ("no record of repairs", "has rows"),
         ("parts after a gap", "has rows"),
+        ("expired tag", "the tagged snapshot"),
+        ("young snapshots", "expire too young"),
     ],
 )
 def test_a_faulty_part_does_damage_that_is_found_soon(control: str, damage: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from sluice.rounds.lake_files import DataFile
 from sluice.rounds.offsets import store_offsets
 from sluice.rounds.types import LakePart, LakeSnapshot, LogRecords, Split
 from sluice.testing.tables import table_info
+from tests.support.rest_catalog import RestCatalog
 
 pytestmark = pytest.mark.spark
 INFO = table_info({"a": t.BIGINT})
@@ -33,8 +34,19 @@ COMMITS = 8
 
 
 @pytest.fixture
-def lake(jvm: Jvm, tmp_path: Path) -> IcebergLake:
-    return IcebergLake(jvm.gateway, {"type": "hadoop", "warehouse": str(tmp_path)})
+def lake(jvm: Jvm, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[IcebergLake]:
+    """In a Hadoop catalog, or in that of the test's parameter."""
+    if getattr(request, "param", "hadoop") == "hadoop":
+        yield IcebergLake(jvm.gateway, {"type": "hadoop", "warehouse": str(tmp_path)})
+        return
+    with RestCatalog(jvm.gateway, tmp_path) as catalog:
+        yield IcebergLake(jvm.gateway, catalog.options)
+
+
+in_both = pytest.mark.parametrize(
+    "lake", ["hadoop", pytest.param("rest", marks=pytest.mark.slow)], indirect=True
+)
+"""A Hadoop catalog compares the metadata at a commit, a REST catalog only what is changed."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +150,7 @@ def test_nothing_goes_before_it_is_worth_it(world: World) -> None:
     assert world.stored() == before
 
 
+@pytest.mark.slow
 def test_an_offsets_file_goes_with_its_snapshot(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +182,7 @@ def meddling(world: World, *acts: Callable[[], object]) -> Meddling:
     return Meddling(rule.now_ms, rule.round_ms, rule.base, rule.kept, list(acts))
 
 
+@in_both
 def test_another_round_commits_meanwhile(world: World) -> None:
     """Its snapshot and its tag stay, and so do its files."""
     other, landed = world.again(), []
@@ -182,6 +196,7 @@ def test_another_round_commits_meanwhile(world: World) -> None:
     assert world.stored() == world.referenced()
 
 
+@in_both
 def test_a_snapshot_that_becomes_somebodys_meanwhile_stays(world: World) -> None:
     """A user goes back to it, or marks it, after it was chosen."""
     first, second, table = *world.snapshots[:2], world.again()
@@ -197,6 +212,7 @@ def test_a_snapshot_that_becomes_somebodys_meanwhile_stays(world: World) -> None
     assert world.stored() == world.referenced()
 
 
+@in_both
 def test_others_are_faster_each_time(world: World) -> None:
     before, tables = world.ids(), [world.again() for _ in range(3)]
 
@@ -231,7 +247,7 @@ def test_an_expiry_in_the_midst_of_a_commit_disturbs_no_fence(
     assert [one for one in lost if one.endswith(".avro")] == []
 
 
-@pytest.mark.parametrize("age_of", ["branch", "table"])
+@pytest.mark.parametrize("age_of", [pytest.param("branch", marks=pytest.mark.slow), "table"])
 def test_no_more_expires_than_was_chosen(world: World, age_of: str) -> None:
     """Iceberg itself would expire all of main's snapshots but one."""
     if age_of == "branch":
@@ -246,6 +262,7 @@ def test_no_more_expires_than_was_chosen(world: World, age_of: str) -> None:
     assert world.table._table.refs().get(MAIN).maxSnapshotAgeMs() == own
 
 
+@pytest.mark.slow
 def test_a_tag_that_is_too_old_goes_and_sluices_own_stays(world: World) -> None:
     manage = world.table._table.manageSnapshots()
     for name, one in zip(("old", "new"), world.snapshots, strict=False):
@@ -279,6 +296,7 @@ def test_a_table_that_may_not_expire(world: World, name: str, value: str, why: s
     assert world.ids() == before
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_deleted_is_a_note(world: World) -> None:
     first = next(one for one in world.stored() if "-0-" in one and one.endswith(".parquet"))
     Path(first).unlink()

@@ -25,6 +25,7 @@ KINDS = (
     "compaction",
     "foreign append",
     "snapshots expired",
+    "snapshots expired after a round",
     "old metadata removed",
     "rolled back",
     "driver killed",
