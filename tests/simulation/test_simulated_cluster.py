@@ -17,7 +17,7 @@ from tests.docs.blocks import claimed
 
 pytestmark = pytest.mark.no_rerun
 FEW, MANY = 250, 6_000
-CONTROL_SEEDS_MAX = 200
+CONTROL_SEEDS_MAX = 400
 
 
 def run(seeds: range) -> Counter[str]:

@@ -159,13 +159,11 @@ class SimTable(MemoryLakeTable):
     def roll_back(self, rng: random.Random, actors: int) -> bool:
         """A user sets main to one of its ancestors; returns False if there is none.
 
-        Of primary-key tables, whose files others rewrite often, not to one that came from a tiering
-        snapshot that has expired: a driver that was planned before the first tiering snapshot would
-        take it for a table without any.
+        Not to one that came from a tiering snapshot that has expired: a driver that was planned
+        before the first tiering snapshot would take it for a table without any. Rounds that expire
+        snapshots keep it.
         """
-        older = self.snapshots()[1:]
-        if self.keyed:
-            older = [one for one in older if self._has_base(one.snapshot_id)]
+        older = [one for one in self.snapshots()[1:] if self._has_base(one.snapshot_id)]
         if not older:
             return False
         self.rolled_back_at = actors
