@@ -19,7 +19,7 @@ import pyarrow as pa
 from sluice.errors import ClaimLost, SluiceError, SplitFailed
 from sluice.failpoints import failpoint
 from sluice.lake.lake_reader import LakeReader
-from sluice.lake.live_rows import LiveRows
+from sluice.lake.live_rows import LINEAGE, LiveRows
 from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions
 from sluice.model import LAKE_COLUMNS
 from sluice.quantities import byte_size, counted
@@ -64,6 +64,8 @@ class Compactor:
         :param with_default: as of :class:`LiveRows`.
         """
         self._compaction, self._memory_bytes = compaction, compaction.memory_bytes
+        if compaction.as_vectors:  # rows have ids
+            schema = pa.schema([*schema, *LINEAGE])
         self._schema, self._keys = schema, tuple(key_names)
         self._rows = LiveRows(schema, key_names, reader, with_default)
         options = replace(options, target_file_bytes=compaction.file_bytes)

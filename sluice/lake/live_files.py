@@ -68,7 +68,7 @@ def read_live_files(
         for split in splits
     }
     spec_id = int(table.spec().specId())
-    sequences = _Sequences(found, tasks)
+    sequences = _Sequences(found, tasks, has_row_ids=as_vectors)
     for place, (data, deletes) in enumerate(tasks):
         if data["spec-id"] != spec_id:
             raise LakeTableMismatch(parts.other_spec(f"file {data['file-path']}"))
@@ -122,13 +122,14 @@ def data_files_of(gateway: Any, table: Any, descriptions: Sequence[dict[str, Any
 class _Sequences:
     """The sequence numbers of files, for which Iceberg's JSON has no field.
 
-    They cost a call into the JVM for each file. Only equality deletes need them, which are rare.
+    They cost calls into the JVM for each file. Only equality deletes and rows with ids need them.
     """
 
-    def __init__(self, found: Any, tasks: Sequence[_Task]) -> None:
+    def __init__(self, found: Any, tasks: Sequence[_Task], *, has_row_ids: bool) -> None:
         """:param found: Java's list of the tasks."""
         self._found = found
-        self._needed = any(one["content"] == _EQUALITY for _, many in tasks for one in many)
+        by_key = any(one["content"] == _EQUALITY for _, many in tasks for one in many)
+        self._needed = has_row_ids or by_key
         self._of_keys: dict[str, int] = {}
 
     def of_data(self, place: int) -> int:
@@ -186,6 +187,7 @@ class _Bucket:
                 sum(int(sizes[one]) for one in key_ids) if known else size_bytes,
                 tuple((_bytes(lower.get(one)), _bytes(upper.get(one))) for one in key_ids),
                 sequence,
+                data.get("first-row-id"),
             )
         )
         self.data_descriptions[path] = data

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sluice.errors import LakeTableMismatch
@@ -23,6 +24,13 @@ from sluice.rounds.lake_files import BucketFiles, LiveFile, StoredKeys
 
 _BATCH_ROWS = 64 * 1024
 _FIELD_ID = b"PARQUET:field_id"
+ROW_ID, LAST_UPDATED = "_row_id", "_last_updated_sequence_number"
+LINEAGE = (
+    pa.field(ROW_ID, pa.int64(), True, {_FIELD_ID: "2147483540"}),
+    pa.field(LAST_UPDATED, pa.int64(), True, {_FIELD_ID: "2147483539"}),
+)
+"""Columns that a file has if its rows come from other files, with the ids that Iceberg reserves
+(table specification of format version 3, row lineage)."""
 
 
 @dataclass(slots=True)
@@ -102,7 +110,8 @@ class LiveRows:
         reader: LakeReader,
         with_default: Set[int] = frozenset(),
     ) -> None:
-        """:param schema: the lake's columns, with Iceberg's field ids.
+        """:param schema: the lake's columns, with Iceberg's field ids, and ``LINEAGE`` if rows keep
+            their ids.
         :param key_names: the key columns; none for a log table.
         :param with_default: field ids of columns that have another value than null where a file
             lacks them. Such files are refused.
@@ -140,7 +149,7 @@ class LiveRows:
                 for batch in opened.iter_batches(
                     _BATCH_ROWS, columns=columns.names, use_threads=False
                 ):
-                    rows = columns.of(batch)
+                    rows = _with_lineage(columns.of(batch), file, start)
                     gone = None if dead is None else dead.of(file, start, rows)
                     start += rows.num_rows
                     self.counts.rows += rows.num_rows
@@ -185,6 +194,23 @@ class _Columns:
             raise LakeTableMismatch(
                 f"data file {self._path} has other fields in column {wanted.name} than the table"
             )
+
+
+def _with_lineage(rows: pa.RecordBatch, file: LiveFile, start: int) -> pa.RecordBatch:
+    """Rows with their ids, if they are asked for. Without a column, an id follows from the place.
+
+    :param start: the position of the first row.
+    """
+    if ROW_ID not in rows.schema.names or file.first_row_id is None:
+        return rows
+    first = file.first_row_id + start
+    ids = pa.array(np.arange(first, first + rows.num_rows))
+    columns = {
+        ROW_ID: pc.coalesce(rows.column(ROW_ID), ids),
+        LAST_UPDATED: pc.coalesce(rows.column(LAST_UPDATED), pa.scalar(file.sequence, pa.int64())),
+    }
+    arrays = [columns.get(one.name, rows.column(one.name)) for one in rows.schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
 
 
 def names_by_id(wanted: pa.Schema, found: pa.Schema, path: str) -> list[str]:

@@ -71,7 +71,11 @@ class LiveFile:
     """Lower and upper bound of each key column, as the lake stores them; None: not known. Of a log
     table, those of ``__offset``."""
     sequence: int = 0
-    """Its data sequence number: newer equality deletes apply to it. Only read if there are any."""
+    """Its data sequence number: newer equality deletes apply to it. Only read if there are any, or
+    if rows have ids."""
+    first_row_id: int | None = None
+    """The id of its first row, in a table of Iceberg's format version 3; None: its rows have no ids
+    yet."""
 
 
 @dataclass(frozen=True, slots=True)

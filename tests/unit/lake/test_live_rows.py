@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from sluice.errors import LakeFileUnreadable, LakeTableMismatch
 from sluice.lake.lake_reader import LakeReader
-from sluice.lake.live_rows import LiveRows
+from sluice.lake.live_rows import LINEAGE, LiveRows
 from sluice.rounds.key_hashes import KeyColumns
 from sluice.rounds.key_runs import KeySet, find_runs
 from sluice.rounds.lake_files import BucketFiles, LiveFile, StoredKeys, StoredMarks
@@ -162,3 +163,24 @@ def test_large_files_are_read_in_batches(tmp_path: Path) -> None:
     assert (found.num_rows, rows.counts.dead_rows) == (count - 11, 11)
     expected = np.setdiff1d(np.arange(count), [*range(65_530, 65_540), count - 1])
     assert np.array_equal(found.column("id").to_numpy(), expected)
+
+
+def test_rows_have_the_ids_of_their_places_or_those_that_they_brought(tmp_path: Path) -> None:
+    schema = pa.schema([*SCHEMA, *LINEAGE])
+    plain = replace(numbers(tmp_path / "a", [7, 8, 9], 5), first_row_id=100)
+    columns = {
+        "id": [1, 2],
+        "n": [0, 0],
+        "_row_id": [3, None],
+        "_last_updated_sequence_number": [2, None],
+    }
+    moved = replace(stored(tmp_path / "b", schema, columns, 6), first_row_id=200)
+    new = numbers(tmp_path / "c", [4])
+    dead = marks(tmp_path / "m", {plain.path: [1]})
+    files = [plain, moved, new]
+    found, _ = read(files, BucketFiles(tuple(files), (dead,)), schema=schema)
+    ids = [
+        (row["id"], row["_row_id"], row["_last_updated_sequence_number"])
+        for row in found.to_pylist()
+    ]
+    assert ids == [(7, 100, 5), (9, 102, 5), (1, 3, 2), (2, 201, 6), (4, None, None)]
