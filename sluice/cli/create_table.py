@@ -14,6 +14,12 @@ from sluice.model import Schema, TableDescriptor, TableInfo, TablePath, TypeRoot
 
 _NOT_A_LAKE_TABLE = "or leave table.datalake.enabled at false"
 """The advice of Sluice's server about a key that no lake table can have."""
+_OPTIONS_OF_FLUSS = "table."
+"""What the names of Fluss's own table options begin with. Others are custom properties."""
+_OWN_OPTIONS = {
+    "table.datalake.enabled": "--datalake or --no-datalake",
+    "table.datalake.freshness": "--freshness",
+}
 
 
 def _checked(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -26,6 +32,25 @@ def _checked(ctx: click.Context, param: click.Parameter, value: str | None) -> s
 def _columns(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
     del ctx, param
     return tuple(name.strip() for name in value.split(",")) if value else ()
+
+
+def _properties(
+    ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
+) -> dict[str, str]:
+    """KEY=VALUE texts as a mapping.
+
+    :raises click.BadParameter: one has no key or no value, or an option of its own.
+    """
+    del ctx, param
+    found = {}
+    for text in value:
+        key, equals, content = (part.strip() for part in text.partition("="))
+        if not key or not equals or not content:
+            raise click.BadParameter(f"{text!r} does not have the form KEY=VALUE")
+        if key in _OWN_OPTIONS:
+            raise click.BadParameter(f"use {_OWN_OPTIONS[key]} instead of {key}")
+        found[key] = content
+    return found
 
 
 @click.command(
@@ -84,6 +109,15 @@ come from a Parquet file, with --like.
     callback=_checked,
     help="How far the lake may lag behind, for example 30s or 1min.  [default: 3min]",
 )
+@click.option(
+    "--property",
+    "given",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_properties,
+    help="Set an option of Fluss, such as table.datalake.auto-compaction=true, or a custom"
+    " property, such as iceberg.format-version=3. Repeatable.",
+)
 @click.option("--if-not-exists", is_flag=True, help="Succeed without a change if the table exists.")
 @with_settings
 def create_table(
@@ -96,6 +130,7 @@ def create_table(
     partition_keys: tuple[str, ...],
     datalake: bool,
     freshness: str | None,
+    given: dict[str, str],
     if_not_exists: bool,
     settings: Settings,
 ) -> None:
@@ -110,12 +145,14 @@ def create_table(
     properties = {"table.datalake.enabled": "true" if datalake else "false"}
     if freshness:
         properties["table.datalake.freshness"] = freshness
+    of_fluss = {k: v for k, v in given.items() if k.startswith(_OPTIONS_OF_FLUSS)}
     descriptor = TableDescriptor(
         schema,
         partition_keys=partition_keys,
         bucket_keys=(bucket_key,) if bucket_key else (),
         bucket_count=buckets,
-        properties=properties,
+        properties={**properties, **of_fluss},
+        custom_properties={k: v for k, v in given.items() if k not in of_fluss},
     )
     from sluice.cli.cluster import connect
 

@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from sluice.cli.create_table import notes
 from sluice.cli.main import cli
+from sluice.client import connect
 from sluice.config import ServerConfig
 from sluice.model import Column, Schema, TableDescriptor, TableInfo, TablePath
 from sluice.model import types as t
@@ -70,3 +71,40 @@ def test_keys_that_another_server_has_taken_are_noted(lake_format: str) -> None:
         assert note.startswith(
             "tiering will refuse this table: table shop.t: column at of the primary"
         )
+
+
+def test_properties_are_options_of_fluss_or_custom_ones(tmp_path: Path) -> None:
+    arguments = [
+        "create-table",
+        "shop.stock",
+        "--schema",
+        "id INT PRIMARY KEY",
+        "--freshness",
+        "9s",
+    ]
+    arguments += ["--property", "table.datalake.auto-compaction=true"]
+    arguments += ["--property", "iceberg.format-version = 3"]
+    with EmbeddedCluster(ServerConfig(str(tmp_path), listen="grpc://127.0.0.1:0")) as cluster:
+        made = CliRunner().invoke(cli, [*arguments, "--bootstrap", cluster.address])
+        assert made.exit_code == 0, made.output
+        with connect(cluster.address) as client:
+            found = client.admin.table_info(TablePath("shop", "stock")).descriptor
+    assert found.properties["table.datalake.auto-compaction"] == "true"
+    assert found.properties["table.datalake.freshness"] == "9s"
+    assert found.custom_properties == {"iceberg.format-version": "3"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("auto-compaction", "'auto-compaction' does not have the form KEY=VALUE"),
+        ("=true", "'=true' does not have the form KEY=VALUE"),
+        ("a=", "'a=' does not have the form KEY=VALUE"),
+        ("table.datalake.freshness=1s", "use --freshness instead of table.datalake.freshness"),
+    ],
+)
+def test_a_property_without_key_or_value_is_refused(text: str, said: str) -> None:
+    arguments = ["create-table", "shop.stock", "--schema", "id INT", "--property", text]
+    made = CliRunner().invoke(cli, arguments)
+    assert made.exit_code == 2
+    assert said in " ".join(made.stderr.split())
