@@ -13,6 +13,9 @@ ifndef PYTHONHASHSEED
 PYTHONHASHSEED := $(shell echo $$((RANDOM * 32768 + RANDOM)))
 endif
 export PYTHONHASHSEED
+# Images for containers often turn Python's bytecode off. Then each of some thousand programs that
+# the tests start compiles all modules it imports, and each worker rewrites all tests.
+export PYTHONDONTWRITEBYTECODE :=
 # Runs with the same FLAKY_LIST share one list of flaky tests. One make has one list.
 FLAKY_LIST := $(or $(FLAKY_LIST),$(shell mktemp -u -t sluice-flaky-XXXXXX))
 # Groups of tests start in the order of tests/conftest.py.
