@@ -9,6 +9,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+from sluice.formats import kernels
 from sluice.formats.kernel_objects import FOLDER, SOURCES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,3 +51,23 @@ def package_with(folder: Path, objects: list[Path]) -> Path:
         text = f"raise ModuleNotFoundError('{name} is not here', name='{name}')\n"
         (folder / f"{name}.py").write_text(text)
     return folder
+
+
+def without_compiling() -> str:
+    """Code for the beginning of a process that compiles: numba has this process's kernels at once.
+
+    Compiling takes 9 CPU seconds; the cache and the messages are the product's own. The tests with
+    `filled` (`test_kernel_cache.py`) and `test_it_compiles_once_and_says_so` compile.
+    """
+    kept = kernels.LOADED.file
+    assert kept is not None
+    return f"""
+import pathlib, sys, types
+from sluice.formats import kernel_cache
+
+read = kernel_cache.load
+def build():
+    import numba  # as the module does that stands here otherwise
+    return read(pathlib.Path({kept!r}))
+sys.modules["sluice.formats.kernel_build"] = types.SimpleNamespace(build=build)
+"""

@@ -46,10 +46,13 @@ def tree(tmp_path: Path) -> Path:
     return target
 
 
-def build(tree: Path, hook: str, **environment: str) -> Path:
-    """The wheel that a hook of the build backend makes, with what is installed here."""
+def build(tree: Path, hook: str, *, first: str = "", **environment: str) -> Path:
+    """The wheel that a hook of the build backend makes, with what is installed here.
+
+    :param first: code that the process begins with.
+    """
     code = (
-        "import sys; sys.path.insert(0, 'scripts'); import build_backend\n"
+        f"import sys; sys.path.insert(0, 'scripts'); import build_backend\n{first}\n"
         f"print(build_backend.{hook}(sys.argv[1]))"
     )
     out = tree.parent / "out"
@@ -221,6 +224,7 @@ def test_an_editable_install_builds_no_loops(tree: Path) -> None:
 def test_a_wheel_has_the_loops_of_its_sources_and_the_same_bytes_each_time(
     build_kernels: ModuleType, tree: Path
 ) -> None:
+    """The objects are compiled twice, as `shared_objects` and for the first wheel."""
     first = build_as_the_page_says(tree, PYTHONHASHSEED="1")
     machine = sysconfig.get_platform().partition("-")[2]
     major, minor = max((2, 17), build_kernels.glibc_need(shared_objects()))
@@ -235,4 +239,11 @@ def test_a_wheel_has_the_loops_of_its_sources_and_the_same_bytes_each_time(
     content = first.read_bytes()
     [left] = (tree / "build").glob("lib*/sluice/formats/_kernels")
     (left / "kernels-x86-64-of-other-sources.so").write_bytes(b"stale")
-    assert build(tree, "build_wheel", PYTHONHASHSEED="2").read_bytes() == content
+    compiled = (
+        "import build_kernels as b, pathlib, shutil\n"
+        f"shared = {str(shared_objects()[0].parent)!r}\n"
+        "b._build = lambda folder, variant, _: pathlib.Path("
+        "shutil.copy(pathlib.Path(shared, b.file_name(variant, b.source_digest())), folder))"
+    )
+    again = build(tree, "build_wheel", first=compiled, PYTHONHASHSEED="2")
+    assert again.read_bytes() == content

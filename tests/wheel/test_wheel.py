@@ -89,7 +89,11 @@ def test_the_sdist_tests_by_itself(unpacked: Path) -> None:
     places = [unpacked, unpacked / "plugins", unpacked / "spark_jobs"]
     path = {"PYTHONPATH": os.pathsep.join(map(str, places))}
     pytest_there = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    for arguments in (["--collect-only"], ["tests/test_layout.py", "tests/unit/leases"]):
+    # Rewriting the assertions of all tests would take twice as long as loading them.
+    for arguments in (
+        ["--collect-only", "--assert=plain"],
+        ["tests/test_layout.py", "tests/unit/leases"],
+    ):
         done = subprocess.run(
             [*pytest_there, *arguments],
             cwd=unpacked,

@@ -18,6 +18,7 @@ import pytest
 from sluice.formats import kernel_cache, kernel_objects
 from tests.support.no_home import take_home
 from tests.support.parsing import parsed
+from tests.support.shared_kernels import without_compiling
 
 ROOT = Path(__file__).resolve().parents[3]
 FORMATS = ROOT / "sluice" / "formats"
@@ -199,8 +200,9 @@ AT_ONCE = """
 
 @pytest.mark.slow
 def test_processes_that_compile_at_once_leave_one_file(tmp_path: Path) -> None:
+    code = without_compiling() + textwrap.dedent(AT_ONCE + USE)
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda _: run(AT_ONCE + USE, tmp_path, told=NOTICE), range(3)))
+        found = list(pool.map(lambda _: run(code, tmp_path, told=NOTICE), range(3)))
     assert all(each["compiled"] for each in found)
     assert [path.name for path in kept(tmp_path)] == [kernel_cache.file_name()]
     assert not run(USE, tmp_path)["compiled"]
@@ -213,5 +215,6 @@ def test_without_a_folder_each_process_compiles_for_itself(tmp_path: Path) -> No
         f"the compiled loops cannot be stored in {tmp_path}/file/sluice, so each process "
         "compiles them: set NUMBA_CACHE_DIR to a writable folder\n"
     )
-    assert run(USE, tmp_path / "file", told=told)["compiled"]
-    assert run(USE, tmp_path / "file", told=told)["compiled"]
+    code = without_compiling() + textwrap.dedent(USE)
+    assert run(code, tmp_path / "file", told=told)["compiled"]
+    assert run(code, tmp_path / "file", told=told)["compiled"]
