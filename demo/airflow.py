@@ -62,6 +62,7 @@ class Airflow:
         self.url = f"http://127.0.0.1:{self._port}"
         self.environment = {**self._own_settings(), **settings}
         self._token = ""
+        self._creates_database = True
 
     def _own_settings(self) -> dict[str, str]:
         return {
@@ -92,17 +93,26 @@ class Airflow:
             "DO_NOT_TRACK": "1",
         }
 
-    def prepare(self) -> None:
-        """Starts to create the database, which takes some seconds."""
+    def prepare(self, *, has_database: bool = False) -> None:
+        """Starts to create the database, which takes some seconds.
+
+        :param has_database: it is there, at this Airflow's version.
+        """
         self.home.mkdir(parents=True, exist_ok=True)
         passwords = self.home / "passwords.json"
         passwords.touch(mode=0o600)
         passwords.write_text(json.dumps({self.user: self.password}))
-        self._processes.start("airflow-db", [*self._command, "db", "migrate"], self.environment)
+        self._creates_database = not has_database
+        if has_database:
+            # The first program writes one, and the others would read it half written.
+            (self.home / "airflow.cfg").touch()
+        else:
+            self._processes.start("airflow-db", [*self._command, "db", "migrate"], self.environment)
 
     def start(self) -> None:
         """Starts the programs once the database exists. Returns before they answer."""
-        self._processes.wait("airflow-db", timeout_s=DATABASE_TIMEOUT_S)
+        if self._creates_database:
+            self._processes.wait("airflow-db", timeout_s=DATABASE_TIMEOUT_S)
         for program in self._programs:
             self.start_program(program)
 

@@ -44,6 +44,8 @@ WAIT_FOR_LOCK = {
 REFUSED_PAUSES_S = (0.5, 1.0, 2.0, 4.0)
 """Between the tries of a change that the database has refused."""
 TIMEOUT_S = 400
+LOOK_S = 0.25
+"""Each look is one or two calls of Airflow's API."""
 POOL = "lake"
 SLOTS = 4
 PACK_MAX = 3
@@ -120,7 +122,7 @@ class Live:
         return [state for name, state in tasks if name.startswith("per_application.tier")]
 
     def wait(self, done: Callable[[], bool], what: str) -> None:
-        wait_until(done, TIMEOUT_S, what)
+        wait_until(done, TIMEOUT_S, what, LOOK_S)
 
     def ended(self, run_id: str) -> str:
         """Waits until the run and all of its tasks have ended."""
@@ -287,7 +289,7 @@ def running_live(
             (folder / "home").mkdir()
             if database == SQLITE:
                 shutil.copyfile(new_database(airflow_environment), folder / "home/airflow.db")
-            airflow.prepare()
+            airflow.prepare(has_database=database == SQLITE)
             airflow.start()
             airflow.wait_until_ready(TIMEOUT_S, lambda _: None)
             airflow._send("POST", "/api/v2/pools", {"name": POOL, "slots": SLOTS})

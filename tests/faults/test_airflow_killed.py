@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from demo.airflow import Airflow, AirflowFailed, spark_environment
 from demo.processes import Processes
 from sluice.artifacts.iceberg import installed_iceberg
 from sluice.client import connect
+from tests.airflow.place import new_database
 from tests.faults.conftest import new_scene
 from tests.faults.scene import Scene
 from tests.support.findings import finding
@@ -87,7 +89,9 @@ def test_a_task_killed_while_its_driver_works(scene_of_own: Scene, tmp_path: Pat
     processes = Processes(logs, environment())
     airflow = Airflow(tmp_path / "airflow", processes, settings(scene))
     try:
-        airflow.prepare()
+        airflow.home.mkdir()
+        shutil.copyfile(new_database(environment()), airflow.home / "airflow.db")
+        airflow.prepare(has_database=True)
         for one in scenes:
             one.append(1000)
         airflow.start()
