@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from sluice.formats import kernel_cache
 from tests.docs.blocks import Block, claimed_blocks, commands
 from tests.support.built_wheel import ROOT, Environment, locked_versions, new_environment
 from tests.support.installed import JARS
@@ -264,9 +265,12 @@ def new_lab(folder: Path) -> Iterator[Lab]:
     (folder / "jars").symlink_to(JARS)
     (folder / "home").mkdir()
     server = ServerProcess(folder / "data")
+    loops = kernel_cache.folder()
+    assert loops is not None
     try:
         variables = environment(
             {
+                "NUMBA_CACHE_DIR": str(loops.parent),  # the lab's home has no compiled loops
                 "SLUICE_CLIENT_BOOTSTRAP": server.start(),
                 "SLUICE_TIERING_JARS": JARS,
                 "PATH": f"{Path(SLUICE).parent}{os.pathsep}{os.environ['PATH']}",
