@@ -176,6 +176,9 @@ class Outcome:
     looked_up_again: int = 0
     equality: int = 0
     """Rounds that fell back to equality deletes."""
+    files_compacted: int = 0
+    given_up: int = 0
+    """Rounds that gave a compaction up, because others were there first."""
     deletes_as: Counter[str] = field(default_factory=Counter)
 
     def add(self, answer: dict[str, Any]) -> None:
@@ -184,6 +187,8 @@ class Outcome:
         self.looked_up_again += "looked up again" in str(answer["notes"])
         self.equality += "equality" in answer["deletes_as"]
         self.deletes_as[answer["deletes_as"]] += 1
+        self.files_compacted += answer["files_compacted"]
+        self.given_up += "the compaction was given up" in str(answer["notes"])
 
 
 def play(

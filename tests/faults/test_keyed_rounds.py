@@ -51,7 +51,7 @@ class ServerRun(Run):
         for image in ("FULL", "WAL"):
             path = TablePath("db", f"{image.lower()}_{seed}")
             scene = KeyedScene(home, server, path, jvm, sql)
-            scene.image = image
+            scene.image, scene.auto_compaction = image, image == "WAL"
             scene.create()
             scenes.append(scene)
         super().__init__(scenes, Random(seed))

@@ -121,11 +121,11 @@ def test_a_rollback_between_plan_and_commit_refuses_the_round(scene: Scene, step
 @pytest.fixture
 def keyed(
     tmp_path: Path, shared_server: ServerProcess, spark_jvm: Any, spark: Any
-) -> Iterator[Callable[[int], KeyedTable]]:
+) -> Iterator[Callable[[int, bool], KeyedTable]]:
     """A table with a primary key; its lake is in a catalog in which two processes can commit."""
     with ExitStack() as stack:
 
-        def begin(version: int) -> KeyedTable:
+        def begin(version: int, compacts: bool) -> KeyedTable:
             catalog = stack.enter_context(RestCatalog(spark_jvm.gateway, tmp_path / "lake"))
             name = f"rest_{tmp_path.name}".replace("-", "_")
             spark.conf.set(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
@@ -139,6 +139,7 @@ def keyed(
             scene = KeyedScene(tmp_path, shared_server, path, spark_jvm, sql)
             stack.callback(scene.close)
             scene.lake, scene.version = catalog.options, version
+            scene.auto_compaction = compacts
             scene.create()
             return KeyedTable(scene, Random(version), Counter())
 
@@ -149,18 +150,26 @@ def keyed(
 @pytest.mark.no_rerun
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
-    ("version", "rounds", "between_kills"),
+    ("version", "rounds", "between_kills", "compacts"),
     [
-        (2, 2, 2),
-        pytest.param(2, ROUNDS, 12, marks=pytest.mark.long),
-        pytest.param(3, ROUNDS // 2, 12, marks=pytest.mark.long),
+        (2, 2, 2, False),
+        pytest.param(2, ROUNDS, 12, True, marks=pytest.mark.long),
+        pytest.param(3, ROUNDS // 2, 12, True, marks=pytest.mark.long),
+        pytest.param(3, ROUNDS // 2, 12, False, marks=pytest.mark.long),
     ],
 )
 def test_rounds_beside_compactions_and_deletes(
-    keyed: Callable[[int], KeyedTable], version: int, rounds: int, between_kills: int
+    keyed: Callable[[int, bool], KeyedTable],
+    version: int,
+    rounds: int,
+    between_kills: int,
+    compacts: bool,
 ) -> None:
-    """Others rewrite data files and delete rows all the time, and drivers are killed."""
-    table = keyed(version)
+    """Others rewrite data files and delete rows all the time, and drivers are killed.
+
+    :param compacts: whether the rounds compact the table, too.
+    """
+    table = keyed(version, compacts)
     scene, random = table.scene, Random(rounds)
     table.write(6)
     scene.tier()
@@ -183,4 +192,6 @@ def test_rounds_beside_compactions_and_deletes(
     assert outcome.deletes_as["positions"] >= rounds // 2
     assert outcome.looked_up_again > 0
     assert outcome.killed > 0
+    assert (outcome.files_compacted > 0) == compacts
+    assert (outcome.given_up > 0) == compacts
     assert all(maintenance.landed[kind] > rounds // 20 for kind in ("rewrite", "DELETE"))
