@@ -77,11 +77,13 @@ def read_live_files(
             bucket.add(data, deletes, key_ids, sequences.of_data(place))
             for one in deletes:
                 if one["content"] == _EQUALITY:
-                    bucket.add_keys(one, key_ids, sequences.of_keys(place, one["file-path"]))
+                    number = sequences.of_keys(place, one["file-path"])
+                    bucket.add_keys(one, key_ids, number, spec_id)
     descriptions = {k: v for bucket in gathered.values() for k, v in bucket.descriptions.items()}
     of_data = {k: v for bucket in gathered.values() for k, v in bucket.data_descriptions.items()}
     buckets = {bucket.bucket: bucket.found() for bucket in gathered.values()}
-    return LiveFiles(snapshot_id, buckets, as_vectors, descriptions, of_data, target)
+    of_keys = {k: v for bucket in gathered.values() for k, v in bucket.key_descriptions.items()}
+    return LiveFiles(snapshot_id, buckets, as_vectors, descriptions, of_data, of_keys, target)
 
 
 def delete_files_of(gateway: Any, table: Any, descriptions: Sequence[dict[str, Any]]) -> list[Any]:
@@ -152,12 +154,17 @@ class _Bucket:
         self.bucket, self._as_vectors = bucket, as_vectors
         self.descriptions: dict[StoredMarks, dict[str, Any]] = {}
         self.data_descriptions: dict[str, dict[str, Any]] = {}
+        self.key_descriptions: dict[str, dict[str, Any]] = {}
         self._files: list[LiveFile] = []
         self._keys: dict[str, StoredKeys] = {}
         self._unusable = self._not_rewritable = ""
 
-    def add_keys(self, file: Mapping[str, Any], key_ids: Sequence[int], sequence: int) -> None:
+    def add_keys(
+        self, file: dict[str, Any], key_ids: Sequence[int], sequence: int, spec_id: int
+    ) -> None:
         path = file["file-path"]
+        if file["spec-id"] == spec_id:  # one of another spec may be of other buckets, too
+            self.key_descriptions[path] = file
         if sorted(file["equality-ids"]) != sorted(key_ids):
             self._not_rewritable = f"{path} deletes rows by other columns than the primary key"
         if file["file-format"].lower() != _PARQUET:

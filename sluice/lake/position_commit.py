@@ -114,7 +114,7 @@ def validate_positions(
     """Makes a row delta fail if others have changed the data files since the planned snapshot.
 
     What they do in other partitions is no conflict. Removes the marks that the new files replace,
-    and the data files whose live rows they contain.
+    the data files whose live rows they contain, and equality deletes that apply to these only.
 
     :param delta: Iceberg's RowDelta.
     """
@@ -133,6 +133,7 @@ def validate_positions(
         for removed in removed_files(gateway, table, positions):
             delta.removeRows(removed)
     described = [planned.descriptions[one] for one in positions.replaced]
+    described += [planned.key_descriptions[one.path] for one in positions.outdated_keys()]
     for replaced in delete_files_of(gateway, table, described) if described else []:
         delta.removeDeletes(replaced)
 

@@ -133,6 +133,8 @@ class LiveFiles:
     """The lake's own description of all marks, with which a commit removes them."""
     data_descriptions: Mapping[str, dict[str, Any]] = field(default_factory=dict, compare=False)
     """The same of the data files, by their path."""
+    key_descriptions: Mapping[str, dict[str, Any]] = field(default_factory=dict, compare=False)
+    """The same of equality deletes, by their path."""
     target_file_bytes: int = TARGET_FILE_BYTES
     """The size at which the table's data files end."""
 
@@ -147,6 +149,18 @@ class PlannedCommit:
     """Earlier marks that the new files contain, too."""
     removed: tuple[str, ...] = ()
     """Data files whose live rows the new files contain."""
+
+    def outdated_keys(self) -> tuple[StoredKeys, ...]:
+        """Equality deletes that apply to removed data files only. PyIceberg and polars refuse a
+        table that has any.
+        """
+        removed = set(self.removed)
+        found = []
+        for bucket in self.planned.buckets.values():
+            left = [file.sequence for file in bucket.files if file.path not in removed]
+            if len(left) < len(bucket.files):
+                found += [one for one in bucket.keys if one.sequence <= min(left, default=1 << 62)]
+        return tuple(one for one in found if one.path in self.planned.key_descriptions)
 
 
 @dataclass(frozen=True, slots=True)

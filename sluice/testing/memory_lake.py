@@ -398,6 +398,7 @@ class MemoryLakeTable:
         gone: set[str] = set()
         if positions is not None:
             gone = {mark.path for mark in positions.replaced}.union(positions.removed)
+            gone |= {one.path for one in positions.outdated_keys()}
         return {p for p in self.paths() if p not in gone and not self._is_in(p, replaced)}
 
     def _is_in(self, path: str, parts: Sequence[LakePart]) -> bool:

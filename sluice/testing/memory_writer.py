@@ -77,7 +77,10 @@ def live_files_of(
         else _log_files(folder, paths, split)
         for split in splits
     }
-    return LiveFiles(snapshot_id, buckets, as_vectors)
+    described: dict[str, dict[str, Any]] = {
+        one.path: {} for bucket in buckets.values() for one in bucket.keys
+    }
+    return LiveFiles(snapshot_id, buckets, as_vectors, key_descriptions=described)
 
 
 def _keyed_files(folder: Folder, paths: Set[str], split: Split) -> BucketFiles:

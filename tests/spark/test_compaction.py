@@ -16,7 +16,7 @@ from sluice.rounds.compaction import AUTO_COMPACTION
 from sluice.rounds.files import RoundResult
 from sluice.rounds.progress import NoProgress
 
-from .conftest import LocalStock, Site
+from .conftest import STOCK, LocalStock, Site
 from .test_positions_over_time import budget, forms
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -71,6 +71,26 @@ def test_a_table_stays_small_and_right(stock: LocalStock, version: int) -> None:
     assert len(stock.rows(FILES)) <= 14
     assert "equality" not in forms(stock)
     stock.assert_no_litter()
+
+
+def test_equality_deletes_go_with_the_files_that_they_apply_to(stock: LocalStock) -> None:
+    """Iceberg drops older ones than all data files itself, but one partition has an old file."""
+    stock.create(COMPACTED, partitioned=True)
+    for day in ("mon", "tue"):
+        stock.client.admin.create_partition(STOCK, {"day": day})
+        stock.put({key: key for key in range(20)}, day)
+    stock.tier()
+    budget(stock, 0)
+    stock.put({1: 7, 2: 7})
+    stock.delete(3, 4)
+    assert stock.tier().deletes_as.startswith("equality deletes")
+    assert "equality" in forms(stock)
+    budget(stock, 1 << 30)
+    for number in range(4):
+        stock.put(dict.fromkeys(range(9), number))
+        stock.tier()
+    assert "equality" not in forms(stock)
+    stock.assert_equal()
 
 
 def test_sorted_files_have_the_bounds_of_their_keys(stock: LocalStock) -> None:

@@ -99,6 +99,18 @@ def test_files_with_equality_deletes_are_healed(world: KeyedWorld) -> None:
     world.assert_equal()
     assert len(data_files(world)) == 1
     assert result.deletes_as == "positions"
+    assert len(world.table.paths()) == 1  # PyIceberg refuses a table with any equality delete
+
+
+def test_equality_deletes_of_files_that_stay_stay(world: KeyedWorld) -> None:
+    world.compaction, world.lookups = CompactionOptions(), LookupBudget(0)
+    world.put(world.bucket(), k2=50, k6=50)
+    world.round()
+    world.compaction = CompactionOptions(True, bytes_max=8 * 12, files_min=3)
+    world.lookups = LookupBudget()
+    assert 0 < changed(world).files_compacted < 6
+    world.assert_equal()
+    assert any(world.table.keyed[path].deletes for path in world.table.paths())
 
 
 def test_a_round_with_equality_deletes_compacts_too(world: KeyedWorld) -> None:
