@@ -98,8 +98,20 @@ class IcebergReferences:
     def read(self) -> Set[str]:
         """The names that a snapshot of any branch or tag references.
 
-        :raises LakeNotWritable: a manifest cannot be read, for example during snapshot expiry.
+        A snapshot may expire while it is read, and its manifests are gone then. So all are read
+        again, twice at most.
+
+        :raises LakeNotWritable: a manifest cannot be read.
         """
+        for tries_left in (2, 1, 0):
+            try:
+                return self._read()
+            except LakeNotWritable as error:
+                if not tries_left or "NotFoundException" not in error.message:
+                    raise
+        raise AssertionError("not reached")
+
+    def _read(self) -> Set[str]:
         with lake_errors(f"read what the snapshots of lake table {self._path} reference"):
             self._table.refresh()
             manifests = self._jvm.java.util.HashSet()

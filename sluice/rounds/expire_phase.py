@@ -36,6 +36,8 @@ def expire_after(
             spent_ms = phases.elapsed_ms()
             rule = ExpiryRule(started_ms + spent_ms, max(limit_ms, spent_ms), base, frozenset(kept))
             return table.expire_by(rule)
+    except KeyboardInterrupt:  # the second one: the first has waited, and ends the command
+        return Expired(notes=("a signal ended the expiry of old lake snapshots",))
     except Exception as error:
         why = reason_of(error).text
         return Expired(notes=(f"old lake snapshots were not expired: {why}",))

@@ -17,8 +17,8 @@ AUTO_EXPIRE = "table.datalake.auto-expire-snapshot"
 ROUND_MS_KEY = "sluice.round-ms"
 """Key in a snapshot's summary: the milliseconds from the start of its round to the lake commit."""
 MAIN, TAG = "main", "sluice-tiered"
-GOING_MIN = 5
-"""The least number of snapshots that expire together."""
+GOING_MIN, GOING_MAX = 5, 200
+"""The least and the largest number of snapshots that expire together."""
 STAYING_PER_GOING = 10
 """Snapshots expire if there is at least one of them for so many that stay. An expiry reads the
 manifest list of each snapshot that stays."""
@@ -124,7 +124,7 @@ class ExpiryRule:
         if len(going) < GOING_MIN or len(going) * STAYING_PER_GOING < len(staying):
             return ()
         going.sort(key=lambda entry: (entry.sequence_number, entry.timestamp_ms))
-        return tuple(entry.snapshot_id for entry in going)
+        return tuple(entry.snapshot_id for entry in going[:GOING_MAX])
 
     def keeps_reference(self, stored: StoredSnapshots, name: str) -> bool:
         """Whether a branch or tag stays. Sluice's tag does, however old it is."""
@@ -191,17 +191,16 @@ class ExpiryRule:
 
 
 def _tiering_snapshots_below(stored: StoredSnapshots, staying: Set[int]) -> set[int]:
-    """The newest tiering snapshot from which each of these descends.
+    """The newest tiering snapshot from which each of these descends, and those between.
 
     It says which offsets the other one has. A lake that was rolled back is repaired by it.
     """
-    found, seen = set[int](), set[int]()
+    found = set[int]()
     for one in staying:
+        way = set[int]()  # without it, the next expiry would not find the tiering snapshot
         for entry in stored.ancestors(one):
-            if entry.snapshot_id in seen:
-                break
-            seen.add(entry.snapshot_id)
+            way.add(entry.snapshot_id)
             if entry.is_tiering:
-                found.add(entry.snapshot_id)
+                found |= way
                 break
     return found

@@ -10,6 +10,7 @@ import pytest
 from sluice.model import types as t
 from sluice.rounds.expiry import (
     AUTO_EXPIRE,
+    GOING_MAX,
     GOING_MIN,
     MAIN,
     ROUND_MS_KEY,
@@ -128,8 +129,17 @@ def test_main_stays_if_the_base_is_not_on_it() -> None:
 def test_a_snapshot_that_stays_keeps_the_tiering_snapshot_below_it() -> None:
     """A user may go back to it, and only that one says which offsets it has."""
     others = [entry(n, ours=False) for n in range(8, 14)]
-    assert staying(RULE, stored(30, *others)) == [*range(11), 14]
-    assert staying(RULE, stored(30, *others, audit=Reference(12))) == [*range(11), 12, 14]
+    assert staying(RULE, stored(30, *others)) == [*range(15)]
+    old = stored(40, *(entry(n, ours=False) for n in range(20, 24)), audit=Reference(20))
+    left = staying(RULE, old)
+    assert left == [*range(11), *range(20, 25)]
+    again = replace(old, entries={n: old.entries[n] for n in left})
+    again = replace(again, entries={**again.entries, **{n: entry(n) for n in range(30, 50)}})
+    assert 24 in staying(RULE, again)  # the next expiry finds the way to it, too
+
+
+def test_an_expiry_has_a_bound() -> None:
+    assert len(RULE.choose(stored(1_000))) == GOING_MAX
 
 
 def test_branches_and_tags_stay_up_to_their_own_age() -> None:
