@@ -275,7 +275,7 @@ class TieringConfig:
     auto_compaction: bool = False
     """Compact all lake tables in their rounds, as if each had the property
     table.datalake.auto-compaction. A round rewrites small data files of the buckets that it copies,
-    and those with many deleted rows, in its own commit."""
+    and those with many deleted rows. Of a primary-key table that is part of its commit."""
     compaction_bytes: int = 1024 * 1024 * 1024
     """Data files that a round rewrites at most. The buckets that gain the most come first. Rows
     beyond changes_memory_bytes go to spill_dir while they are sorted. A compaction that would take

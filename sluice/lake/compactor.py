@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -35,6 +35,8 @@ _POSITION_BYTES = 32
 """A position has 8 bytes, and is copied to be sorted and merged."""
 _KEY_COPIES = 4
 """The keys of equality deletes are hashed, sorted and compared."""
+_KEY_BYTES = 48
+"""A key needs at least so many bytes for that, however well its file is compressed."""
 CANNOT_COMPACT = (OSError, pa.ArrowException, ValueError, ImportError, MemoryError, SluiceError)
 
 
@@ -73,12 +75,15 @@ class Compactor:
         self._spilled_bytes = self._peak_bytes = 0
 
     def run(
-        self, own: Sequence[DataFile], changed: KeySet | None, time_left: TimeLeft
+        self,
+        own: Sequence[DataFile],
+        changed: Callable[[], KeySet | None],
+        time_left: TimeLeft,
     ) -> WrittenCompaction:
         """Rewrites the files, or says why not. Then nothing is left of it.
 
         :param own: files with the rows that the split has written.
-        :param changed: the keys that the round changes: their earlier rows are left out.
+        :param changed: returns the keys that the round changes: their earlier rows are left out.
         :raises ClaimLost: the round was cancelled.
         """
         started_s, started_cpu_s = time.perf_counter(), time.thread_time()
@@ -88,7 +93,7 @@ class Compactor:
             why = why or self._too_many() or why_too_long(self._compaction, time_left.left_s())
             if not why:
                 failpoint("round.compaction.before")
-                files = self._rewrite(own, changed, time_left)
+                files = self._rewrite(own, changed(), time_left)
                 failpoint("round.compaction.after")
         except ClaimLost:
             self.abort()
@@ -107,7 +112,6 @@ class Compactor:
             () if why else tuple(own),
             why,
             bytes_read=size_bytes if counts.rows else 0,
-            rows=sum(file.rows for file in files),
             dead_rows=counts.dead_rows,
             spilled_bytes=self._spilled_bytes,
             memory_bytes=self._peak_bytes,
@@ -122,11 +126,12 @@ class Compactor:
     def _too_many(self) -> str:
         """Why the bucket's deletes do not fit into memory; empty if they do."""
         bucket = self._compaction.bucket
-        paths = {file.path for file in self._compaction.files}
+        paths, rows = {file.path for file in self._compaction.files}, self._compaction.rows
         marks = sum(one.rows for one in bucket.marks if one.data_file in (None, *paths))
+        marks = min(marks, rows)  # only positions in the chosen files are kept
         positions_max = self._memory_bytes // _POSITION_BYTES
-        keys = sum(one.size_bytes for one in bucket.keys)
-        if marks <= positions_max and keys * _KEY_COPIES <= self._memory_bytes:
+        keys = sum(max(one.size_bytes * _KEY_COPIES, one.rows * _KEY_BYTES) for one in bucket.keys)
+        if marks <= positions_max and keys <= self._memory_bytes:
             return ""
         what = counted(marks, "deleted row") if marks > positions_max else "equality deletes"
         return (

@@ -304,7 +304,7 @@ class IcebergTable:
             with self._commit_errors():
                 tagged.commit()
         except LakeCommitRefused as refused:
-            if refused.details.get("invalid"):
+            if refused.details.get("kind") == "ValidationException":  # nobody was asked
                 raise LakeFilesChanged(refused.message) from refused
             raise
         self._tidy(tagged.delete_unused_manifests)
@@ -371,6 +371,7 @@ class IcebergTable:
                 f"commit to lake table {self._path}: {thrown}",
                 conflict=thrown.kind == "CommitFailedException",
                 invalid=thrown.kind in _CHECKS,
+                kind=thrown.kind,
             ) from thrown
         except JvmLost as lost:
             raise self._unknown(str(lost)) from lost

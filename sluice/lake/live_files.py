@@ -63,8 +63,11 @@ def read_live_files(
         return LiveFiles(
             snapshot_id, {s.bucket: BucketFiles(unusable=why) for s in splits}, as_vectors
         )
+    is_keyed = bool(table.schema().identifierFieldIds())
     gathered = {
-        (*split.partition_values, split.bucket.bucket): _Bucket(split.bucket, as_vectors)
+        (*split.partition_values, split.bucket.bucket): _Bucket(
+            split.bucket, as_vectors=as_vectors, is_keyed=is_keyed
+        )
         for split in splits
     }
     spec_id = int(table.spec().specId())
@@ -150,8 +153,8 @@ class _Sequences:
 class _Bucket:
     """Gathers the files of one bucket."""
 
-    def __init__(self, bucket: TableBucket, as_vectors: bool) -> None:
-        self.bucket, self._as_vectors = bucket, as_vectors
+    def __init__(self, bucket: TableBucket, *, as_vectors: bool, is_keyed: bool) -> None:
+        self.bucket, self._as_vectors, self._is_keyed = bucket, as_vectors, is_keyed
         self.descriptions: dict[StoredMarks, dict[str, Any]] = {}
         self.data_descriptions: dict[str, dict[str, Any]] = {}
         self.key_descriptions: dict[str, dict[str, Any]] = {}
@@ -165,7 +168,7 @@ class _Bucket:
         path = file["file-path"]
         if file["spec-id"] == spec_id:  # one of another spec may be of other buckets, too
             self.key_descriptions[path] = file
-        if sorted(file["equality-ids"]) != sorted(key_ids):
+        if not self._is_keyed or sorted(file["equality-ids"]) != sorted(key_ids):
             self._not_rewritable = f"{path} deletes rows by other columns than the primary key"
         if file["file-format"].lower() != _PARQUET:
             self._not_rewritable = f"{path} is not a Parquet file"

@@ -189,8 +189,8 @@ class _Columns:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _check_nested(self, wanted: pa.Field, found: pa.Field) -> None:
-        """Checks the ids inside a column: Arrow would match its fields by their names."""
-        if _ids_inside(wanted.type) != _ids_inside(found.type):
+        """Checks the ids and names inside a column: Arrow matches its fields by their names."""
+        if _fields_inside(wanted.type) != _fields_inside(found.type):
             raise LakeTableMismatch(
                 f"data file {self._path} has other fields in column {wanted.name} than the table"
             )
@@ -236,11 +236,12 @@ def ids_in(schema: pa.Schema, path: str) -> dict[int | None, str]:
     return by_id
 
 
-def _ids_inside(kind: pa.DataType) -> list[int | None]:
+def _fields_inside(kind: pa.DataType) -> list[tuple[int | None, str]]:
     found = []
     for place in range(kind.num_fields):
         one = kind.field(place)
-        found += [_id_of(one), *_ids_inside(one.type)]
+        name = one.name if pa.types.is_struct(kind) else ""  # writers name elements as they like
+        found += [(_id_of(one), name), *_fields_inside(one.type)]
     return found
 
 

@@ -149,7 +149,7 @@ class ParquetSplitWriter:
             return NO_COMPACTION
         if self._deletes.too_many_keys:
             return WrittenCompaction(why_not=self._deletes.too_many_keys)
-        written = self._compactor.run(own, self._deletes.changed_keys(), time_left)
+        written = self._compactor.run(own, self._deletes.changed_keys, time_left)
         self._removed = frozenset(written.removed)
         return written
 

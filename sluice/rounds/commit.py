@@ -117,8 +117,7 @@ def commit_round(
         this round has none.
     :raises LakeCommitOutcomeUnknown: the commit may have succeeded; the next round finds out.
     """
-    results = files.results
-    stored = NO_SUMMARY
+    results, stored = files.results, NO_SUMMARY
     try:
         if (earlier := committed_since(claim, table, plan.base)) is not None:
             return _committed_earlier(claim, cluster, table, earlier, files.all)
@@ -128,8 +127,7 @@ def commit_round(
         _check_floor(claim, offsets, floor)
         created = plan.created_again_in(offsets)
         again = table.partitions_with_rows(created, plan.base) if created else []
-        seen = repairs.seen_main
-        replaced = [LakePart(values, seen_main=seen) for values in again]
+        replaced = [LakePart(values, seen_main=repairs.seen_main) for values in again]
         replaced += repairs.replaced(plan.splits)
         _check_claim(claim, cluster)
         with phases("prepare"):
@@ -142,14 +140,11 @@ def commit_round(
         discard(table, files.all, stored)
         raise
     summary = {
-        COMMIT_USER_KEY: COMMIT_USER,
         OFFSETS_PATH_KEY: path,
-        **round_identity(claim),
+        **_summary(claim, write_id),
         **stored,
         **repairs.summary(),
         **plan.dropped_summary(offsets),
-        VERSION_KEY: sluice.__version__,
-        WRITE_ID_KEY: write_id,
     }
     with phases("lake_commit"):
         committed = _commit_lake(claim, cluster, table, plan, files, summary, replaced, phases)
@@ -169,6 +164,16 @@ def commit_round(
     failpoint("round.unused_files.before")
     committed.notes += [*files.notes, *discard(table, files.unused)]
     return committed
+
+
+def _summary(claim: Claim, write_id: str) -> dict[str, str]:
+    """The entries that all attempts of a round have, and this attempt's own."""
+    return {
+        COMMIT_USER_KEY: COMMIT_USER,
+        **round_identity(claim),
+        VERSION_KEY: sluice.__version__,
+        WRITE_ID_KEY: write_id,
+    }
 
 
 def _check_claim(claim: Claim, cluster: Cluster) -> None:

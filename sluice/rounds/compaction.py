@@ -9,6 +9,7 @@ deleted. So a bucket may be much larger than the budget.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -33,6 +34,10 @@ FULL_SHARE = 0.75
 """A file with so much of the size of new files is full: small ones are not merged into it."""
 FILE_BYTES = 1 << 20
 """A file costs a scan about as much as so many bytes."""
+SMALL_BYTES = 16 * 1024
+"""Smaller files count as so many bytes: most of them are footer, whatever their rows."""
+ROUND_SHARE = 0.5
+"""A bucket's compaction may take this part of the round's time limit, as far as is known before."""
 ROW_S, BYTE_S = 4e-6, 1 / 25_000_000
 """About the seconds that a row and a byte take, to know beforehand whether there is time."""
 
@@ -83,12 +88,24 @@ class Sizes:
     bytes_max: int
     file_bytes: int
     files_min: int = FILES_MIN
+    seconds_max: float = math.inf
+    """For one bucket."""
 
     @classmethod
-    def of(cls, options: CompactionOptions, target_file_bytes: int) -> Sizes:
-        """:param target_file_bytes: the size at which the table's files end."""
+    def of(
+        cls, options: CompactionOptions, target_file_bytes: int, round_s: float = math.inf
+    ) -> Sizes:
+        """:param target_file_bytes: the size at which the table's files end.
+        :param round_s: the time limit of the round, in seconds.
+        """
         part = max(1, options.bytes_max // FILES_OF_BUDGET)
-        return cls(options.bytes_max, min(target_file_bytes, part), options.files_min)
+        file_bytes = min(target_file_bytes, part)
+        return cls(options.bytes_max, file_bytes, options.files_min, ROUND_SHARE * round_s)
+
+    def allow(self, files: Sequence[LiveFile]) -> bool:
+        """Whether a round may rewrite these files of one bucket."""
+        size_bytes = sum(file.size_bytes for file in files)
+        return size_bytes <= self.bytes_max and seconds_of(files) <= self.seconds_max
 
 
 def choose(
@@ -130,12 +147,11 @@ def candidate(
     if len(small) + (new_rows > 0) < sizes.files_min:
         small = []
     chosen = {file.path: file for file in small}
-    left = sizes.bytes_max - sum(file.size_bytes for file in small)
     worn = [file for file in files.files if dead[file.path] > DEAD_SHARE * file.rows]
     for file in sorted(worn, key=lambda one: one.size_bytes):
-        if file.path not in chosen and (file.size_bytes <= left or not chosen):
+        alone = not chosen and seconds_of([file]) <= sizes.seconds_max
+        if alone or sizes.allow([*chosen.values(), file]):
             chosen[file.path] = file
-            left -= file.size_bytes
     if not chosen:
         return None
     ordered = tuple(file for file in files.files if file.path in chosen)
@@ -148,24 +164,23 @@ def _small_files(
 ) -> list[LiveFile]:
     """A bucket's smallest files by their live bytes, up to the first that is much larger."""
     found: list[LiveFile] = []
-    total, size_bytes = float(own_bytes), 0
+    total = float(max(own_bytes, SMALL_BYTES))
     sized = [(file.size_bytes * (1 - dead[file.path] / max(1, file.rows)), file) for file in files]
     for live_bytes, file in sorted(sized, key=lambda one: (one[0], one[1].path)):
         is_full = live_bytes >= FULL_SHARE * sizes.file_bytes
-        is_large = total > 0 and live_bytes > GROWTH * total
-        if is_full or is_large or size_bytes + file.size_bytes > sizes.bytes_max:
+        if is_full or live_bytes > GROWTH * total or not sizes.allow([*found, file]):
             break
         found.append(file)
         total += live_bytes
-        size_bytes += file.size_bytes
     return found
 
 
 def dead_rows(files: BucketFiles) -> dict[str, float]:
-    """About how many rows of each file are deleted by position, by its path.
+    """About how many rows of each file are deleted, by its path.
 
     A position file of several data files does not say how many rows of each it has. So they are
-    divided by rows among the data files that are not newer, as far as names show.
+    divided by rows among the older data files, as far as names show. An equality delete takes one
+    row at most, of any older data file.
     """
     found = dict.fromkeys((file.path for file in files.files), 0.0)
     bases = {file.path: _base(file.path) for file in files.files}
@@ -176,11 +191,17 @@ def dead_rows(files: BucketFiles) -> dict[str, float]:
             continue
         base = _base(mark.path)
         older = [f for f in files.files if bases[f.path] < base] or list(files.files)
-        total = sum(file.rows for file in older)
-        for file in older if total else ():
-            found[file.path] += mark.rows * file.rows / total
+        _divide(mark.rows, older, found)
+    for keys in files.keys:
+        _divide(keys.rows, [f for f in files.files if f.sequence < keys.sequence], found)
     rows = {file.path: file.rows for file in files.files}
     return {path: min(dead, float(rows[path])) for path, dead in found.items()}
+
+
+def _divide(dead: int, files: Sequence[LiveFile], found: dict[str, float]) -> None:
+    total = sum(file.rows for file in files)
+    for file in files if total else ():
+        found[file.path] += dead * file.rows / total
 
 
 def with_compactions(
@@ -189,7 +210,8 @@ def with_compactions(
     options: CompactionOptions,
 ) -> tuple[Split, ...]:
     """The splits with the files that each of them rewrites."""
-    sizes = Sizes.of(options, live.target_file_bytes)
+    limits = [split.limit.round_ms / 1000 for split in splits if split.limit is not None]
+    sizes = Sizes.of(options, live.target_file_bytes, min(limits, default=math.inf))
     chosen = choose(live, {split.bucket: split.weight for split in splits}, sizes)
     found = []
     for split in splits:
@@ -208,12 +230,17 @@ def with_compactions(
     return tuple(found)
 
 
+def seconds_of(files: Sequence[LiveFile]) -> float:
+    """About the seconds that it takes to rewrite these files."""
+    return sum(file.rows * ROW_S + file.size_bytes * BYTE_S for file in files)
+
+
 def why_too_long(compaction: Compaction, left_s: float | None) -> str:
     """Why a compaction is left out; empty if it would end in time.
 
     :param left_s: seconds until the round's time limit; None: there is none.
     """
-    expected = compaction.rows * ROW_S + compaction.size_bytes * BYTE_S
+    expected = seconds_of(compaction.files)
     if left_s is None or expected <= left_s:
         return ""
     return (

@@ -218,8 +218,6 @@ class WrittenCompaction:
     """Why nothing was rewritten; empty: it was."""
     bytes_read: int = 0
     """Bytes of data files, and of what deletes their rows."""
-    rows: int = 0
-    """Rows that the new files have."""
     dead_rows: int = 0
     """Rows of the removed files that the new files do not have."""
     spilled_bytes: int = 0

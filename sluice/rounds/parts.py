@@ -94,9 +94,10 @@ def in_copy_order(splits: Iterable[Split]) -> list[Split]:
     """The splits in the order in which to start them.
 
     The first parts of all buckets come first, as a bucket's later parts are useless without them.
-    Among equals the largest comes first, so that none of them runs alone at the end.
+    Among equals the largest comes first, so that none of them runs alone at the end. What copies
+    nothing comes last: it may be left out.
     """
-    return sorted(splits, key=lambda split: (split.part_number, -split.cost))
+    return sorted(splits, key=lambda split: (not split.copies, split.part_number, -split.cost))
 
 
 def _parts_of(split: Split, size: int) -> list[Split]:

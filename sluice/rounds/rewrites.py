@@ -71,6 +71,10 @@ class Rewrites:
             found = cls()
             found.notes.append(f"no small files were compacted: {reason_of(error).text}")
             return found
+        if unusable := next((b.unusable for b in live.buckets.values() if b.unusable), ""):
+            found = cls()
+            found.notes.append(f"no small files were compacted: {unusable}")
+            return found
         return cls(
             [
                 replace(split, compaction=_by_offset(one))
@@ -93,17 +97,22 @@ class Rewrites:
 
     @property
     def files(self) -> list[DataFile]:
-        """The new files."""
+        """The new files; none if all rows were deleted."""
         return [file for one in self._written for file in one.files]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether files were rewritten."""
+        return any(one.removed for one in self._written)
 
     def commit(self, table: LakeTable, base: LakeSnapshot | None, write_id: str) -> None:
         """Commits the new files; if that fails, the report says why.
 
         Files of a commit that may have landed are left to clean-up.
         """
-        files, self._written = self.files, [one for one in self._written if one.removed]
-        if not files or self._live is None:
+        if not self.is_done or self._live is None:
             return
+        files, self._written = self.files, [one for one in self._written if one.removed]
         self._is_tried = True
         removed = tuple(path for one in self._written for path in one.removed)
         summary = {REWRITE_KEY: write_id, **self.report.summary()}

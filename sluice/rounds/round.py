@@ -81,9 +81,7 @@ def run_round(
     compaction: CompactionOptions = DEFAULT_COMPACTIONS,
     expire_snapshots: bool = False,
 ) -> RoundResult:
-    """Runs one round of a table; a lost claim is an outcome, not an error.
-
-    A dropped table is a lost claim.
+    """Runs one round of a table; a lost claim or a dropped table is an outcome, not an error.
 
     :param attempt: the name of this attempt; file names are unique even if it runs again.
     :param limits: when one is reached, the round commits what it has, and the result names the
@@ -95,8 +93,7 @@ def run_round(
     :param keyed: for a table with a primary key: leased KV snapshots, memory and spill folder.
     :param parts: how the windows of log tables are divided into parts.
     :param compaction: which tables are compacted, and how much of them.
-    :param expire_snapshots: whether old lake snapshots expire after the commit, also of tables
-        without the option ``table.datalake.auto-expire-snapshot``.
+    :param expire_snapshots: old lake snapshots expire, whatever options the table has.
     :raises SplitFailed: buckets could not be copied; its detail ``committed`` is the result of what
         was copied, if it was committed.
     :raises SluiceError: why the table could not be tiered; the lake is unchanged, unless it is
@@ -209,6 +206,8 @@ class _Round:
         if outcomes.results or repaired:
             result = self._commit(outcomes, table, write_id)
         else:
+            self._rewrites.discard(table)
+            self._notes += self._rewrites.notes
             result = self._nothing_to_commit(outcomes.plan, is_repair=bool(plan.repairs))
         if outcomes.failures:
             raise self._split_failed(plan, outcomes.failures, result, outcomes.results)
@@ -511,7 +510,7 @@ class _Round:
                 write_id,
                 self._phases,
                 self._floor,
-                rewrite if rewrites.files else None,
+                rewrite if rewrites.is_done else None,
             )
         finally:
             rewrites.discard(table)
@@ -549,7 +548,7 @@ class _Round:
             lag_rows_after=left_out
             or offsets_left(plan.splits, results) + outcomes.offsets_not_copied,
             notes=tuple(self._notes),
-            history_notes=(*plan.not_tiered, *committed.created_again),
+            history_notes=(*plan.not_tiered, *committed.created_again, *expired.notes),
             accepted=committed.accepted,
             repaired_buckets=committed.repaired_buckets,
             snapshots_expired=expired.snapshots,

@@ -24,7 +24,6 @@ from sluice.rounds.lake_files import (
     DataFile,
     LiveFiles,
     PlannedCommit,
-    WrittenCompaction,
     WrittenDeletes,
 )
 from sluice.rounds.ports import LakeTable, SplitRunner
@@ -227,10 +226,12 @@ class RoundFiles:
                 self._superseded += tidied
                 deletes = [file for file in deleted.files if not file.marks]
                 deleted = replace(deleted, files=tuple(deletes), replaced=())
-            given_up = WrittenCompaction(
+            given_up = replace(
+                compacted,
+                removed=(),
+                files=(),
+                spare=(),
                 why_not=f"others have changed files meanwhile: {why}",
-                seconds=compacted.seconds,
-                cpu_seconds=compacted.cpu_seconds,
             )
             files = (*compacted.spare, *deletes)
             self.results[place] = replace(result, files=files, deleted=deleted, compacted=given_up)

@@ -1,7 +1,8 @@
 """Sorts more rows than fit into memory: sorted runs on disk, which are merged at the end.
 
-Memory: at most the limit, for rows and their sorted copies. A merge holds a few batches of each
-run. The order is Arrow's, of the key columns one after the other; rows with equal keys keep theirs.
+Memory: at most the limit, for rows and their sorted copies. A merge holds a batch of each of a few
+runs, and many runs are merged in several steps. The order is Arrow's, of the key columns one after
+the other; rows with equal keys keep theirs.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from sluice.rounds.spill import SpillFile, SpillFolder
 _COPIES = 3
 """Rows are held once, copied to be contiguous, and copied in their order."""
 _BATCH_ROWS_MAX = 64 * 1024
-_RUNS = 32
-"""A merge of so many runs stays within the limit. Each holds one batch."""
+_RUNS = 16
+"""So many runs are merged at a time. Each step of a merge sorts what it holds of all of them."""
 
 
 class SortedRows:
@@ -66,7 +67,7 @@ class SortedRows:
         self._pending_bytes += rows.nbytes
         self.memory_bytes = max(self.memory_bytes, _COPIES * self._pending_bytes)
         if self._pending_bytes >= self._limit_bytes:
-            self._spill()
+            self._spill(self._in_order())
 
     def sorted(self) -> Iterator[pa.Table]:
         """Yields all rows in their order, in tables of at most about 64 Ki rows; call once.
@@ -77,8 +78,15 @@ class SortedRows:
             yield from self._in_order()
             return
         if self._pending:
-            self._spill()
-        yield from self._merged()
+            self._spill(self._in_order())
+        while len(self._runs) > _RUNS:
+            runs, self._runs = self._runs, []
+            for start in range(0, len(runs), _RUNS):
+                merged = runs[start : start + _RUNS]
+                self._spill(self._merged(merged))
+                for run in merged:
+                    run.remove()
+        yield from self._merged(self._runs)
 
     def close(self) -> None:
         """Deletes all spill files."""
@@ -104,21 +112,28 @@ class SortedRows:
         row_bytes = max(1, table.nbytes // max(1, table.num_rows))
         return int(max(1, min(_BATCH_ROWS_MAX, self._limit_bytes // (_RUNS * row_bytes))))
 
-    def _spill(self) -> None:
+    def _sliced(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        """The table in batches of which a merge can hold several."""
+        step = self._step(table)
+        for start in range(0, table.num_rows, step):
+            yield from table.slice(start, step).combine_chunks().to_batches()
+
+    def _spill(self, tables: Iterator[pa.Table]) -> None:
+        """Stores tables in their order as one run."""
         if self._folder is None:
             self._folder = SpillFolder(self._spill_dir)
-        batches = (batch for table in self._in_order() for batch in _one_batch(table))
+        batches = (batch for table in tables for batch in self._sliced(table))
         run = self._folder.write(self._schema, batches)
         self._runs.append(run)
         self.spilled_bytes += run.path.stat().st_size
 
-    def _merged(self) -> Iterator[pa.Table]:
-        """Merges the runs.
+    def _merged(self, files: Sequence[SpillFile]) -> Iterator[pa.Table]:
+        """Merges runs.
 
         Each step sorts what it holds of all runs. All rows up to the first one that is the last of
         its run's batch are final: later batches begin behind it.
         """
-        runs = [_Run(file) for file in self._runs]
+        runs = [_Run(file) for file in files]
         if not self._keys:  # each run is in its order
             for run in runs:
                 while run.fill():
@@ -185,7 +200,3 @@ def _order(table: pa.Table, keys: Sequence[str]) -> np.ndarray:
     places = pc.sort_indices(chosen, sort_keys=[(name, "ascending") for name in keys])
     found: np.ndarray = places.to_numpy().astype(np.int64, copy=False)
     return found
-
-
-def _one_batch(table: pa.Table) -> list[pa.RecordBatch]:
-    return list(table.combine_chunks().to_batches())

@@ -173,7 +173,6 @@ class MemoryWriter:
             compacted,
             tuple(own),
             bytes_read=8 * compaction.rows,
-            rows=sum(file.rows for file in compacted),
         )
 
     def _rewrite(self, compaction: Compaction) -> tuple[DataFile, ...]:

@@ -116,7 +116,7 @@ def test_a_driver_killed_before_it_commits_rewritten_files_of_a_log_table(
     scene.kill_tier(step)
     with finding():
         left = scene.report().orphans
-        assert any("-compacted-" in path for path in left) == (step != "round.compaction.before")
+        assert any("-compacted-" in path for path in left)
     scene.append(200)
     assert scene.tier().files_compacted > 0
     scene.check_whole()

@@ -73,6 +73,7 @@ KINDS = (
     "LogBeginsAfterLake",
     "clean-up",
     "clean-up removed files",
+    "log table compacted",
 )
 """Events that must each occur at least once in a set of runs."""
 

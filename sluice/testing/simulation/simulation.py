@@ -131,6 +131,10 @@ class Simulation:
         self.maintenance = Maintenance(
             seed, habits, self.lake, self.note, self.step, lambda path: self.events.may_expire(path)
         )
+        self.actor_factory = self._actor_factory(expires=expiry.is_on)
+        self.events = WorldEvents(self._world_context())
+
+    def _actor_factory(self, *, expires: bool) -> ActorFactory:
         network = NetworkContext(
             self.rng,
             self.cluster,
@@ -152,7 +156,7 @@ class Simulation:
             self.maintenance.before_commit,
             self.maintenance.after_listing,
         )
-        self.actor_factory = ActorFactory(
+        return ActorFactory(
             self.rng,
             self.clock,
             network,
@@ -161,14 +165,13 @@ class Simulation:
             self.checker.wrong,
             self.checker.damage,
             self.checker.retier_met,
-            variant.make_lake,
-            variant.make_admin,
-            variant.part_rules,
-            draw_budget(seed),
-            draw_compactions(seed),
-            expiry.is_on,
+            self.variant.make_lake,
+            self.variant.make_admin,
+            self.variant.part_rules,
+            draw_budget(self.seed),
+            draw_compactions(self.seed),
+            expires,
         )
-        self.events = WorldEvents(self._world_context())
 
     def _world_context(self) -> WorldContext:
         return WorldContext(

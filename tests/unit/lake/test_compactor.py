@@ -15,6 +15,7 @@ from sluice.errors import ClaimLost
 from sluice.lake.compactor import Compactor
 from sluice.lake.lake_reader import LakeReader
 from sluice.lake.parquet_files import FileTarget, WriteOptions
+from sluice.rounds.key_runs import KeySet
 from sluice.rounds.lake_files import (
     BucketFiles,
     Compaction,
@@ -28,6 +29,8 @@ from sluice.rounds.limits import TimeLeft
 from .test_live_rows import SCHEMA, changed, column, keys, marks, numbers, stored
 
 ENDLESS = TimeLeft(lambda: None, lambda: None)
+NONE: Callable[[], KeySet | None] = lambda: None  # noqa: E731
+"""No key is changed."""
 OFFSETS = pa.schema([column("a", pa.int64(), 1), column("__offset", pa.int64(), 2, required=True)])
 
 
@@ -73,10 +76,10 @@ def test_live_rows_and_those_of_the_round_are_sorted_into_one_file(tmp_path: Pat
     )
     mine = own(tmp_path / "own", [7, 5, 4])
     made = compactor(tmp_path / "new", [a, b], bucket)
-    written = made.run([mine], changed(5), ENDLESS)
+    written = made.run([mine], lambda: changed(5), ENDLESS)
     assert (written.why_not, written.removed, written.spare) == ("", (a.path, b.path), (mine,))
     assert ids_in(written) == [1, 2, 4, 5, 7, 8]
-    assert (written.rows, written.dead_rows) == (6, 4)
+    assert written.dead_rows == 4
     assert written.bytes_read == a.size_bytes + b.size_bytes + mine.size_bytes
     assert written.bytes_written == written.files[0].size_bytes
     assert written.spilled_bytes == 0
@@ -98,14 +101,14 @@ def test_files_end_at_their_size(tmp_path: Path) -> None:
     plan = Compaction((a, b), BucketFiles((a, b)), 100_000)
     options = WriteOptions(1, row_group_rows=20_000)
     made = Compactor(plan, SCHEMA, ("id",), target, options, LakeReader({}))
-    written = made.run([], None, ENDLESS)
+    written = made.run([], NONE, ENDLESS)
     assert len(written.files) == 2
     assert ids_in(written) == [*range(100_000)]
 
 
 def test_rows_beyond_memory_are_spilled(tmp_path: Path) -> None:
     files = [numbers(tmp_path / str(i), range(i, 90_000, 7)) for i in range(7)]
-    written = compactor(tmp_path / "new", files, memory_bytes=600_000).run([], None, ENDLESS)
+    written = compactor(tmp_path / "new", files, memory_bytes=600_000).run([], NONE, ENDLESS)
     assert written.why_not == ""
     assert ids_in(written) == [*range(90_000)]
     assert written.spilled_bytes > 0
@@ -115,7 +118,7 @@ def test_rows_beyond_memory_are_spilled(tmp_path: Path) -> None:
 
 def test_a_bucket_without_live_rows_becomes_no_file(tmp_path: Path) -> None:
     a = numbers(tmp_path / "a", [1, 2])
-    written = compactor(tmp_path / "new", [a]).run([], changed(1, 2), ENDLESS)
+    written = compactor(tmp_path / "new", [a]).run([], lambda: changed(1, 2), ENDLESS)
     assert (written.removed, written.files, written.dead_rows) == ((a.path,), (), 2)
 
 
@@ -131,7 +134,7 @@ def test_a_log_table_keeps_the_order_of_its_offsets(tmp_path: Path, known: bool)
     files = [log_file(tmp_path / str(i), range(i, i + 5), known=known) for i in (0, 5, 10)]
     given = files if known else files[::-1]
     written = compactor(tmp_path / "new", given, key_names=(), schema=OFFSETS).run(
-        [], None, ENDLESS
+        [], NONE, ENDLESS
     )
     assert ids_in(written, "__offset") == [*range(15)]
     assert (written.memory_bytes > 0) is not known
@@ -140,7 +143,7 @@ def test_a_log_table_keeps_the_order_of_its_offsets(tmp_path: Path, known: bool)
 def test_files_of_a_log_table_that_overlap_are_sorted(tmp_path: Path) -> None:
     files = [log_file(tmp_path / "a", [0, 1, 7]), log_file(tmp_path / "b", [2, 3, 4])]
     written = compactor(tmp_path / "new", files, key_names=(), schema=OFFSETS).run(
-        [], None, ENDLESS
+        [], NONE, ENDLESS
     )
     assert ids_in(written, "__offset") == [0, 1, 2, 3, 4, 7]
 
@@ -158,7 +161,7 @@ def test_what_cannot_be_read_stays(tmp_path: Path, spoil: Callable[[LiveFile], N
     a, b = numbers(tmp_path / "a", range(100)), numbers(tmp_path / "b", range(100, 200))
     made = compactor(tmp_path / "new", [a, b])
     spoil(b)
-    written = made.run([own(tmp_path / "own", [1])], None, ENDLESS)
+    written = made.run([own(tmp_path / "own", [1])], NONE, ENDLESS)
     assert (written.removed, written.files, written.spare) == ((), (), ())
     assert b.path in written.why_not
     assert left(tmp_path / "new") == []
@@ -167,7 +170,7 @@ def test_what_cannot_be_read_stays(tmp_path: Path, spoil: Callable[[LiveFile], N
 def test_a_file_with_fewer_rows_than_the_lake_says_is_not_replaced(tmp_path: Path) -> None:
     a = numbers(tmp_path / "a", range(10))
     wrong = LiveFile(a.path, 11, a.size_bytes, 1)
-    written = compactor(tmp_path / "new", [wrong]).run([], None, ENDLESS)
+    written = compactor(tmp_path / "new", [wrong]).run([], NONE, ENDLESS)
     assert "read 10 rows and wrote 10, but its files have 11 rows" in written.why_not
     assert left(tmp_path / "new") == []
 
@@ -177,18 +180,23 @@ def test_a_bucket_that_must_not_be_rewritten_is_not(tmp_path: Path, why: str) ->
     a = numbers(tmp_path / "a", [1])
     bucket = BucketFiles((a,), **{why: "others wrote ORC"})
     assert (
-        compactor(tmp_path / "new", [a], bucket).run([], None, ENDLESS).why_not
+        compactor(tmp_path / "new", [a], bucket).run([], NONE, ENDLESS).why_not
         == "others wrote ORC"
     )
 
 
 def test_deletes_beyond_memory_leave_it_out(tmp_path: Path) -> None:
     a = numbers(tmp_path / "a", [1])
-    many = BucketFiles((a,), (StoredMarks("m", 101, 1), StoredMarks("other", 9, 1, "b")))
-    written = compactor(tmp_path / "new", [a], many, memory_bytes=3_200).run([], None, ENDLESS)
+    rows = numbers(tmp_path / "rows", range(200))
+    several, other = StoredMarks("m", 101, 1), StoredMarks("other", 9, 1, "b")
+    many = BucketFiles((rows,), (several, other))
+    written = compactor(tmp_path / "new", [rows], many, memory_bytes=3_200).run([], NONE, ENDLESS)
     assert written.why_not.startswith("101 deleted rows of its files need more memory than")
+    none = marks(tmp_path / "none", {"file:/other": range(101)})  # positions of other files
+    few = BucketFiles((a,), (none,))
+    assert compactor(tmp_path / "new", [a], few, memory_bytes=3_200).run([], NONE, ENDLESS).files
     large = BucketFiles((a,), keys=(keys(tmp_path / "k", range(1_000), 9),))
-    written = compactor(tmp_path / "new", [a], large, memory_bytes=3_200).run([], None, ENDLESS)
+    written = compactor(tmp_path / "new", [a], large, memory_bytes=3_200).run([], NONE, ENDLESS)
     assert written.why_not.startswith("equality deletes of its files need more memory")
 
 
@@ -196,11 +204,11 @@ def test_the_time_limit_ends_it(tmp_path: Path) -> None:
     files = [numbers(tmp_path / str(i), range(100)) for i in range(9)]
     seen = iter([60.0, 60.0, 60.0, 0.0])
     written = compactor(tmp_path / "new", files).run(
-        [], None, TimeLeft(lambda: next(seen), ENDLESS.check)
+        [], NONE, TimeLeft(lambda: next(seen), ENDLESS.check)
     )
     assert written.why_not == "the round's time limit was reached"
     assert left(tmp_path / "new") == []
-    late = compactor(tmp_path / "new", files).run([], None, TimeLeft(lambda: -1.0, ENDLESS.check))
+    late = compactor(tmp_path / "new", files).run([], NONE, TimeLeft(lambda: -1.0, ENDLESS.check))
     assert "0.0 s of the round's time were left" in late.why_not
     assert late.bytes_read == 0
 
@@ -212,5 +220,5 @@ def test_a_cancelled_round_leaves_no_file(tmp_path: Path) -> None:
         raise ClaimLost("cancelled")
 
     with pytest.raises(ClaimLost):
-        compactor(tmp_path / "new", files).run([], None, TimeLeft(lambda: None, cancelled))
+        compactor(tmp_path / "new", files).run([], NONE, TimeLeft(lambda: None, cancelled))
     assert left(tmp_path / "new") == []

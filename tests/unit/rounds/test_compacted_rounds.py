@@ -186,8 +186,7 @@ def test_a_compaction_that_would_pass_the_time_limit_is_left_out(
     world.limits = RoundLimits(max_ms=60_000)
     result = changed(world)
     world.assert_equal()
-    assert result.files_compacted == 0
-    assert "s of the round's time were left" in result.compacted
+    assert (result.files_compacted, result.compacted) == (0, "")  # it was not planned
     assert len(data_files(world)) == 6
 
 

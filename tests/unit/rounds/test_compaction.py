@@ -18,11 +18,20 @@ from sluice.rounds.compaction import (
     dead_rows,
     why_too_long,
 )
-from sluice.rounds.lake_files import BucketFiles, Compaction, LiveFile, LiveFiles, StoredMarks
+from sluice.rounds.lake_files import (
+    BucketFiles,
+    Compaction,
+    LiveFile,
+    LiveFiles,
+    StoredKeys,
+    StoredMarks,
+)
 from sluice.testing.tables import table_info
 
 ONE, TWO = TableBucket(1, None, 0), TableBucket(1, None, 1)
 ROW_BYTES = 100
+FOOTER_BYTES = 2_400
+"""Of a data file with a dozen columns."""
 SIZES = Sizes(1 << 30, 1 << 28)
 
 
@@ -63,9 +72,33 @@ def test_small_files_are_rewritten_once_there_are_four_with_the_new_one() -> Non
 
 
 def test_a_file_is_rewritten_with_smaller_ones_of_a_quarter_of_its_size() -> None:
-    small = [data(f"s{i}", 100) for i in range(4)]
-    assert chosen([*small, data("z", 2_000)], 100)[-1] == "z"
-    assert chosen([*small, data("z", 2_001)], 100)[-1] == "s3"
+    small = [data(f"s{i}", 1_000) for i in range(4)]
+    assert chosen([*small, data("z", 20_000)], 1_000)[-1] == "z"
+    assert chosen([*small, data("z", 20_010)], 1_000)[-1] == "s3"
+
+
+def test_tiny_files_are_rewritten_together_however_few_rows_a_round_adds() -> None:
+    """A file with one row has a footer of some kilobytes."""
+    tiny = [LiveFile(f"t{i}", 1, 2_500, 8) for i in range(3)]
+    large = LiveFile("z", 1_000_000, 30_000_000, 8)
+    assert chosen([*tiny, large], 1) == ["t0", "t1", "t2"]
+    larger = LiveFile("u", 100, 16_000, 8)
+    assert chosen([*tiny, larger, large], 1) == ["t0", "t1", "t2", "u"]
+
+
+def test_no_more_is_chosen_than_the_round_has_time_for() -> None:
+    files = [data(f"s{i}", 100_000) for i in range(9)]  # 0.8 s each
+    sizes = Sizes.of(CompactionOptions(), 1 << 29, round_s=8.0)
+    assert len(chosen(files, 100_000, sizes)) == 5
+    worn = [data("a", 900_000), data("b", 100_000)]
+    marks = [StoredMarks("m", 400_000, 1, "a"), StoredMarks("n", 40_000, 1, "b")]
+    assert chosen(worn, 1, sizes, *marks) == ["b"]
+
+
+def test_equality_deletes_wear_the_older_files() -> None:
+    old, new = LiveFile("a", 100, 1, 1, sequence=1), LiveFile("b", 100, 1, 1, sequence=5)
+    keys = (StoredKeys("k", 30, 1, 3), StoredKeys("l", 20, 1, 9))
+    assert dead_rows(BucketFiles((old, new), keys=keys)) == {"a": 40.0, "b": 10.0}
 
 
 def test_deleted_rows_make_a_file_smaller_and_worth_rewriting() -> None:
@@ -101,11 +134,11 @@ def test_a_file_beyond_the_budget_is_rewritten_alone_if_it_is_worn() -> None:
 
 
 def test_the_budget_is_for_the_buckets_that_gain_the_most() -> None:
-    few = BucketFiles(tuple(data(f"a{i}", 1_000) for i in range(5)))
+    few = BucketFiles(tuple(data(f"a{i}", 500) for i in range(5)))
     many = BucketFiles(tuple(data(f"b{i}", 100) for i in range(50)))
     live = LiveFiles(1, {ONE: few, TWO: many})
     assert [*choose(live, {}, Sizes(600_000, 1 << 20))] == [TWO]
-    assert {*choose(live, {}, Sizes(1_100_000, 1 << 20))} == {ONE, TWO}
+    assert {*choose(live, {}, Sizes(800_000, 1 << 20))} == {ONE, TWO}
 
 
 @pytest.mark.parametrize("why", ["unusable", "not_rewritable"])
@@ -149,7 +182,8 @@ class Bucket:
         for entry in self.files.values():
             entry[1] -= rows * entry[1] / self.live
         files = tuple(
-            LiveFile(p, int(n), int(n) * ROW_BYTES, 1) for p, (n, _) in self.files.items()
+            LiveFile(p, int(n), int(n) * ROW_BYTES + FOOTER_BYTES, 1)
+            for p, (n, _) in self.files.items()
         )
         marks = [StoredMarks(f"m-{p}", int(n - left), 1, p) for p, (n, left) in self.files.items()]
         live = LiveFiles(1, {ONE: BucketFiles(files, tuple(marks))})
@@ -161,11 +195,11 @@ class Bucket:
             left = min(per_file, kept - part * per_file)
             self.files[named(f"{self._number}-{part}", self._number)] = [left, left]
         self.rewritten += int(kept) * ROW_BYTES if found else 0
-        self.written += rows * ROW_BYTES
+        self.written += rows * ROW_BYTES + FOOTER_BYTES
         self.round_max = max(self.round_max, read)
 
 
-@pytest.mark.parametrize("share", [0.001, 0.01, 0.1])
+@pytest.mark.parametrize("share", [0.00001, 0.0001, 0.001, 0.01, 0.05])
 def test_a_bucket_stays_small_and_is_rewritten_a_few_times(share: float) -> None:
     bucket, most, stored = Bucket(100_000, SIZES), 0, 0.0
     for number in range(1_000):

@@ -107,6 +107,23 @@ def test_memory_is_bounded_and_reported(tmp_path: Path) -> None:
     assert (small.num_rows, unspilled.spilled_bytes) == (1_000, 0)
 
 
+def test_many_runs_are_merged_in_steps(tmp_path: Path) -> None:
+    """Each step holds a batch of sixteen runs at most."""
+    rng, limit = np.random.default_rng(2), 30 * KIB
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64())])
+    batches = [
+        pa.RecordBatch.from_arrays(
+            [pa.array(rng.permutation(700)), pa.array(range(700 * i, 700 * (i + 1)))], schema=schema
+        )
+        for i in range(50)
+    ]
+    found, rows = in_order(batches, ("a",), tmp_path, limit)
+    assert found.column("a").to_pylist() == sorted([*range(700)] * 50)
+    ties = found.column("b").to_numpy().reshape(700, 50)
+    assert (np.diff(ties, axis=1) > 0).all()  # equal keys keep their order over all steps
+    assert rows.memory_bytes <= 2 * limit
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     taken = tmp_path / "file"
     taken.write_text("")
