@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from typing import Any
 
 from bench.lake_readers import ENGINES
 from bench.measure import Benchmark
 
-LAKE_SCANS = "lake_scans"
+LAKE_SCANS, LOG_ROUNDS = "lake_scans", "log_rounds"
 NAMES = (
     "formats",
     "kernel_variants",
@@ -35,6 +36,7 @@ NAMES = (
     "idle_tables",
     "real_log_to_iceberg",
     LAKE_SCANS,
+    LOG_ROUNDS,
 )
 ROWS, SCANNED_ROWS = 5_000_000, 1_000_000
 BESIDE_FLINK = "beside_flink"
@@ -56,12 +58,15 @@ def options(known: Sequence[str]) -> argparse.ArgumentParser:
     """:param known: names of benchmarks."""
     parser = argparse.ArgumentParser(prog="make bench ARGS=...", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(known)}")
-    text = f"rows (default {ROWS:,}; of {LAKE_SCANS} 1,000,000)"
+    text = f"rows (default {ROWS:,}; of {LAKE_SCANS} 1,000,000, of {LOG_ROUNDS} 1,000 a round)"
     parser.add_argument("--rows", type=int, help=text)
-    scans = parser.add_argument_group(LAKE_SCANS)
-    scans.add_argument("--rounds", type=int, default=100, help="rounds of changes (default 100)")
-    text = "share of the keys that each round changes (default 0.01)"
-    scans.add_argument("--changed", type=float, default=0.01, metavar="SHARE", help=text)
+    scans = parser.add_argument_group(f"{LAKE_SCANS} and {LOG_ROUNDS}")
+    text = f"rounds (default 100; of {LOG_ROUNDS} 1,000)"
+    scans.add_argument("--rounds", type=int, help=text)
+    text = f"share of the keys that each round of {LAKE_SCANS} changes (default 0.01)"
+    scans.add_argument("--changed", type=float, metavar="SHARE", help=text)
+    text = "have the rounds compact the table, and also scan it at the last 50 of them"
+    scans.add_argument("--compaction", action="store_true", help=text)
     text = "Iceberg's, of the lake table (default 2)"
     scans.add_argument("--format-version", type=int, choices=(2, 3), default=2, help=text)
     text = f"those that read the lake: {','.join(ENGINES)} (the default), or none"
@@ -81,18 +86,25 @@ def _engines(text: str) -> tuple[str, ...]:
     return found
 
 
+def own_options(name: str, arguments: argparse.Namespace) -> tuple[int | None, dict[str, Any]]:
+    """The rows and the other options of a benchmark; without those that keep their default."""
+    rows: int | None = arguments.rows
+    if name not in (LAKE_SCANS, LOG_ROUNDS):
+        return rows or ROWS, {}
+    left_out = {"names", "rows"} | ({"changed"} if name == LOG_ROUNDS else set())
+    own = {k: v for k, v in vars(arguments).items() if k not in left_out and v is not None}
+    return rows or (SCANNED_ROWS if name == LAKE_SCANS else None), own
+
+
 def main() -> None:
     known = names()
     parser = options(known)
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(known):
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    of_scans = {k: v for k, v in vars(arguments).items() if k not in ("names", "rows")}
     for name in arguments.names or known:
-        if name == LAKE_SCANS:
-            load(name)(arguments.rows or SCANNED_ROWS, **of_scans)
-        else:
-            load(name)(arguments.rows or ROWS)
+        rows, own = own_options(name, arguments)
+        load(name)(rows, **own)
 
 
 if __name__ == "__main__":

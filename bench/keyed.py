@@ -28,6 +28,7 @@ BUCKETS = 4
 WARM_ROUNDS = 5
 WARM_ROWS = 100_000
 WARM = TablePath("bench", "warm")
+SERVER_FOLDER = "fluss"
 SEED_KEYS = 1_000_000_000
 """Distance of the new keys of two seeds."""
 
@@ -86,29 +87,43 @@ def load_snapshots(
 
 @contextmanager
 def tables(
-    home: Path, rows: Mapping[TablePath, int], custom: Mapping[str, str] | None = None
+    home: Path,
+    rows: Mapping[TablePath, int],
+    custom: Mapping[str, str] | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[Rounds]:
     """Starts a server process whose tables have the given numbers of keys in KV snapshots.
 
     :param home: a folder; the lake's warehouse will be ``lake`` in it.
     :param custom: custom properties of the tables, that for the warm-up included.
+    :param settings: settings of the rounds, those for the warm-up included.
     """
-    lake, folder = home / "lake", home / "fluss"
-    load_snapshots(folder, lake, {WARM: WARM_ROWS, **rows}, custom)
-    with server(folder) as (address, pid):
+    load_snapshots(home / SERVER_FOLDER, home / "lake", {WARM: WARM_ROWS, **rows}, custom)
+    with serving(home, settings) as rounds:
+        rounds.warm()
+        yield rounds
+
+
+@contextmanager
+def serving(home: Path, settings: Mapping[str, str] | None = None) -> Iterator[Rounds]:
+    """Starts a server process and a JVM. Nothing is warm.
+
+    :param home: a folder; the lake's warehouse will be ``lake`` in it.
+    :param settings: settings of the rounds.
+    """
+    with server(home / SERVER_FOLDER) as (address, pid):
         config = load_config(
             environment=os.environ,
             overrides={
                 "client.bootstrap": address,
                 "datalake.iceberg.type": "hadoop",
-                "datalake.iceberg.warehouse": str(lake),
+                "datalake.iceberg.warehouse": str(home / "lake"),
                 "tiering.max_round_ms": "3600000",
+                **(settings or {}),
             },
         )
         with connect(config.client) as client, Jvm(config.tiering.jars) as jvm:
-            rounds = Rounds(config, client, jvm, {"server": pid})
-            rounds.warm()
-            yield rounds
+            yield Rounds(config, client, jvm, {"server": pid})
 
 
 def put_updates(client: Client, path: TablePath, rows: int, keys: int, seed: int) -> None:

@@ -2,8 +2,9 @@
 
 It reads a JSON line for each question, and writes one for each answer. Its first line says that the
 engine is loaded. The interpreter is that of the engine's environment, so this file imports nothing
-of the project. Tables are ``DATABASE.TABLE``, and amounts are answered in cents. A point query is
-answered with all rows of the key, so that a lost or a double row is no error but a wrong answer.
+of the project. Tables are ``DATABASE.TABLE``, snapshots are named by their ids, and amounts are
+answered in cents. A point query is answered with all rows of the key, so that a lost or a double
+row is no error but a wrong answer.
 """
 
 from __future__ import annotations
@@ -43,17 +44,22 @@ class Spark:
             builder = builder.config(name, value)
         self._session = builder.getOrCreate()
 
-    def full(self, table: str) -> Answer:
-        return self._rows(f"{TOTALS} lake.{table}")[0]
+    def full(self, table: str, snapshot: int | None = None) -> Answer:
+        return self._rows(f"{TOTALS} lake.{table}{_version(snapshot)}")[0]
 
     def point(self, table: str, key: int) -> list[Answer]:
         return self._rows(f"SELECT amount FROM lake.{table} WHERE id = {key}")
 
-    def files(self, table: str) -> list[Answer]:
+    def files(self, table: str, snapshot: int | None = None) -> list[Answer]:
         """[content, path, bytes] of each file; the content as in manifests, and "manifest"."""
-        named = f"SELECT content, file_path, file_size_in_bytes FROM lake.{table}.files"
-        manifests = f"SELECT 'manifest', path, length FROM lake.{table}.manifests"
+        at = _version(snapshot)
+        named = f"SELECT content, file_path, file_size_in_bytes FROM lake.{table}.files{at}"
+        manifests = f"SELECT 'manifest', path, length FROM lake.{table}.manifests{at}"
         return [*self._rows(named), *self._rows(manifests)]
+
+    def snapshots(self, table: str) -> Answer:
+        """The number of snapshots that the table has."""
+        return self._rows(f"SELECT count(*) FROM lake.{table}.snapshots")[0]
 
     def _rows(self, query: str) -> list[Answer]:
         return [list(row) for row in self._session.sql(query).collect()]
@@ -67,14 +73,15 @@ class DuckDb:
         self._duckdb = importlib.import_module("duckdb")
         self._duckdb.sql("LOAD iceberg")
 
-    def full(self, table: str) -> Answer:
-        return self._rows(f"{TOTALS} {self._scan(table)}")[0]
+    def full(self, table: str, snapshot: int | None = None) -> Answer:
+        return self._rows(f"{TOTALS} {self._scan(table, snapshot)}")[0]
 
     def point(self, table: str, key: int) -> list[Answer]:
         return self._rows(f"SELECT amount FROM {self._scan(table)} WHERE id = {key}")
 
-    def _scan(self, table: str) -> str:
-        return f"iceberg_scan('{_folder(self._warehouse, table)}')"
+    def _scan(self, table: str, snapshot: int | None = None) -> str:
+        at = "" if snapshot is None else f", snapshot_from_id => {snapshot}"
+        return f"iceberg_scan('{_folder(self._warehouse, table)}'{at})"
 
     def _rows(self, query: str) -> list[Answer]:
         return [list(row) for row in self._duckdb.sql(query).fetchall()]
@@ -89,8 +96,9 @@ class PyIceberg:
         importlib.import_module("pyiceberg.io.pyarrow")
         self._compute = importlib.import_module("pyarrow.compute")
 
-    def full(self, table: str) -> Answer:
-        rows = self._open(table).scan(selected_fields=("id", "amount")).to_arrow()
+    def full(self, table: str, snapshot: int | None = None) -> Answer:
+        opened = self._open(table)
+        rows = opened.scan(selected_fields=("id", "amount"), snapshot_id=snapshot).to_arrow()
         sums = (self._compute.sum(rows[name]).as_py() for name in ("id", "amount"))
         return [rows.num_rows, *sums]
 
@@ -111,17 +119,17 @@ class Polars:
         for name in ("polars_iceberg", "pyiceberg.table", "pyiceberg.io.pyarrow"):
             importlib.import_module(name)  # or the first query would
 
-    def full(self, table: str) -> Answer:
+    def full(self, table: str, snapshot: int | None = None) -> Answer:
         column = self._polars.col
         totals = (self._polars.len(), column("id").sum(), column("amount").sum())
-        return list(self._scan(table).select(*totals).collect().row(0))
+        return list(self._scan(table, snapshot).select(*totals).collect().row(0))
 
     def point(self, table: str, key: int) -> list[Answer]:
         found = self._scan(table).filter(self._polars.col("id") == key).select("amount")
         return [list(row) for row in found.collect().rows()]
 
-    def _scan(self, table: str) -> Any:
-        return self._polars.scan_iceberg(_folder(self._warehouse, table))
+    def _scan(self, table: str, snapshot: int | None = None) -> Any:
+        return self._polars.scan_iceberg(_folder(self._warehouse, table), snapshot_id=snapshot)
 
 
 ENGINES: dict[str, Callable[[str], Any]] = {
@@ -130,6 +138,11 @@ ENGINES: dict[str, Callable[[str], Any]] = {
     "polars": Polars,
     "duckdb": DuckDb,
 }
+
+
+def _version(snapshot: int | None) -> str:
+    """Spark's words for a snapshot; None: the newest."""
+    return "" if snapshot is None else f" VERSION AS OF {snapshot}"
 
 
 def _folder(warehouse: str, table: str) -> str:

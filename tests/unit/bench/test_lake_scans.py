@@ -16,8 +16,8 @@ import pytest
 
 from bench import __main__ as command
 from bench.lake_readers import PROGRAM, Reader, Scan
-from bench.lake_scans import check_answer
 from bench.measure import Line, report
+from bench.table_scans import check_answer
 
 BUSY_S = 0.5
 LIMIT_S = 60.0
