@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -127,3 +128,22 @@ def test_an_unknown_engine_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no engine trino; there are spark, pyiceberg, polars, duckdb" in capsys.readouterr().err
     assert parser.parse_args(["--engines", "none"]).engines == ()
     assert parser.parse_args(["--engines", "polars,duckdb"]).engines == ("polars", "duckdb")
+
+
+def test_each_benchmark_gets_its_own_options() -> None:
+    parser = command.options(command.NAMES)
+    given = parser.parse_args(["--rounds", "7", "--changed", "0.5", "--compaction"])
+    rows, own = command.own_options("lake_scans", given)
+    assert rows == 1_000_000
+    assert (own["rounds"], own["changed"], own["compaction"]) == (7, 0.5, True)
+    rows, own = command.own_options("log_rounds", given)
+    assert (rows, own["rounds"], "changed" in own) == (None, 7, False)
+    assert command.own_options("kv_put", given) == (5_000_000, {})
+    rows, own = command.own_options("log_rounds", parser.parse_args(["--rows", "9"]))
+    assert (rows, "rounds" in own, own["compaction"]) == (9, False, False)
+
+
+@pytest.mark.parametrize("name", ["lake_scans", "log_rounds"])
+def test_a_benchmark_takes_its_options(name: str) -> None:
+    _, own = command.own_options(name, command.options(command.NAMES).parse_args([]))
+    inspect.signature(command.load(name)).bind(1, **own)

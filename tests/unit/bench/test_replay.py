@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from bench import data
-from bench.replay import Replay
+from bench.replay import Appended, Replay
 
 KEYS = 700
 ROUNDS, CHANGED = 3, 90
@@ -67,6 +67,21 @@ def test_rows_after_the_distinct_ones_repeat(monkeypatch: pytest.MonkeyPatch) ->
     assert pa.Table.from_batches(replay.batches()).equals(whole)
     amounts = pc.sum(whole["amount"]).as_py()
     assert replay.totals() == [keys, keys * (keys - 1) // 2, int(amounts.scaleb(2))]
+
+
+def test_appended_rows_go_on_where_the_last_ones_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after the distinct ones, which a table of many rows repeats."""
+    monkeypatch.setattr(data, "BATCH_ROWS", 30)
+    whole = pa.Table.from_batches(data.batches(700))
+    log = Appended(700)
+    parts = [log.append(count) for count in (100, 250, 350)]
+    assert pa.concat_tables(parts).equals(whole)
+    assert log.table().equals(whole)
+    cents = [int(amount.scaleb(2)) for amount in whole["amount"].to_pylist()]
+    assert log.totals() == [700, sum(range(700)), sum(cents)]
+    assert [log.amount(key) for key in (0, 299, 300, 699)] == [
+        cents[key] for key in (0, 299, 300, 699)
+    ]
 
 
 def _by_key(batches: Iterable[pa.RecordBatch]) -> dict[int, tuple]:
