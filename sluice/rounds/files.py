@@ -157,7 +157,8 @@ class RoundResult:
     compaction_read_bytes: int = 0
     """Bytes of these files, and of the round's own."""
     compaction_written_bytes: int = 0
-    """Bytes of the files that replace them, which ``bytes_written`` includes."""
+    """Bytes of the files that replace them. Of a primary-key table, ``bytes_written`` includes
+    them."""
     compaction_spilled_bytes: int = 0
     """Bytes of rows that did not fit into memory, as they were stored on local disks."""
     compaction_memory_bytes: int = 0
