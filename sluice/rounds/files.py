@@ -29,6 +29,21 @@ from sluice.model.record_fields import fields_of
 VERSION = 1
 LEASED_VERSION = 2
 """Version of a plan with KV snapshots: older drivers would ignore them, so they must refuse it."""
+_FEW_HAVE = frozenset(
+    {
+        "compacted",
+        "files_compacted",
+        "compaction_read_bytes",
+        "compaction_written_bytes",
+        "compaction_spilled_bytes",
+        "compaction_memory_bytes",
+        "compaction_ms",
+        "compaction_cpu_ms",
+        "snapshots_expired",
+        "files_expired",
+    }
+)
+"""Fields of a result that its file lacks if they are empty or 0."""
 POSITIONS = "positions"
 """How a round usually deletes keys; then nothing is told of it."""
 
@@ -249,7 +264,12 @@ class RoundResult:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {"version": VERSION, **asdict(self)}
+        """The content of its file. It lacks what few rounds have, because XComs are small."""
+        content = asdict(self)
+        return {
+            "version": VERSION,
+            **{name: value for name, value in content.items() if value or name not in _FEW_HAVE},
+        }
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> RoundResult:

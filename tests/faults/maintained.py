@@ -187,7 +187,7 @@ class Outcome:
         self.looked_up_again += "looked up again" in str(answer["notes"])
         self.equality += "equality" in answer["deletes_as"]
         self.deletes_as[answer["deletes_as"]] += 1
-        self.files_compacted += answer["files_compacted"]
+        self.files_compacted += answer.get("files_compacted", 0)
         self.given_up += "the compaction was given up" in str(answer["notes"])
 
 

@@ -283,15 +283,17 @@ class DriverTable:
         """Lands a commit, and counts how it deletes rows."""
         note, contents = self._context.note, {file.content for file in files}
         by_key = FileContent.EQUALITY_DELETES in contents
-        if positions is not None:
+        is_marked = not contents.isdisjoint(
+            (FileContent.POSITION_DELETES, FileContent.DELETION_VECTORS)
+        )
+        if is_marked or (positions is not None and not positions.removed and not by_key):
             note("commit by position and equality" if by_key else "commit by position")
         elif by_key:
             note("commit by equality")
         if positions is not None and positions.removed:
             note("compaction committed")
         if positions is not None and positions.replaced:
-            vectors = FileContent.DELETION_VECTORS in contents
-            note("vectors replaced" if vectors else "marks merged")
+            note("vectors replaced" if self._stored.as_vectors else "marks merged")
         return self._stored.add_snapshot(files, summary, replaced, positions)
 
     def tag(self, snapshot_id: int) -> None:

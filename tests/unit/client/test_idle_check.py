@@ -54,7 +54,9 @@ class Shop:
     clock: WallClock
     snapshots: int = 0
 
-    def create(self, name: str, *, keyed: bool = False, days: bool = False) -> TablePath:
+    def create(
+        self, name: str, *, keyed: bool = False, days: bool = False, **options: str
+    ) -> TablePath:
         columns = (Column("id", t.BIGINT.not_null(), 0), Column("day", t.STRING.not_null(), 1))
         key = (("id", "day") if days else ("id",)) if keyed else ()
         path = TablePath("shop", name)
@@ -62,7 +64,7 @@ class Shop:
             Schema(columns, key, 1),
             partition_keys=("day",) if days else (),
             bucket_count=BUCKETS,
-            properties=FRESH,
+            properties={**FRESH, **options},
         )
         self.client.admin.create_table(path, descriptor)
         return path
@@ -193,9 +195,8 @@ def test_a_table_that_no_longer_has_the_option_is_not_idle(shop: Shop) -> None:
 
 
 def test_a_table_that_a_round_refuses_is_not_idle(shop: Shop) -> None:
-    path = shop.create("orders")
+    path = shop.create("orders", **{"table.datalake.historical-partition.enabled": "true"})
     shop.tier(path)
-    shop.client.admin.set_options(path, {"table.datalake.auto-compaction": "true"})
     shop.clock.ms += FRESHNESS_MS
     shop.tier(path)
     [claim] = shop.claim(path)
