@@ -25,7 +25,7 @@ from sluice.lake.position_deletes import (
     WrittenPositions,
     earlier_count,
     new_positions,
-    write_position_file,
+    write_position_files,
     write_vector_file,
 )
 from sluice.lake.position_finder import PositionFinder
@@ -220,7 +220,7 @@ class KeyDeletes:
                 positions, bucket, self._reader, self._target, self._properties, removed
             )
         count_max = self._memory_bytes // _POSITION_BYTES
-        return write_position_file(
+        return write_position_files(
             positions, bucket, self._reader, self._target, self._options, count_max, removed
         )
 

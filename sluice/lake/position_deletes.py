@@ -1,16 +1,17 @@
 """Writes the positions of deleted rows: a position delete file, or deletion vectors.
 
-Iceberg's format version 2 has position delete files. A round writes one for each bucket, with the
-rows that it deletes. When a bucket has several, the next one contains the smaller of them, too, and
-the commit removes these. Format version 3 has one deletion vector for each data file: a round
-writes the vectors of all data files that it deletes rows of, with the positions of the vectors
-before, into one Puffin file for each bucket.
+Iceberg's format version 2 has position delete files. In a bucket of few data files a round writes
+one for each data file that it deletes rows of, in others one for all. The next one contains the
+smaller of the earlier ones, and the commit removes these. Format version 3 has one deletion vector
+for each data file: a round writes the vectors of all data files that it deletes rows of, with the
+positions of the vectors before, into one Puffin file for each bucket.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,6 +35,10 @@ MERGED_FROM = 8
 """With so many position delete files in a bucket, the next one contains the smaller of them."""
 MERGE_FACTOR = 4
 """A file is merged if it has at most so many times the positions of all smaller ones together."""
+APART_MAX = 8
+"""In a bucket with at most so many data files, each position file is about one of them."""
+APART_FACTOR = 8
+"""There, a file is merged if it has at most so many times the positions of all smaller ones."""
 _REPEATED_FACTOR = 2
 """If a look-up found more than so many rows for each key, most of them are deleted already."""
 _SCHEMA = pa.schema(
@@ -90,7 +95,7 @@ def earlier_count(marks: Sequence[StoredMarks], data_files: Set[str]) -> int:
     return sum(one.rows for one in marks if one.data_file is None or one.data_file in data_files)
 
 
-def write_position_file(
+def write_position_files(
     positions: Positions,
     bucket: BucketFiles,
     reader: LakeReader,
@@ -99,7 +104,10 @@ def write_position_file(
     count_max: int,
     removed: Set[str] = frozenset(),
 ) -> WrittenPositions:
-    """Writes a position delete file, with the positions of the small ones among the earlier files.
+    """Writes position delete files, with the positions of the small ones among the earlier files.
+
+    In a bucket of few data files each gets a file of its own: polars reads the table itself only if
+    each position file is about one data file. In others there is one file for all.
 
     :param positions: what the commit deletes; not empty if no data file is removed.
     :param count_max: positions that fit into memory, which limits what is merged.
@@ -109,30 +117,52 @@ def write_position_file(
     :raises OSError, ValueError, ImportError: a file cannot be opened.
     :raises LakeFileUnreadable: an earlier file is damaged.
     """
-    count = sum(len(one) for one in positions.values())
+    living = {file.path for file in bucket.files} - removed
     gone = tuple(one for one in bucket.marks if one.data_file in removed)
     left = [one for one in bucket.marks if one.data_file not in removed]
-    merged = _to_merge(left, count, count_max, everything=bool(removed))
-    living = {file.path for file in bucket.files} - removed
-    earlier = read_earlier_marks(merged, living, reader)
-    whole = _union(positions, earlier)
+    apart = len(living) <= APART_MAX
+    count = sum(len(one) for one in positions.values())
+    several = [one for one in left if one.data_file is None] if apart else left
+    merged = _to_merge(several, count, count_max, everything=bool(removed) or apart)
     size_bytes = sum(one.size_bytes for one in merged)
-    if not whole:
-        return WrittenPositions((), (*merged, *gone), size_bytes)
+    whole = _union(positions, read_earlier_marks(merged, living, reader))
+    if not apart:
+        files = [_written(whole, target, options)] if whole else []
+        return WrittenPositions(tuple(files), (*merged, *gone), size_bytes)
+    singles = marks_by_file(left)
+    written: list[DataFile] = []
+    try:
+        for number, (path, found) in enumerate(whole.items()):
+            mine = _to_merge_apart(singles.get(path, ()), len(found), count_max)
+            if mine:
+                found = united([found, read_earlier_marks(mine, {path}, reader)[path]])
+            merged, size_bytes = (*merged, *mine), size_bytes + sum(m.size_bytes for m in mine)
+            aside = replace(target, prefix=f"{target.prefix}-of{number}") if number else target
+            written.append(_written({path: found}, aside, options))
+    except BaseException:
+        for file in written:
+            with suppress(OSError):
+                target.filesystem.delete_file(f"{target.path}/{file.path.rpartition('/')[2]}")
+        raise
+    return WrittenPositions(tuple(written), (*merged, *gone), size_bytes)
+
+
+def _written(positions: Positions, target: FileTarget, options: WriteOptions) -> DataFile:
+    """One file with these positions."""
     files = ParquetFiles(
         target,
         replace(options, target_file_bytes=sys.maxsize),  # its marks are known for one file
         FileContent.POSITION_DELETES,
     )
     try:
-        for rows in _tables(whole, options.row_group_rows):
+        for rows in _tables(positions, options.row_group_rows):
             files.write_group(rows)
         [file] = files.close()
     except BaseException:
         files.abort()
         raise
-    marks = tuple(RowMarks(path, len(p), int(p[-1])) for path, p in whole.items())
-    return WrittenPositions((replace(file, marks=marks),), (*merged, *gone), size_bytes)
+    marks = tuple(RowMarks(path, len(p), int(p[-1])) for path, p in positions.items())
+    return replace(file, marks=marks)
 
 
 def write_vector_file(
@@ -203,6 +233,19 @@ def _to_merge(
     for one in sorted(marks, key=lambda one: one.rows):
         is_large = one.rows > MERGE_FACTOR * count and not everything
         if is_large or count + one.rows > count_max:
+            break
+        merged.append(one)
+        count += one.rows
+    return tuple(merged)
+
+
+def _to_merge_apart(
+    marks: Sequence[StoredMarks], new: int, count_max: int
+) -> tuple[StoredMarks, ...]:
+    """The earlier files of a data file that its next one contains: all that are not much larger."""
+    merged, count = [], new
+    for one in sorted(marks, key=lambda one: one.rows):
+        if one.rows > APART_FACTOR * count or count + one.rows > count_max:
             break
         merged.append(one)
         count += one.rows

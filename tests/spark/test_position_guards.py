@@ -266,7 +266,7 @@ class TestASecondVector:
 
     @staticmethod
     def forget_earlier(patch: pytest.MonkeyPatch) -> None:
-        for name in ("write_position_file", "write_vector_file"):
+        for name in ("write_position_files", "write_vector_file"):
             write = getattr(position_deletes, name)
 
             def forgetful(*arguments: Any, write: Any = write) -> Any:

@@ -21,11 +21,13 @@ from sluice.lake.earlier_marks import read_earlier_marks
 from sluice.lake.lake_reader import LakeReader
 from sluice.lake.parquet_files import FileTarget, WriteOptions
 from sluice.lake.position_deletes import (
+    APART_FACTOR,
+    APART_MAX,
     MERGE_FACTOR,
     MERGED_FROM,
     WrittenPositions,
     new_positions,
-    write_position_file,
+    write_position_files,
     write_vector_file,
 )
 from sluice.rounds.lake_files import BucketFiles, DataFile, FileContent, LiveFile, StoredMarks
@@ -34,6 +36,8 @@ from tests.support.lake_keys import folder_in_memory
 MOST = 1 << 30
 """More positions than any file here has."""
 Rows = Mapping[str, Iterable[int]]
+MANY = "abcdefghi"
+"""Data files of a bucket with one position file for all of them."""
 READER = LakeReader({})
 
 
@@ -41,7 +45,7 @@ def arrays(rows: Rows) -> dict[str, np.ndarray]:
     return {path: np.array(sorted(at), np.int64) for path, at in rows.items()}
 
 
-def bucket(marks: Iterable[StoredMarks] = (), files: Iterable[str] = "abc") -> BucketFiles:
+def bucket(marks: Iterable[StoredMarks] = (), files: Iterable[str] = MANY) -> BucketFiles:
     return BucketFiles(tuple(LiveFile(path, 100, 1, 1) for path in files), tuple(marks))
 
 
@@ -59,7 +63,7 @@ def write(
     **options: int,
 ) -> WrittenPositions:
     settings = WriteOptions(**{"target_file_bytes": 1, **options})
-    return write_position_file(arrays(rows), of, READER, target(folder, name), settings, most)
+    return write_position_files(arrays(rows), of, READER, target(folder, name), settings, most)
 
 
 def write_vectors_of(
@@ -347,3 +351,57 @@ class TestRowsThatAreDeletedAlready:
         marks = stored(file)
         left, read_bytes = new_positions(arrays({"a": [1, 2, 3]}), 1, bucket(marks), READER, MOST)
         assert (left, read_bytes) == ({}, marks[0].blob[1])
+
+
+def test_few_data_files_get_position_files_of_their_own(tmp_path: Path) -> None:
+    """polars leaves the scan to PyIceberg if one is about several."""
+    assert len(MANY) > APART_MAX
+    written = write(tmp_path, {"b": [5, 1], "a": [3]}, bucket(files="abc"))
+    assert [[mark.data_file for mark in file.marks] for file in written.files] == [["a"], ["b"]]
+    marks = [mark for file in written.files for mark in stored(file)]
+    assert read(marks) == {"a": [3], "b": [1, 5]}
+    again = write(tmp_path, {"b": [2]}, bucket(marks, "abc"), "again")
+    [file] = again.files
+    assert [one.path for one in again.replaced] == [written.files[1].path]
+    assert read([*marks[:1], *stored(file)]) == {"a": [3], "b": [1, 2, 5]}
+    assert len({one.path for one in (*written.files, *again.files)}) == 3
+
+
+def test_files_about_several_data_files_are_divided(tmp_path: Path) -> None:
+    """Rounds wrote them while the bucket had many files."""
+    marks = earlier_files(tmp_path, {"a": [1, 2], "b": [7], "gone": [1]}, {"c": [0], "d": [4]})
+    written = write(tmp_path, {"b": [3]}, bucket(marks, "abc"))
+    assert set(written.replaced) == set(marks)
+    found = [mark for file in written.files for mark in stored(file)]
+    assert read(found) == {"a": [1, 2], "b": [3, 7], "c": [0]}
+    assert all(mark.data_file is not None for mark in found)
+
+
+def test_much_larger_files_of_a_data_file_stay(tmp_path: Path) -> None:
+    large = stored(
+        write(tmp_path, {"a": range(APART_FACTOR * 3 + 1)}, bucket(files="a"), "l").files[0]
+    )
+    kept = write(tmp_path, {"a": [500, 501, 502]}, bucket(large, "a"))
+    assert (kept.replaced, kept.files[0].rows) == ((), 3)
+    both = [*large, *stored(kept.files[0])]
+    merged = write(tmp_path, {"a": [600]}, bucket(both, "a"), "m")
+    assert set(merged.replaced) == {both[0], both[1]}
+    assert merged.files[0].rows == APART_FACTOR * 3 + 5
+    assert write(tmp_path, {"a": [1]}, bucket(both, "a"), "n", most=3).replaced == ()
+
+
+def test_files_of_a_removed_data_file_go(tmp_path: Path) -> None:
+    first = write(tmp_path, {"a": [1], "b": [2]}, bucket(files="ab"), "f")
+    marks = [mark for file in first.files for mark in stored(file)]
+    options = WriteOptions(1)
+    found = write_position_files(
+        arrays({}), bucket(marks, "ab"), READER, target(tmp_path, "n"), options, MOST, {"a"}
+    )
+    assert (found.files, found.replaced) == ((), (marks[0],))
+
+
+def test_a_full_disk_leaves_none_of_several_files(tmp_path: Path) -> None:
+    rows = {"a": [1], "b": range(100_000)}
+    with small_disk(20_000), pytest.raises(LakeNotWritable):
+        write(tmp_path, rows, bucket(files="ab"))
+    assert [*tmp_path.iterdir()] == []
