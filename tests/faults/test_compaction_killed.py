@@ -109,7 +109,7 @@ def test_a_driver_killed_before_it_commits_rewritten_files_of_a_log_table(
     compacted_scene: Scene, step: str
 ) -> None:
     scene = compacted_scene
-    for _ in range(5):
+    for _ in range(4):
         scene.append(200)
         scene.tier()
     scene.append(200)
@@ -126,7 +126,7 @@ def test_a_driver_killed_before_it_commits_rewritten_files_of_a_log_table(
 def test_a_driver_killed_after_it_committed_rewritten_files(compacted_scene: Scene) -> None:
     """Only its own rows are not in the lake yet: the next round copies them."""
     scene = compacted_scene
-    for _ in range(5):
+    for _ in range(4):
         scene.append(200)
         scene.tier()
     scene.append(200)
