@@ -102,10 +102,9 @@ class Sizes:
         file_bytes = min(target_file_bytes, part)
         return cls(options.bytes_max, file_bytes, options.files_min, ROUND_SHARE * round_s)
 
-    def allow(self, files: Sequence[LiveFile]) -> bool:
-        """Whether a round may rewrite these files of one bucket."""
-        size_bytes = sum(file.size_bytes for file in files)
-        return size_bytes <= self.bytes_max and seconds_of(files) <= self.seconds_max
+    def allow(self, size_bytes: int, seconds: float) -> bool:
+        """Whether a round may rewrite files of one bucket that have this size and take so long."""
+        return size_bytes <= self.bytes_max and seconds <= self.seconds_max
 
 
 def choose(
@@ -147,11 +146,16 @@ def candidate(
     if len(small) + (new_rows > 0) < sizes.files_min:
         small = []
     chosen = {file.path: file for file in small}
+    size_bytes, seconds = sum(file.size_bytes for file in small), seconds_of(small)
     worn = [file for file in files.files if dead[file.path] > DEAD_SHARE * file.rows]
     for file in sorted(worn, key=lambda one: one.size_bytes):
-        alone = not chosen and seconds_of([file]) <= sizes.seconds_max
-        if alone or sizes.allow([*chosen.values(), file]):
+        if file.path in chosen:
+            continue
+        size_after, seconds_after = size_bytes + file.size_bytes, seconds + seconds_of([file])
+        alone = not chosen and seconds_after <= sizes.seconds_max
+        if alone or sizes.allow(size_after, seconds_after):
             chosen[file.path] = file
+            size_bytes, seconds = size_after, seconds_after
     if not chosen:
         return None
     ordered = tuple(file for file in files.files if file.path in chosen)
@@ -165,10 +169,12 @@ def _small_files(
     """A bucket's smallest files by their live bytes, up to the first that is much larger."""
     found: list[LiveFile] = []
     total = float(max(own_bytes, SMALL_BYTES))
+    size_bytes, seconds = 0, 0.0
     sized = [(file.size_bytes * (1 - dead[file.path] / max(1, file.rows)), file) for file in files]
     for live_bytes, file in sorted(sized, key=lambda one: (one[0], one[1].path)):
         is_full = live_bytes >= FULL_SHARE * sizes.file_bytes
-        if is_full or live_bytes > GROWTH * total or not sizes.allow([*found, file]):
+        size_bytes, seconds = size_bytes + file.size_bytes, seconds + seconds_of([file])
+        if is_full or live_bytes > GROWTH * total or not sizes.allow(size_bytes, seconds):
             break
         found.append(file)
         total += live_bytes
