@@ -88,7 +88,7 @@ class PositionFinder:
         return found
 
     def _positions(self, file: LiveFile, opened: pq.ParquetFile) -> Iterator[np.ndarray]:
-        names = self._names_in(file, opened)
+        names = names_by_id(self._schema, opened.schema_arrow, file.path)
         start = 0
         for group in range(opened.num_row_groups):
             rows = opened.metadata.row_group(group).num_rows
@@ -112,10 +112,6 @@ class PositionFinder:
             if len(hits):
                 yield hits + start
             start += rows.num_rows
-
-    def _names_in(self, file: LiveFile, opened: pq.ParquetFile) -> list[str]:
-        """The names that the key columns have in a file: they may have been renamed since."""
-        return names_by_id(self._schema, opened.schema_arrow, file.path)
 
     def _may_be_in_group(self, opened: pq.ParquetFile, group: int, names: Sequence[str]) -> bool:
         metadata = opened.metadata.row_group(group)
