@@ -68,13 +68,9 @@ class Rewrites:
         try:
             live = table.live_files(only)
         except SluiceError as error:
-            found = cls()
-            found.notes.append(f"no small files were compacted: {reason_of(error).text}")
-            return found
+            return cls._nothing(reason_of(error).text)
         if unusable := next((b.unusable for b in live.buckets.values() if b.unusable), ""):
-            found = cls()
-            found.notes.append(f"no small files were compacted: {unusable}")
-            return found
+            return cls._nothing(unusable)
         return cls(
             [
                 replace(split, compaction=_by_offset(one))
@@ -83,6 +79,12 @@ class Rewrites:
             ],
             live,
         )
+
+    @classmethod
+    def _nothing(cls, why: str) -> Rewrites:
+        found = cls()
+        found.notes.append(f"no small files were compacted: {why}")
+        return found
 
     def take(self, outcomes: Sequence[Outcome]) -> list[Outcome]:
         """Takes the outcomes of its splits, and returns those of all others."""
