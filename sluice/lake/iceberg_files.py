@@ -68,10 +68,28 @@ class StoredFiles:
             said = pool.map(self._remove, paths)
             return {path: why for path, why in zip(paths, said, strict=True) if why}
 
-    def _remove(self, uri: str) -> str:
-        root, filesystem, path = next(r for r in self._roots if uri.startswith(r[0] + "/"))
+    def head(self, uri: str, bytes_max: int) -> bytes | None:
+        """The beginning of a file of this listing; None if it was deleted meanwhile.
+
+        :raises LakeNotWritable: it cannot be read.
+        """
+        filesystem, path = self._place(uri)
         try:
-            filesystem.delete_file(path + uri[len(root) :])
+            with filesystem.open_input_file(path) as file:
+                return file.read(bytes_max)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise LakeNotWritable(f"read {uri}: {type(error).__name__}: {error}") from error
+
+    def _place(self, uri: str) -> tuple[fs.FileSystem, str]:
+        root, filesystem, path = next(r for r in self._roots if uri.startswith(r[0] + "/"))
+        return filesystem, path + uri[len(root) :]
+
+    def _remove(self, uri: str) -> str:
+        filesystem, path = self._place(uri)
+        try:
+            filesystem.delete_file(path)
         except FileNotFoundError:
             return ""
         except OSError as error:
@@ -94,6 +112,8 @@ class IcebergReferences:
         self._snapshots: set[int] = set()
         self._manifests: set[str] = set()
         self._found: set[str] = set()
+        self.metadata_names: set[str] = set()
+        """The names of the manifests and manifest lists that were read."""
 
     def read(self) -> Set[str]:
         """The names that a snapshot of any branch or tag references.
@@ -120,14 +140,19 @@ class IcebergReferences:
                 if snapshot.snapshotId() in self._snapshots:
                     continue
                 seen.add(snapshot.snapshotId())
+                self.metadata_names.add(_name(snapshot.manifestListLocation()))
                 manifests.addAll(snapshot.allManifests(self._table.io()))
                 summary = snapshot.summary()
                 if summary is not None:  # a snapshot of Iceberg's first format may have none
                     self._found |= self._offsets_files.named_in(str(summary.toString()))
             for manifest in iterate(manifests):
-                if manifest.path() not in self._manifests:
+                location = str(manifest.path())
+                if location in self._manifests:
+                    continue
+                if self._names:
                     self._found |= self._names & set(self._paths_in(manifest))
-                    self._manifests.add(manifest.path())
+                self._manifests.add(location)
+                self.metadata_names.add(_name(location))
         self._snapshots |= seen  # only now that they have been read to the end
         return self._found
 
@@ -140,7 +165,7 @@ class IcebergReferences:
             if manifest.content().toString() != "DELETES":
                 raise
             paths = self._paths_of_deletes(manifest)
-        return (path.rpartition("/")[2] for path in paths)
+        return map(_name, paths)
 
     def _all_paths(self, manifest: Any) -> Sequence[str]:
         """The paths in one text. Iceberg before 1.12 throws for manifests of delete files."""
@@ -159,6 +184,10 @@ class IcebergReferences:
             return [str(file.location()) for file in iterate(files)]
         finally:
             files.close()
+
+
+def _name(location: Any) -> str:
+    return str(location).rpartition("/")[2]
 
 
 def folders_of(table: Any) -> list[str]:

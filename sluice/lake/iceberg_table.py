@@ -23,20 +23,22 @@ from sluice.failpoints import failpoint
 from sluice.lake.fence import Fence, overtaken
 from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of
 from sluice.lake.iceberg_history import IcebergHistory
-from sluice.lake.iceberg_schema import check_spec, column_type_json, missing_columns
+from sluice.lake.iceberg_schema import check_spec, missing_columns
 from sluice.lake.java import JavaThrew, JvmLost, java_errors, lake_errors
+from sluice.lake.lake_maintenance import LakeMaintenance
 from sluice.lake.live_files import TARGET_FILE_PROPERTY, read_live_files
+from sluice.lake.new_columns import add_columns
 from sluice.lake.new_files import NewFiles, to_iceberg_files
 from sluice.lake.parquet import ParquetWriterFactory, bucket_file_prefix
 from sluice.lake.parquet_files import WriteOptions
-from sluice.lake.part_files import PartFiles, partition_of
+from sluice.lake.part_files import PartFiles, partition_of, spec_json
 from sluice.lake.position_commit import check_positions, validate_positions
 from sluice.lake.rewrite_commit import rewrite_update
 from sluice.lake.small_files import read_file, write_file
 from sluice.lake.snapshot_expiry import expire_snapshots
 from sluice.lake.storage import OPTION_PREFIXES, delete
 from sluice.lake.tagged_update import TaggedUpdate
-from sluice.model import Column, TableInfo, TablePath
+from sluice.model import TableInfo, TablePath
 from sluice.rounds.clean import StoredFile
 from sluice.rounds.expiry import TAG, Expired, ExpiryRule
 from sluice.rounds.history import LakeHistory
@@ -112,8 +114,7 @@ class IcebergTable:
         """
         with lake_errors(f"read the schema of lake table {self._path}"):
             self._table.refresh()
-            schema = self._schema()
-            spec = json.loads(self._jvm.org.apache.iceberg.PartitionSpecParser.toJson(self._spec()))
+            schema, spec = self._schema(), spec_json(self._jvm, self._table)
             file_format = self._property("write.format.default", "parquet")
             version = self._table.operations().current().formatVersion()
         if file_format.lower() != "parquet":
@@ -129,11 +130,19 @@ class IcebergTable:
         added = missing_columns(info, schema)
         check_spec(info, schema, spec)
         if added:
-            self._add_columns(added)
+            with lake_errors(f"add columns to lake table {self._path}"):
+                add_columns(self._jvm, self._table, added)
             left = missing_columns(info, self._schema())
             if left:
                 names = [column.name for column in left]
                 raise LakeTableMismatch(f"lake table {self._path} still lacks columns {names}")
+
+    def check_layout(self, info: TableInfo) -> None:
+        """:raises LakeTableMismatch: it is not in the layout that Fluss gives to this table."""
+        with lake_errors(f"read the schema of lake table {self._path}"):
+            schema, spec = self._schema(), spec_json(self._jvm, self._table)
+        missing_columns(info, schema)
+        check_spec(info, schema, spec)
 
     def newest_tiering_snapshot(self) -> LakeSnapshot | None:
         """Newest tiering snapshot among the ancestors of main."""
@@ -464,6 +473,17 @@ class IcebergTable:
         for path in paths:
             delete(path, self._catalog_properties)
 
+    def maintenance(self) -> LakeMaintenance:
+        """What may be done to the table beside its rounds."""
+        return LakeMaintenance(
+            self._gateway,
+            self._table,
+            self._parts,
+            self._path,
+            self.writer_factory,
+            self._catalog_properties,
+        )
+
     # ---- the TableFiles port, for clean-up ----
 
     def stored_files(self) -> Iterator[StoredFile]:
@@ -569,26 +589,6 @@ class IcebergTable:
 
     def _property(self, name: str, default: str) -> str:
         return str(self._table.properties().getOrDefault(name, default))
-
-    def _add_columns(self, columns: Sequence[Column]) -> None:
-        types = self._jvm.org.apache.iceberg.types.Types
-        with lake_errors(f"add columns to lake table {self._path}"):
-            update = self._table.updateSchema()
-            for column in columns:
-                content = column_type_json(column)
-                if isinstance(content, str):
-                    column_type = types.fromPrimitiveString(content)
-                else:
-                    column_type = self._nested_type(content)
-                update = update.addColumn(column.name, column_type, column.comment)
-                update = update.moveBefore(column.name, "__bucket")
-            update.commit()
-            self._table.refresh()
-
-    def _nested_type(self, content: dict[str, Any]) -> Any:
-        field = {"id": 1, "name": "x", "required": False, "type": content}
-        schema = json.dumps({"type": "struct", "schema-id": 0, "fields": [field]})
-        return self._jvm.org.apache.iceberg.SchemaParser.fromJson(schema).findType("x")
 
     def _folder(self, split: Split, write_id: str) -> str:
         values = (*split.partition_values, str(split.bucket.bucket))

@@ -40,7 +40,7 @@ class LakeReader:
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         """:param properties: the catalog's properties, which configure access to its storage."""
-        self._properties = properties
+        self.properties = properties
         self._folders: dict[str, tuple[Any, str]] = {}
 
     def open(self, uri: str, size_bytes: int) -> Any:
@@ -88,6 +88,6 @@ class LakeReader:
     def _place(self, uri: str) -> tuple[Any, str]:
         folder, _, name = uri.rpartition("/")
         if folder not in self._folders:
-            self._folders[folder] = file_system(folder, self._properties)
+            self._folders[folder] = file_system(folder, self.properties)
         filesystem, path = self._folders[folder]
         return filesystem, f"{path}/{name}"

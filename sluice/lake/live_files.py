@@ -7,7 +7,7 @@ however many files there are.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from sluice.errors import LakeTableMismatch
@@ -46,23 +46,30 @@ def read_live_files(
     :raises Py4JJavaError: a manifest cannot be read.
     :raises LakeTableMismatch: a file that may have their rows has another partition spec.
     """
+    return _read(gateway, table, parts, splits)[0]
+
+
+def _read(
+    gateway: Any, table: Any, parts: PartFiles, splits: Sequence[Split] | None
+) -> tuple[LiveFiles, Sequence[Split]]:
+    """:param splits: None: those of all buckets that have files."""
     as_vectors = table.operations().current().formatVersion() >= VECTORS_VERSION
     target = int(table.properties().getOrDefault(TARGET_FILE_PROPERTY, str(TARGET_FILE_BYTES)))
     current = table.currentSnapshot()
     if current is None:
-        empty = {split.bucket: BucketFiles() for split in splits}
-        return LiveFiles(None, empty, as_vectors, target_file_bytes=target)
+        empty = {split.bucket: BucketFiles() for split in splits or ()}
+        return LiveFiles(None, empty, as_vectors, target_file_bytes=target), splits or ()
     snapshot_id = int(current.snapshotId())
     key_ids = _key_ids(table)
     found = _planned_tasks(gateway, table, parts, splits, key_ids)
     tasks = _described(gateway, table, found)
+    is_whole = splits is None
+    if splits is None:
+        splits = splits_of({tuple(data["partition"]) for data, _ in tasks})
     if len(tasks) > FILES_MAX:
-        why = (
-            f"the buckets of this round have more than {FILES_MAX:,} data files: compact the table"
-        )
-        return LiveFiles(
-            snapshot_id, {s.bucket: BucketFiles(unusable=why) for s in splits}, as_vectors
-        )
+        why = f"its buckets have more than {FILES_MAX:,} data files together: compact the table"
+        unusable = {split.bucket: BucketFiles(unusable=why) for split in splits}
+        return LiveFiles(snapshot_id, unusable, as_vectors), splits
     is_keyed = bool(table.schema().identifierFieldIds())
     gathered = {
         (*split.partition_values, split.bucket.bucket): _Bucket(
@@ -76,17 +83,44 @@ def read_live_files(
         if data["spec-id"] != spec_id:
             raise LakeTableMismatch(parts.other_spec(f"file {data['file-path']}"))
         bucket = gathered.get(tuple(data["partition"]))
+        if bucket is None and is_whole:
+            raise LakeTableMismatch(
+                f"data file {data['file-path']} has partition {data['partition']}, which is none of"
+                " Fluss's layout"
+            )
         if bucket is not None:
             bucket.add(data, deletes, key_ids, sequences.of_data(place))
             for one in deletes:
                 if one["content"] == _EQUALITY:
-                    number = sequences.of_keys(place, one["file-path"])
+                    number = sequences.of_keys[one["file-path"]]
                     bucket.add_keys(one, key_ids, number, spec_id)
     descriptions = {k: v for bucket in gathered.values() for k, v in bucket.descriptions.items()}
     of_data = {k: v for bucket in gathered.values() for k, v in bucket.data_descriptions.items()}
     buckets = {bucket.bucket: bucket.found() for bucket in gathered.values()}
     of_keys = {k: v for bucket in gathered.values() for k, v in bucket.key_descriptions.items()}
-    return LiveFiles(snapshot_id, buckets, as_vectors, descriptions, of_data, of_keys, target)
+    found_files = LiveFiles(
+        snapshot_id, buckets, as_vectors, descriptions, of_data, of_keys, target
+    )
+    return found_files, splits
+
+
+def read_all_live_files(
+    gateway: Any, table: Any, parts: PartFiles
+) -> tuple[Sequence[Split], LiveFiles]:
+    """The live files of all buckets that have some, as of the last refresh; and their splits."""
+    live, splits = _read(gateway, table, parts, None)
+    return splits, live
+
+
+def splits_of(partitions: Set[tuple[Any, ...]]) -> list[Split]:
+    """Splits that copy nothing, for partitions and buckets as Iceberg names them."""
+    values = sorted({tuple(map(str, one[:-1])) for one in partitions})
+    numbers = {one: None if one == () else number for number, one in enumerate(values)}
+    found = []
+    for *named, bucket in sorted(partitions, key=str):
+        texts = tuple(map(str, named))
+        found.append(Split(TableBucket(0, numbers[texts], bucket), texts, 0, 0, copies=False))
+    return found
 
 
 def delete_files_of(gateway: Any, table: Any, descriptions: Sequence[dict[str, Any]]) -> list[Any]:
@@ -133,18 +167,20 @@ class _Sequences:
     def __init__(self, found: Any, tasks: Sequence[_Task], *, has_row_ids: bool) -> None:
         """:param found: Java's list of the tasks."""
         self._found = found
-        by_key = any(one["content"] == _EQUALITY for _, many in tasks for one in many)
-        self._needed = has_row_ids or by_key
-        self._of_keys: dict[str, int] = {}
+        self.of_keys: dict[str, int] = {}
+        """Of equality deletes, by their path."""
+        keys = [
+            {one["file-path"] for one in many if one["content"] == _EQUALITY} for _, many in tasks
+        ]
+        # the oldest data file of a bucket has all deletes of its newer ones
+        for place in sorted(range(len(keys)), key=lambda one: -len(keys[one])):
+            if not keys[place] <= self.of_keys.keys():
+                for one in iterate(found.get(place).deletes()):
+                    self.of_keys[str(one.location())] = self._number(one)
+        self._needed = has_row_ids or bool(self.of_keys)
 
     def of_data(self, place: int) -> int:
         return self._number(self._found.get(place).file()) if self._needed else 0
-
-    def of_keys(self, place: int, path: str) -> int:
-        if path not in self._of_keys:
-            for one in iterate(self._found.get(place).deletes()):
-                self._of_keys[str(one.location())] = self._number(one)
-        return self._of_keys[path]
 
     def _number(self, file: Any) -> int:
         return int(file.dataSequenceNumber() or 0)
@@ -225,7 +261,7 @@ def _planned_tasks(
     gateway: Any,
     table: Any,
     parts: PartFiles,
-    splits: Sequence[Split],
+    splits: Sequence[Split] | None,
     key_ids: Sequence[int],
 ) -> Any:
     """Java's list of the tasks of a scan of these splits' partitions.
@@ -236,8 +272,8 @@ def _planned_tasks(
     names = [table.schema().findColumnName(one) for one in key_ids]
     # not by the snapshot's id: such a scan has the column names that were valid at that time
     scan = table.newScan().includeColumnStats(java_list(gateway, names))
-    values = sorted({split.partition_values for split in splits})
-    if values != [()]:
+    values = sorted({split.partition_values for split in splits or ()})
+    if values and values != [()]:
         scan = scan.filter(parts.wide_filter(values))
     tasks = scan.planFiles()
     collect = jvm

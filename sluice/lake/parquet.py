@@ -57,6 +57,24 @@ def bucket_file_prefix(bucket: int, task: int, write_id: str) -> str:
     return f"{bucket:05d}-{task}-{write_id}"
 
 
+def target_of(factory: ParquetWriterFactory, split: Split, task: int = 0) -> FileTarget:
+    """The folder and the names of a split's files.
+
+    :raises LakeNotWritable: no installed library supports the storage.
+    """
+    folder, bucket = factory.folders[split.bucket], split.bucket.bucket
+    prefix = bucket_file_prefix(bucket, task, factory.write_id) + split.file_suffix
+    with storage_errors(folder):
+        filesystem, path = file_system(folder, factory.storage_properties)
+    return FileTarget(filesystem, path, folder, prefix, (*split.partition_values, str(bucket)))
+
+
+def key_schema_of(factory: ParquetWriterFactory) -> pa.Schema:
+    """The key columns of a table, with Iceberg's field ids."""
+    schema = json.loads(factory.schema)
+    return _key_schema(schema, arrow_schema(schema))
+
+
 class ParquetSplitWriter:
     """Writes one split to files of rows and of deletes. Used by one thread."""
 
@@ -66,12 +84,7 @@ class ParquetSplitWriter:
         schema = json.loads(factory.schema)
         self._schema = arrow_schema(schema)
         self._key_schema = _key_schema(schema, self._schema)
-        folder = factory.folders[split.bucket]
-        prefix = bucket_file_prefix(self._bucket, task, factory.write_id) + split.file_suffix
-        partition = (*split.partition_values, str(self._bucket))
-        with storage_errors(folder):
-            filesystem, path = file_system(folder, factory.storage_properties)
-        target = FileTarget(filesystem, path, folder, prefix, partition)
+        target = target_of(factory, split, task)
         self._data = ParquetFiles(target, factory.options)
         keyed, compaction = split.keyed, split.compaction
         self._deletes = KeyDeletes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -122,3 +123,8 @@ class PartFiles:
         return [
             str(schema.findColumnName(f.sourceId())) for f in iterate(self._table.spec().fields())
         ]
+
+
+def spec_json(jvm: Any, table: Any) -> dict[str, Any]:
+    """The partition spec of Iceberg's table object, as its JSON."""
+    return dict(json.loads(jvm.org.apache.iceberg.PartitionSpecParser.toJson(table.spec())))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from sluice.rounds.maintenance_names import MAINTENANCE_KEY
 from sluice.rounds.types import COMMIT_USER, COMMIT_USER_KEY
 
 
@@ -30,8 +31,12 @@ class HistoryEntry:
 
     @property
     def changes_rows(self) -> bool:
-        """Whether it is another writer's snapshot that changes rows; a compaction does not."""
-        return not self.is_tiering and self.operation != "replace"
+        """Whether it is another writer's snapshot that changes rows; a compaction does not.
+
+        Nor does maintenance: it writes the same deletes in another form.
+        """
+        is_maintenance = MAINTENANCE_KEY in self.summary
+        return not (self.is_tiering or is_maintenance or self.operation == "replace")
 
     @property
     def total_rows(self) -> int | None:

@@ -120,7 +120,7 @@ def test_a_table_without_a_snapshot_and_one_with_too_many_files(
     stock.put({key: -key for key in range(10)})
     monkeypatch.setattr(live_files, "FILES_MAX", 1)
     result = stock.tier()
-    assert "the buckets of this round have more than 1 data files: compact" in result.deletes_as
+    assert "its buckets have more than 1 data files together: compact" in result.deletes_as
     stock.assert_equal()
     monkeypatch.setattr(live_files, "FILES_MAX", 4)
     assert all(not of.unusable for of in buckets(table.live_files([split(0), split(1)])))

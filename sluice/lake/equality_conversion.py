@@ -1,0 +1,159 @@
+"""Finds the rows that equality deletes delete, and writes their positions instead.
+
+Readers that know no equality deletes can read the table then, and scans no longer compare each row
+with each delete. Memory of one bucket: the keys of some delete files, the positions, and one batch
+of keys. Several buckets may be converted at once, on threads or executors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from sluice.errors import LakeNotWritable, LakeTableMismatch, SluiceError
+from sluice.lake.earlier_marks import Positions, united
+from sluice.lake.lake_reader import LakeReader, reading
+from sluice.lake.live_rows import EqualityDeletes, names_by_id
+from sluice.lake.parquet import ParquetWriterFactory, key_schema_of, target_of
+from sluice.lake.position_deletes import earlier_count, write_position_files, write_vector_file
+from sluice.masking import is_secret_name
+from sluice.quantities import byte_size, counted
+from sluice.rounds.conversion import Converted, NotConverted
+from sluice.rounds.lake_files import BucketFiles, LiveFile, StoredKeys
+from sluice.rounds.maintenance import ConvertedBucket
+from sluice.rounds.reasons import reason_of
+from sluice.rounds.types import Split
+
+_BATCH_ROWS = 128 * 1024
+_KEY_COPIES = 8
+"""Keys in memory have several times the bytes of their file, and are hashed and sorted."""
+_POSITION_BYTES = 32
+"""A position has 8 bytes, and is copied to be sorted and merged."""
+
+
+_CANNOT_CONVERT = (OSError, ValueError, ImportError, MemoryError, SluiceError)
+
+
+@dataclass(frozen=True, slots=True)
+class BucketConversion:
+    """The conversion of one bucket's equality deletes: a work item, which can be pickled."""
+
+    bucket: BucketFiles
+    split: Split
+    """Which bucket it is."""
+    factory: ParquetWriterFactory
+    """Knows the bucket's folder, the table's schema, and how its storage is reached."""
+    as_vectors: bool
+    memory_bytes: int
+    """For the keys of this bucket, and for its positions."""
+
+    def convert(self, task: int = 0) -> Converted:
+        """Converts the oldest equality deletes: as many as memory may hold.
+
+        :param task: a number in the names of the files, unique to this execution.
+        """
+        try:
+            return _Conversion(self, task).run()
+        except _CANNOT_CONVERT as error:
+            secrets = self.factory.storage_properties
+            hidden = [value for name, value in secrets.items() if is_secret_name(name)]
+            return NotConverted(reason_of(error, hidden), isinstance(error, LakeNotWritable))
+
+
+class _Conversion:
+    """One conversion while it runs. Used by one thread."""
+
+    def __init__(self, work: BucketConversion, task: int) -> None:
+        self.bucket, self.as_vectors = work.bucket, work.as_vectors
+        self.memory_bytes = work.memory_bytes
+        self._options = work.factory.options
+        self._schema = key_schema_of(work.factory)
+        self._target = target_of(work.factory, work.split, task)
+        self._reader = LakeReader(work.factory.storage_properties)
+        self._bytes_read = 0
+
+    def run(self) -> ConvertedBucket:
+        """:raises OSError, ValueError, ImportError: a file cannot be opened.
+        :raises LakeFileUnreadable: a file is damaged.
+        :raises LakeTableMismatch: why the bucket cannot be converted.
+        :raises LakeNotWritable: the storage refuses, or is full.
+        """
+        if why := self.bucket.unusable or self.bucket.not_rewritable:
+            raise LakeTableMismatch(why)
+        keys = self._within_memory()
+        positions = self._find(keys)
+        rows = sum(map(len, positions.values()))
+        if not positions:
+            return ConvertedBucket(keys, bytes_read=self._bytes_read)
+        if self.as_vectors:
+            written = write_vector_file(
+                positions, self.bucket, self._reader, self._target, self._reader.properties
+            )
+        else:
+            count_max = self.memory_bytes // _POSITION_BYTES
+            written = write_position_files(
+                positions, self.bucket, self._reader, self._target, self._options, count_max
+            )
+        size_bytes = self._bytes_read + written.bytes_read
+        return ConvertedBucket(keys, written.files, written.replaced, rows, size_bytes)
+
+    def _within_memory(self) -> tuple[StoredKeys, ...]:
+        """:raises LakeTableMismatch: not even the oldest file fits."""
+        found: list[StoredKeys] = []
+        size_bytes = 0
+        for one in self.bucket.keys:
+            size_bytes += one.size_bytes
+            if size_bytes * _KEY_COPIES > self.memory_bytes:
+                break
+            found.append(one)
+        if not found:
+            raise LakeTableMismatch(
+                f"equality deletes {self.bucket.keys[0].path} need more memory than"
+                f" tiering.changes_memory_bytes, {byte_size(self.memory_bytes)}"
+            )
+        return tuple(found)
+
+    def _find(self, keys: Sequence[StoredKeys]) -> Positions:
+        deletes = EqualityDeletes(keys, self._schema, self._reader)
+        self._bytes_read += sum(one.size_bytes for one in keys)
+        newest = max(one.sequence for one in keys)
+        older = [file for file in self.bucket.files if file.sequence < newest]
+        left = self.memory_bytes // _POSITION_BYTES
+        if self.as_vectors:
+            left -= earlier_count(self.bucket.marks, {file.path for file in older})
+        found: Positions = {}
+        for file, source in self._reader.open_all(older):
+            with reading("data file", file.path), pq.ParquetFile(source) as opened:
+                positions = self._positions(file, opened, deletes)
+            self._bytes_read += file.key_bytes
+            if positions:
+                found[file.path] = united(positions)
+                left -= len(found[file.path])
+            if left < 0:
+                limit = counted(self.memory_bytes // _POSITION_BYTES, "position")
+                raise LakeTableMismatch(
+                    f"more than {limit} need more memory than tiering.changes_memory_bytes,"
+                    f" {byte_size(self.memory_bytes)}"
+                )
+        return found
+
+    def _positions(
+        self, file: LiveFile, opened: pq.ParquetFile, deletes: EqualityDeletes
+    ) -> list[np.ndarray]:
+        names = names_by_id(self._schema, opened.schema_arrow, file.path)
+        found, start = [], 0
+        for batch in opened.iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
+            columns = [
+                batch.column(name).cast(one.type)
+                for name, one in zip(names, self._schema, strict=True)
+            ]
+            rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+            hits = np.flatnonzero(deletes.has(file, rows))
+            if len(hits):
+                found.append(hits + start)
+            start += rows.num_rows
+        return found

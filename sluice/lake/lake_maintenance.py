@@ -1,0 +1,376 @@
+"""Maintains one Iceberg table beside its rounds: converts equality deletes, merges manifests.
+
+A commit of maintenance is none of a round: it has no commit user, moves no tag, and its new files
+have names that clean-up leaves alone, because no base proves that they are dead. Iceberg refuses a
+conversion if a data file whose rows it marks is gone. A round that marks rows of the same files
+meanwhile looks them up again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sluice.errors import (
+    LakeCommitOutcomeUnknown,
+    LakeCommitRefused,
+    LakeNotWritable,
+    LakeTableMismatch,
+)
+from sluice.failpoints import failpoint
+from sluice.lake.equality_conversion import BucketConversion
+from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of
+from sluice.lake.java import (
+    JavaThrew,
+    JvmLost,
+    ensure_callbacks,
+    iterate,
+    java_errors,
+    java_list,
+    lake_errors,
+)
+from sluice.lake.live_files import delete_files_of, read_all_live_files
+from sluice.lake.metadata_orphans import is_shared, is_table_metadata
+from sluice.lake.parquet import ParquetWriterFactory
+from sluice.lake.part_files import PartFiles
+from sluice.lake.position_commit import check_positions, position_files
+from sluice.lake.storage import delete
+from sluice.lake.tagged_update import TaggedUpdate
+from sluice.model import TablePath
+from sluice.rounds.conversion import ConversionRunner, InTurn, NotConverted
+from sluice.rounds.lake_files import LiveFiles, PlannedCommit
+from sluice.rounds.maintenance import Conversion, ConvertedBucket, TableHealth
+from sluice.rounds.maintenance_names import (
+    MAINTENANCE_KEY,
+    is_manifest,
+    new_maintenance_id,
+    orphans_in,
+)
+from sluice.rounds.types import Split
+
+_BUCKETS = 16
+"""Buckets whose deletes one commit converts; more if more are converted at once."""
+_REFUSALS = {"ValidationException", "CommitFailedException", "IllegalArgumentException"}
+
+MakeWriters = Callable[[str, Sequence[Split]], ParquetWriterFactory]
+
+
+class _Together:
+    """Puts all data files into the same manifests (Java's Function)."""
+
+    def apply(self, _file: Any) -> str:
+        return ""
+
+    class Java:
+        implements = ("java.util.function.Function",)
+
+
+class LakeMaintenance:
+    """Maintains one table. Used by one thread."""
+
+    def __init__(
+        self,
+        gateway: Any,
+        table: Any,
+        parts: PartFiles,
+        path: TablePath,
+        writers: MakeWriters,
+        properties: Mapping[str, str],
+    ) -> None:
+        """:param table: Iceberg's table object.
+        :param writers: makes the factory that knows the folders of the table's files.
+        :param properties: the catalog's properties, which configure access to its storage.
+        """
+        self._gateway, self._table, self._parts, self._path = gateway, table, parts, path
+        self._writers, self._properties = writers, properties
+        self._uuid = str(table.operations().current().uuid() or "")
+
+    def live_files(self) -> tuple[Sequence[Split], LiveFiles]:
+        """All live files, and a split for each bucket that has some.
+
+        Partitions are numbered: Fluss's ids of them are not known here.
+
+        :raises LakeNotWritable: the metadata cannot be read.
+        :raises LakeTableMismatch: a file has another partition spec.
+        """
+        with lake_errors(f"read the data files of lake table {self._path}"):
+            self._table.refresh()
+            return read_all_live_files(self._gateway, self._table, self._parts)
+
+    def health(self) -> TableHealth:
+        """What scans of the table have to read. If files have another partition spec, it says so.
+
+        :raises LakeNotWritable: the metadata cannot be read.
+        """
+        unknown = ""
+        try:
+            _, live = self.live_files()
+        except LakeTableMismatch as error:
+            live, unknown = LiveFiles(None, {}), error.message
+        useless = [int(one.recordCount()) for one in self._useless_deletes(live)]
+        with lake_errors(f"read the metadata of lake table {self._path}"):
+            operations, current = self._table.operations(), self._table.currentSnapshot()
+            location = operations.current().metadataFileLocation()
+            size = int(self._table.io().newInputFile(location).getLength()) if location else 0
+            found = [] if current is None else [*iterate(current.allManifests(self._table.io()))]
+            kinds = [str(one.content().toString()) for one in found]
+            gc_enabled = str(self._table.properties().getOrDefault("gc.enabled", "true"))
+            health = TableHealth.of(
+                live,
+                snapshots=int(operations.current().snapshots().size()),
+                data_manifests=kinds.count("DATA"),
+                delete_manifests=kinds.count("DELETES"),
+                manifest_bytes=sum(int(one.length()) for one in found),
+                metadata_bytes=size,
+                useless_equality_files=len(useless),
+                useless_equality_rows=sum(useless),
+            )
+            unknown = unknown or health.unknown
+            return replace(health, keeps_files=gc_enabled.lower() == "false", unknown=unknown)
+
+    def convert(self, memory_bytes: int, run: ConversionRunner | None = None) -> Conversion:
+        """Converts all equality deletes that can be; the result says why others cannot.
+
+        Memory: ``memory_bytes`` times the buckets that ``run`` converts at once.
+
+        :param memory_bytes: for the keys of one bucket, and for its positions.
+        :param run: converts buckets, on threads or executors. None: one after the other, here.
+        :raises SparkJobFailed: Spark gave up a conversion.
+        :raises LakeNotWritable: catalog or storage cannot be read, or refuse.
+        :raises LakeCommitOutcomeUnknown: a commit may have succeeded; its files stay.
+        """
+        done, run = Conversion(), run or InTurn()
+        while not done.is_given_up:
+            splits, live = self.live_files()
+            todo = [split for split in splits if live.buckets[split.bucket].keys]
+            for split in todo:
+                if why := _why_not_alone(live, split):
+                    done.left[_place(split)] = why
+            todo = [split for split in todo if _place(split) not in done.left]
+            if not todo:
+                break
+            count = max(_BUCKETS, run.at_once)
+            self._convert(todo[:count], live, memory_bytes, run, done)
+        self._remove_useless(done)
+        return done
+
+    def _useless_deletes(self, live: LiveFiles) -> list[Any]:
+        """Iceberg's objects for the equality deletes that apply to no live data file.
+
+        Rewrites by others leave such files. PyIceberg and polars refuse the table for them, too.
+        No one if not all data files could be listed: then it is not known what deletes apply to.
+        """
+        if live.snapshot_id is None or any(one.unusable for one in live.buckets.values()):
+            return []
+        known = {one.path for bucket in live.buckets.values() for one in bucket.keys}
+        read = self._gateway.jvm.org.apache.iceberg.ManifestFiles.readDeleteManifest
+        found = []
+        with lake_errors(f"read the delete files of lake table {self._path}"):
+            current = self._table.currentSnapshot()
+            if current is None or current.summary().get("total-equality-deletes") == "0":
+                return []
+            for manifest in iterate(current.deleteManifests(self._table.io())):
+                files = read(manifest, self._table.io(), self._table.specs())
+                try:
+                    for one in iterate(files):
+                        is_equality = one.content().toString() == "EQUALITY_DELETES"
+                        if is_equality and str(one.location()) not in known:
+                            found.append(one.copy())
+                finally:
+                    files.close()
+        return found
+
+    def _remove_useless(self, done: Conversion) -> None:
+        """Removes equality deletes that apply to nothing. If others are faster, they stay."""
+        _, live = self.live_files()
+        useless = self._useless_deletes(live)
+        if not useless or live.snapshot_id is None:
+            return
+        with lake_errors(f"prepare a conversion of lake table {self._path}"):
+            tagged = TaggedUpdate(self._table, None, "newRowDelta")
+            tagged.update.validateFromSnapshot(live.snapshot_id)
+            tagged.update.validateDeletedFiles()
+            for one in useless:
+                tagged.update.removeDeletes(one)
+            tagged.set(MAINTENANCE_KEY, new_maintenance_id(self._uuid))
+        try:
+            self._ask(tagged, "removal of equality deletes")
+        except LakeCommitRefused:
+            done.refused += 1
+            return
+        done.files_removed += len(useless)
+        done.commits += 1
+
+    def merge_manifests(self) -> int:
+        """Merges the manifests of data files, up to the table's target size.
+
+        Manifests of deletes are merged by Iceberg itself, once there are a hundred.
+
+        :returns: how many manifests of data files there are fewer.
+        :raises LakeNotWritable: the metadata cannot be read or written.
+        :raises LakeCommitRefused: other writers were faster.
+        :raises LakeCommitOutcomeUnknown: the commit may have succeeded.
+        """
+        write_id = new_maintenance_id(self._uuid)
+        with lake_errors(f"merge manifests of lake table {self._path}"):
+            ensure_callbacks(self._gateway)
+            self._table.refresh()
+            before = self._data_manifests()
+            tagged = TaggedUpdate(self._table, None, "rewriteManifests")
+            tagged.update.clusterBy(_Together())
+            tagged.set(MAINTENANCE_KEY, write_id)
+        self._ask(tagged, "merge of the manifests")
+        with lake_errors(f"read the manifests of lake table {self._path}"):
+            self._table.refresh()
+            return before - self._data_manifests()
+
+    def remove_metadata_orphans(self, before_ms: int) -> tuple[int, int]:
+        """Deletes manifests and files of maintenance that no snapshot references.
+
+        Files are listed before the snapshots are read, so a commit in between references its own.
+
+        :param before_ms: epoch milliseconds: younger files stay.
+        :returns: how many files, and their bytes.
+        :raises LakeNotWritable: a folder or a manifest cannot be read.
+        """
+        with lake_errors(f"read the folders of lake table {self._path}"):
+            self._table.refresh()
+            folders = folders_of(self._table)
+        stored = StoredFiles(folders, self._properties)
+        listed, metadata = [], []
+        for one in stored:
+            if is_table_metadata(one.name):
+                metadata.append(one)
+            listed += orphans_in([one], frozenset(), before_ms, self._uuid)
+        names = {one.name for one in listed if not is_manifest(one.name)}
+        references = IcebergReferences(self._gateway.jvm, self._table, self._path, names)
+        known = references.read() | references.metadata_names
+        orphans = orphans_in(listed, known, before_ms, self._uuid)
+        if any(is_manifest(one.name) for one in orphans) and is_shared(
+            stored, metadata, self._uuid
+        ):
+            orphans = [one for one in orphans if not is_manifest(one.name)]
+        failed = stored.remove([one.path for one in orphans])
+        removed = [one for one in orphans if one.path not in failed]
+        return len(removed), sum(one.size_bytes for one in removed)
+
+    def _data_manifests(self) -> int:
+        current = self._table.currentSnapshot()
+        return 0 if current is None else int(current.dataManifests(self._table.io()).size())
+
+    def _convert(
+        self,
+        splits: Sequence[Split],
+        live: LiveFiles,
+        memory_bytes: int,
+        run: ConversionRunner,
+        done: Conversion,
+    ) -> None:
+        """Converts these buckets, and commits once.
+
+        :raises LakeNotWritable: the storage refuses. What was written is deleted.
+        """
+        write_id = new_maintenance_id(self._uuid)
+        factory = self._writers(write_id, splits)
+        outcomes = run(
+            [
+                BucketConversion(
+                    live.buckets[split.bucket], split, factory, live.as_vectors, memory_bytes
+                )
+                for split in splits
+            ]
+        )
+        converted = [one for one in outcomes if isinstance(one, ConvertedBucket)]
+        for split, outcome in zip(splits, outcomes, strict=True):
+            if not isinstance(outcome, NotConverted):
+                continue
+            if outcome.storage_refuses:
+                self._delete(converted, factory)
+                raise LakeNotWritable(outcome.reason.text)
+            done.left[_place(split)] = outcome.reason.text
+        if not converted:
+            return
+        failpoint("maintain.convert.ready")
+        try:
+            self._commit(converted, live, write_id)
+        except LakeCommitRefused as refused:
+            if not self._has_landed(write_id, converted, refused):
+                done.refused += 1
+                self._delete(converted, factory)
+                return
+        failpoint("maintain.convert.after")
+        done.add(converted)
+
+    def _has_landed(
+        self, write_id: str, converted: Sequence[ConvertedBucket], refused: LakeCommitRefused
+    ) -> bool:
+        """Whether a commit is in the table, although its answer was a conflict.
+
+        Its snapshot may have expired; then later snapshots reference its files.
+
+        :raises LakeCommitOutcomeUnknown: the table cannot be read.
+        """
+        names = {file.path.rpartition("/")[2] for one in converted for file in one.files}
+        try:
+            with java_errors():
+                self._table.refresh()
+                texts = [str(one.summary()) for one in iterate(self._table.snapshots())]
+            if any(write_id in text for text in texts):
+                return True
+            known = IcebergReferences(self._gateway.jvm, self._table, self._path, names)
+            return bool(known.read())
+        except (JavaThrew, JvmLost, LakeNotWritable) as error:
+            raise LakeCommitOutcomeUnknown(f"{refused.message}, and then: {error}") from error
+
+    def _commit(self, converted: Sequence[ConvertedBucket], live: LiveFiles, write_id: str) -> None:
+        files = [file for one in converted for file in one.files]
+        replaced = tuple(mark for one in converted for mark in one.replaced)
+        check_positions(files, PlannedCommit(live, replaced))
+        named = sorted({mark.data_file for file in files for mark in file.marks})
+        described = [live.descriptions[mark] for mark in replaced]
+        described += [live.key_descriptions[k.path] for one in converted for k in one.keys]
+        with lake_errors(f"prepare a conversion of lake table {self._path}"):
+            tagged = TaggedUpdate(self._table, None, "newRowDelta")
+            delta = tagged.update
+            delta.validateFromSnapshot(live.snapshot_id)
+            delta.validateDataFilesExist(java_list(self._gateway, named))
+            delta.validateDeletedFiles()
+            for added in position_files(self._gateway, self._table, files):
+                delta.addDeletes(added)
+            for removed in delete_files_of(self._gateway, self._table, described):
+                delta.removeDeletes(removed)
+            tagged.set(MAINTENANCE_KEY, write_id)
+        self._ask(tagged, "conversion")
+
+    def _ask(self, tagged: TaggedUpdate, what: str) -> None:
+        """Asks the catalog once.
+
+        :raises LakeCommitRefused: as far as the answer shows, nothing was committed.
+        :raises LakeCommitOutcomeUnknown: the commit may have succeeded.
+        """
+        try:
+            with java_errors():
+                tagged.commit()
+        except (JavaThrew, JvmLost) as error:
+            text = f"{what} of lake table {self._path}: {error}"
+            if isinstance(error, JavaThrew) and error.kind in _REFUSALS:
+                raise LakeCommitRefused(text) from error
+            raise LakeCommitOutcomeUnknown(text) from error
+
+    def _delete(self, converted: Sequence[ConvertedBucket], factory: ParquetWriterFactory) -> None:
+        for one in converted:
+            for file in one.files:
+                delete(file.path, factory.storage_properties)
+
+
+def _place(split: Split) -> str:
+    return "/".join((*split.partition_values, str(split.bucket.bucket)))
+
+
+def _why_not_alone(live: LiveFiles, split: Split) -> str:
+    """Why the equality deletes of a bucket cannot be converted without others; empty: they can."""
+    for one in live.buckets[split.bucket].keys:
+        if one.path not in live.key_descriptions:
+            return f"{one.path} has another partition spec, so it may delete rows elsewhere, too"
+    return ""

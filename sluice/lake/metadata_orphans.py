@@ -1,0 +1,44 @@
+"""Whether the folder of a table is also another table's."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from sluice.lake.iceberg_files import StoredFiles
+from sluice.rounds.clean import StoredFile
+
+_TABLE_METADATA = re.compile(r"\.metadata\.json(\.gz)?$")
+_UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
+_HEAD_BYTES = 4096
+"""Iceberg writes a table's uuid as the second field of its metadata."""
+_READ_THREADS = 8
+
+
+def is_table_metadata(name: str) -> bool:
+    """Whether a file has one state of a table, by its name."""
+    return _TABLE_METADATA.search(name) is not None
+
+
+def is_shared(stored: StoredFiles, metadata: Iterable[StoredFile], table_uuid: str) -> bool:
+    """Whether one of these metadata files may be another table's.
+
+    A table that was renamed keeps its folder, and a new one of the old name gets the same.
+
+    :raises LakeNotWritable: a file cannot be read.
+    """
+    with ThreadPoolExecutor(_READ_THREADS) as pool:
+        heads = pool.map(lambda one: stored.head(one.path, _HEAD_BYTES), metadata)
+        return any(head is not None and _uuid_in(head) != table_uuid for head in heads)
+
+
+def _uuid_in(head: bytes) -> str:
+    if head.startswith(b"\x1f\x8b"):
+        try:
+            head = zlib.decompressobj(wbits=31).decompress(head)
+        except zlib.error:  # damaged: it may be another table's
+            return ""
+    found = _UUID.search(head)
+    return "" if found is None else found[1].decode()
