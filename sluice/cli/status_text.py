@@ -38,6 +38,8 @@ def print_statuses(
                 f"{entry.path}: rows are missing in the lake, as accepted by a user"
                 f" ({entry.accepted})"
             )
+        if asked := age(entry.compaction_requested_ms, now_ms):
+            print_wrapped(f"{entry.path}: a compaction was requested {asked}, for its next round")
         if complete_errors and entry.claimed_by is not None:
             print_wrapped(f"{entry.path} is being tiered by {entry.claimed_by}")
     print_notes(statuses)

@@ -193,6 +193,8 @@ def summary(result: RoundResult, spent_s: float) -> str:
         parts.append(counted(result.rows, "row"))
         if result.deletes:
             parts.append(deleted_keys(result))
+        if result.compacted:
+            parts.append(result.compacted)
         parts += [counted(result.files, "file"), byte_size(result.bytes_written)]
     head = f"{result.table}: {ended(result)}{': ' if parts else ', '}"
     if result.lake_snapshot_id is not None:

@@ -151,6 +151,16 @@ class RecordedStatuses:
             begun = self._begun.get(claim)
         return None if begun is None else begun.before
 
+    def compaction_requested_ms(self, claim: Claim) -> int | None:
+        """When a compaction of a claimed table was requested; None: it was not, or is not known."""
+        row, table_id = self.before_round(claim), claim.table_id
+        if row is None:  # another process has recorded the claim
+            what = "read whether a compaction was requested"
+            read = partial(self._table.read, [table_id])
+            found = self._events.event(claim.path, what, read, EventKind.REQUEST, PATH)
+            row = (found or {}).get(table_id)
+        return None if row is None else row.compaction_requested_ms
+
     def claims_of(self, by: str) -> list[Claim]:
         """Returns the recorded claims of a run that have no recorded end.
 
@@ -339,6 +349,13 @@ class RecordedStatuses:
                 self._upsert(recorded.retried(info.table_id, info.path, now_ms))
 
         self._events.bounded(do, PATH)
+
+    def request_compaction(self, info: TableInfo) -> None:
+        """Records that the next round compacts the table. Raises the errors of :meth:`pause`."""
+        _check_tiered(info)
+        columns = recorded.compaction_requested(info.table_id, info.path, self._clock.now_ms())
+        needed = "compaction_requested_ms"
+        self._events.bounded(lambda: self._upsert(columns, needed=needed), PATH)
 
     def make_due(
         self, info: TableInfo, do: Callable[[], Claim | None], lost_by: str | None = None

@@ -32,6 +32,7 @@ class EventKind(Enum):
     END = "`sluice status` may be outdated; the round has ended all the same"
     ROUND = "`sluice history` lacks a round"
     TIDY = "rows of dropped tables are kept"
+    REQUEST = "a later round makes a requested compaction"
 
 
 class StatusEvents:

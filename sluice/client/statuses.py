@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from sluice.client.admin import Admin
 from sluice.client.connection import Connection
+from sluice.client.coordinator_statuses import statuses_of_coordinator
 from sluice.client.force_due import make_due
 from sluice.client.recorded_statuses import RecordedStatuses
 from sluice.errors import DatabaseNotExist, TableNotExist, UnsupportedVersion
@@ -14,7 +15,7 @@ from sluice.model import Claim, TableInfo, TablePath, TieringRound, TieringStatu
 from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.status_messages import round_from_message, status_from_message
+from sluice.wire.status_messages import round_from_message
 from sluice.wire.table_paths import table_path
 
 
@@ -36,13 +37,7 @@ class StatusClient:
 
         :raises UnsupportedVersion: the coordinator does not support the call.
         """
-        request = pb.ListTieringStatusesRequest()
-        if path is not None:
-            request.table_path.CopyFrom(table_path(path))
-        reply = self._connection.call_coordinator(
-            apis.LIST_TIERING_STATUSES, request, lambda reply: reply
-        )
-        return [status_from_message(entry) for entry in reply.tiering_statuses]
+        return statuses_of_coordinator(self._connection, path)
 
     def lake_tables(self) -> list[TablePath]:
         """Returns the paths of all tables with tiering enabled, sorted."""
@@ -150,6 +145,15 @@ class StatusClient:
             self._recorded.make_due(
                 info, lambda: make_due(self._connection, path, info.table_id), lost_by
             )
+
+    def request_compaction(self, path: TablePath) -> None:
+        """Requests that the table's next round compacts it, whatever options the table has.
+
+        The request stays until a round has completed it. Raises the errors of :meth:`pause`, and
+        UnknownServerError if the coordinator is older than this call.
+        """
+        if not self._control(path, values.TIERING_COMPACT):
+            self._recorded.request_compaction(self._admin.table_info(path))
 
     def _control(self, path: TablePath, action: int) -> bool:
         """Sends a tiering command; returns False if the coordinator does not support the call."""

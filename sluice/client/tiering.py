@@ -18,6 +18,7 @@ from typing import Any
 from sluice.client.admin import Admin
 from sluice.client.claim_session import ClaimSession
 from sluice.client.connection import Connection
+from sluice.client.coordinator_statuses import statuses_of_coordinator
 from sluice.client.heartbeat_entries import entry_of, error_of, only
 from sluice.client.heartbeats import CLAIM_LOST
 from sluice.client.recorded_statuses import RecordedStatuses, this_process
@@ -27,6 +28,7 @@ from sluice.errors import (
     FlussError,
     NetworkError,
     RequestTimeOut,
+    UnsupportedVersion,
 )
 from sluice.model import (
     Claim,
@@ -319,6 +321,21 @@ class TieringClient:
         return True
 
     # ---- queries of a round ----
+
+    def compaction_requested_ms(self, claim: Claim) -> int | None:
+        """Returns when a compaction of the table was requested; None: it was not.
+
+        :raises FlussError: the statuses cannot be read.
+        """
+        recorder = self._recorder()
+        if recorder is not None:
+            return recorder.compaction_requested_ms(claim)
+        try:
+            found = statuses_of_coordinator(self._connection, claim.path)
+        except UnsupportedVersion:  # and nobody records statuses
+            return None
+        of_table = [one for one in found if one.table_id == claim.table_id]
+        return of_table[0].compaction_requested_ms if of_table else None
 
     def table_info(self, path: TablePath) -> TableInfo:
         return self._admin.table_info(path)

@@ -89,6 +89,12 @@ class KeptStatus:
         number=20,
         heading="deletes as",
     )
+    compaction_requested_ms: int | None = described(
+        TIME,
+        "When a compaction of the table was requested; null once a round has made it",
+        number=21,
+        heading="compaction requested",
+    )
 
 
 def kept_values(status: KeptStatus) -> dict[str, Any]:

@@ -168,6 +168,12 @@ class TieringRound:
         number=38,
         heading="compaction",
     )
+    compaction_request_ms: int | None = described(
+        TIME,
+        "When the compaction was requested that it completed",
+        number=39,
+        heading="requested compaction",
+    )
 
     @property
     def succeeded(self) -> bool:

@@ -24,6 +24,8 @@ COMPACTION_BYTES = 1 << 30
 """Default bytes of data files that a round rewrites."""
 FILES_MIN = 4
 """A bucket's small files are rewritten once there are so many, the round's own included."""
+REQUESTED_FILES_MIN = 2
+"""The same in a round that carries out a request."""
 GROWTH = 4
 """A file is rewritten if it has at most so many times the bytes of all smaller ones together."""
 DEAD_SHARE = 0.3
@@ -56,9 +58,16 @@ class CompactionOptions:
     """Folder for spill files on an executor; empty: the system's temporary folder."""
     files_min: int = FILES_MIN
     """Small files of a bucket that are rewritten together, the round's own included."""
+    heals: bool = False
+    """Whether all files to which equality deletes apply are rewritten, so that these can go."""
 
-    def of_table(self, info: TableInfo) -> CompactionOptions:
-        """The options for the rounds of one table: without bytes if it is not compacted."""
+    def of_table(self, info: TableInfo, *, is_requested: bool = False) -> CompactionOptions:
+        """The options for a round of one table: without bytes if it is not compacted.
+
+        :param is_requested: a user has requested a compaction.
+        """
+        if is_requested:
+            return replace(self, files_min=REQUESTED_FILES_MIN, heals=True)
         wanted = info.descriptor.properties.get(AUTO_COMPACTION, "false").lower() == "true"
         return self if self.always or wanted else NO_COMPACTIONS
 
@@ -75,6 +84,8 @@ class Candidate:
     files: tuple[LiveFile, ...]
     gained_bytes: float
     """What a scan saves, as bytes."""
+    is_cut: bool = False
+    """Whether more of its files are worth it, but do not fit into the budget or the time."""
 
     @property
     def size_bytes(self) -> int:
@@ -90,6 +101,8 @@ class Sizes:
     files_min: int = FILES_MIN
     seconds_max: float = math.inf
     """For one bucket."""
+    heals: bool = False
+    """As of :class:`CompactionOptions`."""
 
     @classmethod
     def of(
@@ -100,16 +113,24 @@ class Sizes:
         """
         part = max(1, options.bytes_max // FILES_OF_BUDGET)
         file_bytes = min(target_file_bytes, part)
-        return cls(options.bytes_max, file_bytes, options.files_min, ROUND_SHARE * round_s)
+        seconds_max = ROUND_SHARE * round_s
+        return cls(options.bytes_max, file_bytes, options.files_min, seconds_max, options.heals)
 
     def allow(self, size_bytes: int, seconds: float) -> bool:
         """Whether a round may rewrite files of one bucket that have this size and take so long."""
         return size_bytes <= self.bytes_max and seconds <= self.seconds_max
 
 
-def choose(
-    live: LiveFiles, new_rows: Mapping[TableBucket, int], sizes: Sizes
-) -> dict[TableBucket, tuple[LiveFile, ...]]:
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a round rewrites."""
+
+    files: Mapping[TableBucket, tuple[LiveFile, ...]]
+    left: int = 0
+    """Buckets of which more is worth it, but beyond the budget or the time."""
+
+
+def choose(live: LiveFiles, new_rows: Mapping[TableBucket, int], sizes: Sizes) -> Choice:
     """The files of each bucket to rewrite: of the buckets that gain the most for each byte first.
 
     :param new_rows: rows that the round itself adds to a file of its bucket.
@@ -127,7 +148,7 @@ def choose(
         if one.size_bytes <= left or not chosen:
             chosen[one.bucket] = one.files
             left -= one.size_bytes
-    return chosen
+    return Choice(chosen, sum(one.is_cut or one.bucket not in chosen for one in candidates))
 
 
 def candidate(
@@ -142,12 +163,17 @@ def candidate(
     own_bytes = new_rows * sum(file.size_bytes for file in files.files) // rows if rows else 0
     if own_bytes > sizes.bytes_max // 2:
         return None
-    small = _small_files(files.files, dead, own_bytes, sizes)
+    small, is_cut = _small_files(files.files, dead, own_bytes, sizes)
     if len(small) + (new_rows > 0) < sizes.files_min:
         small = []
     chosen = {file.path: file for file in small}
     size_bytes, seconds = sum(file.size_bytes for file in small), seconds_of(small)
-    worn = [file for file in files.files if dead[file.path] > DEAD_SHARE * file.rows]
+    newest = max((one.sequence for one in files.keys), default=0) if sizes.heals else 0
+    worn = [
+        file
+        for file in files.files
+        if dead[file.path] > DEAD_SHARE * file.rows or file.sequence < newest
+    ]
     for file in sorted(worn, key=lambda one: one.size_bytes):
         if file.path in chosen:
             continue
@@ -156,17 +182,22 @@ def candidate(
         if alone or sizes.allow(size_after, seconds_after):
             chosen[file.path] = file
             size_bytes, seconds = size_after, seconds_after
+        else:
+            is_cut = True
     if not chosen:
         return None
     ordered = tuple(file for file in files.files if file.path in chosen)
     waste = sum(file.size_bytes * dead[file.path] / max(1, file.rows) for file in ordered)
-    return Candidate(bucket, ordered, waste + FILE_BYTES * len(ordered))
+    return Candidate(bucket, ordered, waste + FILE_BYTES * len(ordered), is_cut)
 
 
 def _small_files(
     files: Sequence[LiveFile], dead: Mapping[str, float], own_bytes: int, sizes: Sizes
-) -> list[LiveFile]:
-    """A bucket's smallest files by their live bytes, up to the first that is much larger."""
+) -> tuple[list[LiveFile], bool]:
+    """A bucket's smallest files by their live bytes, up to the first that is much larger.
+
+    Also returns whether the budget or the time has ended them.
+    """
     found: list[LiveFile] = []
     total = float(max(own_bytes, SMALL_BYTES))
     size_bytes, seconds = 0, 0.0
@@ -174,11 +205,13 @@ def _small_files(
     for live_bytes, file in sorted(sized, key=lambda one: (one[0], one[1].path)):
         is_full = live_bytes >= FULL_SHARE * sizes.file_bytes
         size_bytes, seconds = size_bytes + file.size_bytes, seconds + seconds_of([file])
-        if is_full or live_bytes > GROWTH * total or not sizes.allow(size_bytes, seconds):
+        if is_full or live_bytes > GROWTH * total:
             break
+        if not sizes.allow(size_bytes, seconds):
+            return found, True
         found.append(file)
         total += live_bytes
-    return found
+    return found, False
 
 
 def dead_rows(files: BucketFiles) -> dict[str, float]:
@@ -214,14 +247,14 @@ def with_compactions(
     splits: Sequence[Split],
     live: LiveFiles,
     options: CompactionOptions,
-) -> tuple[Split, ...]:
-    """The splits with the files that each of them rewrites."""
+) -> tuple[tuple[Split, ...], int]:
+    """The splits with the files that each of them rewrites, and how many buckets are left."""
     limits = [split.limit.round_ms / 1000 for split in splits if split.limit is not None]
     sizes = Sizes.of(options, live.target_file_bytes, min(limits, default=math.inf))
-    chosen = choose(live, {split.bucket: split.weight for split in splits}, sizes)
+    choice = choose(live, {split.bucket: split.weight for split in splits}, sizes)
     found = []
     for split in splits:
-        if files := chosen.get(split.bucket):
+        if files := choice.files.get(split.bucket):
             of_bucket = live.buckets[split.bucket]
             compaction = Compaction(
                 files,
@@ -233,7 +266,7 @@ def with_compactions(
             )
             split = replace(split, compaction=compaction)
         found.append(split)
-    return tuple(found)
+    return tuple(found), choice.left
 
 
 def seconds_of(files: Sequence[LiveFile]) -> float:

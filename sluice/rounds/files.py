@@ -39,6 +39,7 @@ _FEW_HAVE = frozenset(
         "compaction_memory_bytes",
         "compaction_ms",
         "compaction_cpu_ms",
+        "compaction_request_ms",
         "snapshots_expired",
         "files_expired",
     }
@@ -183,6 +184,8 @@ class RoundResult:
     and its lease of KV snapshots if it had one."""
     compaction_cpu_ms: int = 0
     """CPU milliseconds of all compactions."""
+    compaction_request_ms: int | None = None
+    """When the compaction was requested that it completed, epoch milliseconds; None: none was."""
     lag_rows_before: int | None = None
     """Log offsets missing in the lake when the round was planned."""
     lag_rows_after: int | None = None
@@ -230,6 +233,7 @@ class RoundResult:
             compaction_written_bytes=self.compaction_written_bytes,
             compaction_memory_bytes=self.compaction_memory_bytes,
             compaction_ms=self.compaction_ms,
+            compaction_request_ms=self.compaction_request_ms,
             files_written=self.files,
             bytes_read=self.bytes_read,
             bytes_written=self.bytes_written,

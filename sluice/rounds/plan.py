@@ -101,6 +101,8 @@ def make_plan(
     limits: RoundLimits | None = None,
     now_ms: int = 0,
     keyed: KeyedRoundOptions = NO_KEYED_OPTIONS,
+    *,
+    also_idle: bool = False,
 ) -> RoundPlan:
     """Compares each bucket's registered offset with the end of its log.
 
@@ -108,6 +110,7 @@ def make_plan(
 
     :param limits: how long (from ``now_ms`` on) and how much the round may copy; None: no limit.
     :param keyed: for a table with a primary key: leased KV snapshots, memory and spill folder.
+    :param also_idle: buckets without new rows have a split, too, which copies nothing.
     :raises LogBehindLake: a log ends before its registered offset.
     :raises ClaimLost: the table was dropped.
     """
@@ -123,7 +126,7 @@ def make_plan(
     present: set[int | None] = set()
     for partition in partitions:
         try:
-            found, offsets = _splits_of(info, cluster, partition, known, keyed)
+            found, offsets = _splits_of(info, cluster, partition, known, keyed, also_idle)
         except FlussError as error:
             if partition is None or is_unanswered(error):
                 raise
@@ -176,6 +179,7 @@ def _splits_of(
     partition: Partition | None,
     known: Mapping[TableBucket, int],
     keyed: KeyedRoundOptions,
+    also_idle: bool,
 ) -> tuple[list[Split], list[int]]:
     """Splits of a partition (or of an unpartitioned table), and the number of offsets of each."""
     partition_id = partition.partition_id if partition else None
@@ -193,7 +197,7 @@ def _splits_of(
         count = offsets_to_copy(info, known.get(bucket), earliest.get(number, 0), stop)
         if count < 0:
             raise _log_behind(info, bucket, start, stop)
-        if count == 0:
+        if count == 0 and not (also_idle and bucket in known):
             continue
         covered.append(count)
         if info.has_primary_key and bucket not in known:

@@ -71,6 +71,12 @@ class Cluster(Protocol):
     def still_claimed(self, claim: Claim) -> bool:
         """Sends a heartbeat for the claim; returns whether the coordinator still accepts it."""
 
+    def compaction_requested_ms(self, claim: Claim) -> int | None:
+        """When a compaction of the table was requested, epoch milliseconds; None: it was not.
+
+        :raises FlussError: the table's status cannot be read.
+        """
+
 
 class Lake(Protocol):
     """The lake catalog."""

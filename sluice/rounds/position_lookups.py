@@ -41,6 +41,8 @@ class PlannedLookups:
     splits: tuple[Split, ...]
     live: LiveFiles | None = None
     """None: no split needs a look-up or compacts files."""
+    left: int = 0
+    """Buckets that are worth a compaction, but beyond its budget."""
 
 
 def plan_lookups(
@@ -61,21 +63,27 @@ def plan_lookups(
     live = table.live_files(wanted)
     if budget.bytes_max > 0:
         splits = with_lookups(splits, live, budget)
+    left = 0
     if compaction.bytes_max > 0:
-        splits = with_compactions(splits, live, compaction)
-    return PlannedLookups(tuple(splits), live)
+        splits, left = with_compactions(splits, live, compaction)
+    return PlannedLookups(tuple(splits), live, left)
 
 
 def with_lookups(
     splits: Sequence[Split], live: LiveFiles, budget: LookupBudget
 ) -> tuple[Split, ...]:
-    """The splits with a look-up for each bucket whose live files are known."""
-    parts = shares({b: key_bytes(files) for b, files in live.buckets.items()}, budget.bytes_max)
+    """The splits with a look-up for each bucket whose live files are known.
+
+    Buckets without new rows look up nothing, so they have no part of the budget.
+    """
+    wanted = {s.bucket for s in splits if not s.is_idle and s.bucket in live.buckets}
+    parts = shares({b: key_bytes(live.buckets[b]) for b in wanted}, budget.bytes_max)
     found = []
     for split in splits:
         if split.keyed is not None and split.bucket in live.buckets:
+            part = parts.get(split.bucket, 0)
             lookup = PositionLookup(
-                live.buckets[split.bucket], parts[split.bucket], budget.files_max, live.as_vectors
+                live.buckets[split.bucket], part, budget.files_max, live.as_vectors
             )
             split = replace(split, keyed=replace(split.keyed, lookup=lookup))
         found.append(split)

@@ -41,11 +41,14 @@ Outcome = SplitResult | SplitFailure
 class Rewrites:
     """The compaction of a log table in one round. Used by the round's thread."""
 
-    def __init__(self, splits: Sequence[Split] = (), live: LiveFiles | None = None) -> None:
+    def __init__(
+        self, splits: Sequence[Split] = (), live: LiveFiles | None = None, left: int = 0
+    ) -> None:
         """:param splits: those that rewrite files.
         :param live: what they are planned from.
+        :param left: buckets that are worth it, but beyond the budget.
         """
-        self.splits, self._live = tuple(splits), live
+        self.splits, self.live, self.left = tuple(splits), live, left
         self._written: list[WrittenCompaction] = []
         self._is_tried = False
         self.report = CompactionReport()
@@ -71,18 +74,17 @@ class Rewrites:
             return cls._nothing(reason_of(error).text)
         if unusable := next((b.unusable for b in live.buckets.values() if b.unusable), ""):
             return cls._nothing(unusable)
-        return cls(
-            [
-                replace(split, compaction=_by_offset(one))
-                for split in with_compactions(only, live, options)
-                if (one := split.compaction) is not None
-            ],
-            live,
-        )
+        planned, left = with_compactions(only, live, options)
+        found = [
+            replace(split, compaction=_by_offset(one))
+            for split in planned
+            if (one := split.compaction) is not None
+        ]
+        return cls(found, live, left)
 
     @classmethod
     def _nothing(cls, why: str) -> Rewrites:
-        found = cls()
+        found = cls(left=1)
         found.notes.append(f"no small files were compacted: {why}")
         return found
 
@@ -112,13 +114,13 @@ class Rewrites:
 
         Files of a commit that may have landed are left to clean-up.
         """
-        if not self.is_done or self._live is None:
+        if not self.is_done or self.live is None:
             return
         files, self._written = self.files, [one for one in self._written if one.removed]
         self._is_tried = True
         removed = tuple(path for one in self._written for path in one.removed)
         summary = {REWRITE_KEY: write_id, **self.report.summary()}
-        planned = PlannedCommit(self._live, _vectors_of(self._live, removed), removed)
+        planned = PlannedCommit(self.live, _vectors_of(self.live, removed), removed)
         try:
             table.rewrite(files, base, summary, planned)
         except (LakeFilesChanged, LakeNotWritable) as error:

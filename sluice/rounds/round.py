@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from sluice.clock import Clock, SystemClock
 from sluice.errors import (
@@ -45,14 +44,13 @@ from sluice.rounds.parts import NO_PARTS, PartRules
 from sluice.rounds.phases import Phases
 from sluice.rounds.plan import RoundPlan, check_options, late_starts, make_plan
 from sluice.rounds.ports import Cluster, Lake, LakeTable, RunnerFactory
-from sluice.rounds.position_lookups import plan_lookups
 from sluice.rounds.progress import NoProgress, Progress
 from sluice.rounds.reasons import reason_of
 from sluice.rounds.recover import register_unknown, table_missing
 from sluice.rounds.repair import offsets_in_lake, read_table_state, retier_plan
 from sluice.rounds.retier import RepairMode, RetierPlan
 from sluice.rounds.retier_splits import retier_splits
-from sluice.rounds.rewrites import Rewrites
+from sluice.rounds.round_compaction import RoundCompaction
 from sluice.rounds.round_files import Lookups, RoundFiles
 from sluice.rounds.split_outcomes import SplitOutcomes, offsets_missing, sort_outcomes
 from sluice.rounds.types import LakeSnapshot, OffsetRange, Split, SplitFailure, SplitResult
@@ -116,7 +114,7 @@ def run_round(
         accepted,
         keyed,
         parts,
-        compaction,
+        RoundCompaction(NO_COMPACTIONS if repair_mode else compaction, started_ms),
         expire_snapshots,
     )
     try:
@@ -151,7 +149,7 @@ class _Round:
     _accepted: RepairAction | None
     _keyed: KeyedRoundOptions
     _parts: PartRules
-    _compaction: CompactionOptions
+    _compaction: RoundCompaction
     _expire_snapshots: bool
     _recovered: int | None = None
     _notes: list[str] = field(default_factory=list)
@@ -163,12 +161,10 @@ class _Round:
     """What the base records as missing: the round that committed it may not have reported it."""
     _floor: Mapping[TableBucket, int] = field(default_factory=dict)
     _lookups: Lookups | None = None
-    _rewrites: Rewrites = field(default_factory=Rewrites)
 
     def __post_init__(self) -> None:
         if self._repair_mode:  # it must copy at least up to the registered offsets
             self._limits = None
-            self._compaction = NO_COMPACTIONS
 
     def run(self, make_runner: RunnerFactory, progress: Progress) -> RoundResult:
         info = self._table_info()
@@ -179,6 +175,8 @@ class _Round:
         # epochs start again when tiering is disabled and enabled, so an old round may have the
         # same epoch.
         with self._phases("plan"):
+            wanted = self._repair_mode is None
+            wanted = wanted and self._compaction.read_request(self._claim, self._cluster)
             plan = make_plan(
                 info,
                 self._cluster,
@@ -187,36 +185,43 @@ class _Round:
                 self._limits,
                 self._started_ms,
                 self._keyed,
+                also_idle=wanted,
             )
             self._planned = plan.splits
             plan = self._with_newest_schema(self._with_repairs(plan), table)
             self._check_dropped(plan)
-            compaction = self._compaction.of_table(plan.info)
-            planned = plan_lookups(table, plan.splits, self._keyed.lookups, compaction)
-            plan = replace(plan, splits=planned.splits)
-            if not plan.info.has_primary_key:
-                self._rewrites = Rewrites.planned(table, plan.splits, compaction)
+            plan, live, notes = self._compaction.plan(plan, table, self._keyed.lookups)
+            self._notes += notes
         write_id = self._write_id(table, base)
         self._notes += late_starts(plan)
         outcomes = SplitOutcomes(plan, (), ())
-        if plan.splits:
-            progress.planned(len(plan.splits), plan.offsets)
-            outcomes = self._copy(plan, planned.live, table, make_runner, write_id)
+        if splits := self._compaction.splits(plan):
+            progress.planned(len(splits), plan.offsets)
+            outcomes = self._copy(plan, live, table, make_runner, write_id)
+            outcomes = self._compaction.without_idle(outcomes)
         repaired = outcomes.plan.repairs or self._repaired_with is RepairMode.RETIER
         if outcomes.results or repaired:
             result = self._commit(outcomes, table, write_id)
         else:
-            self._rewrites.discard(table)
-            self._notes += self._rewrites.notes
-            result = self._nothing_to_commit(outcomes.plan, is_repair=bool(plan.repairs))
+            result = self._nothing_to_commit(
+                outcomes.plan, table, write_id, is_repair=bool(plan.repairs)
+            )
         if outcomes.failures:
             raise self._split_failed(plan, outcomes.failures, result, outcomes.results)
         return result
 
-    def _nothing_to_commit(self, plan: RoundPlan, *, is_repair: bool) -> RoundResult:
+    def _nothing_to_commit(
+        self, plan: RoundPlan, table: LakeTable, write_id: str, *, is_repair: bool
+    ) -> RoundResult:
         self._notes += plan.not_tiered
         base, registered = plan.base, plan.registered
         mine = base is not None and round_identity(self._claim).items() <= base.summary.items()
+        rewrite = self._compaction.commit_before(table, base, write_id)
+        if rewrite is not None and not mine and self._cluster.still_claimed(self._claim):
+            with self._phases("rewrite"):
+                rewrite()
+        self._compaction.rewrites.discard(table)
+        self._notes += self._compaction.rewrites.notes
         if base is not None and mine and self._repaired_with is None:
             return self._already_landed(base, registered)
         left_out = self._left_out(plan, plan.known)
@@ -229,6 +234,7 @@ class _Round:
             lag_rows_after=left_out,
             notes=tuple(self._notes),
             history_notes=plan.not_tiered,
+            **self._compaction.facts(),
         )
 
     def _write_id(self, table: LakeTable, base: LakeSnapshot | None) -> str:
@@ -406,9 +412,9 @@ class _Round:
         outcomes: Iterator[SplitResult | SplitFailure] = iter(())
         try:
             with self._phases("copy"):
-                writers = table.writer_factory(write_id, plan.splits)
+                rewrites = self._compaction.rewrites
+                writers = table.writer_factory(write_id, self._compaction.splits(plan))
                 parts = self._parts.divide(plan.splits)
-                rewrites = self._rewrites
                 runner = make_runner(plan.info, writers)
                 if live is not None:
                     self._lookups = Lookups(plan.splits, live, self._keyed.lookups, runner)
@@ -496,10 +502,9 @@ class _Round:
         return replace(plan, registered=registered, repairs=repairs)
 
     def _commit(self, outcomes: SplitOutcomes, table: LakeTable, write_id: str) -> RoundResult:
-        files = RoundFiles(outcomes.results, self._lookups)
+        files = self._compaction.files(outcomes, self._lookups)
         plan = self._without_dropped(outcomes.plan, {result.bucket for result in files.results})
-        rewrites = self._rewrites
-        rewrite = partial(rewrites.commit, table, plan.base, write_id)
+        rewrites = self._compaction.rewrites
         try:
             committed = commit_round(
                 self._claim,
@@ -510,12 +515,11 @@ class _Round:
                 write_id,
                 self._phases,
                 self._floor,
-                rewrite if rewrites.is_done else None,
+                self._compaction.commit_before(table, plan.base, write_id),
             )
         finally:
             rewrites.discard(table)
         results, deletes = files.results, files.report()
-        compacted = files.compacted if plan.info.has_primary_key else rewrites.report
         self._notes += rewrites.notes
         self._notes += [*plan.notes, *plan.not_tiered, *committed.created_again]
         self._notes += committed.notes
@@ -538,7 +542,7 @@ class _Round:
             lookup_files=deletes.files_read,
             lookup_bytes=deletes.bytes_read,
             lookup_ms=round(deletes.seconds * 1000),
-            **compacted.facts(),
+            **self._compaction.facts(files if plan.info.has_primary_key else None),
             bytes_read=sum(r.bytes_read for r in results),
             bytes_written=sum(f.size_bytes for r in results for f in r.files),
             files=sum(len(r.files) for r in results),

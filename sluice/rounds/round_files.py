@@ -24,6 +24,7 @@ from sluice.rounds.lake_files import (
     DataFile,
     LiveFiles,
     PlannedCommit,
+    WrittenCompaction,
     WrittenDeletes,
 )
 from sluice.rounds.ports import LakeTable, SplitRunner
@@ -101,9 +102,17 @@ class DeletesReport:
 class RoundFiles:
     """The files of one round's commit. Used by the round's thread only."""
 
-    def __init__(self, results: Sequence[SplitResult], lookups: Lookups | None = None) -> None:
-        """:param lookups: None: the round has looked up nothing."""
+    def __init__(
+        self,
+        results: Sequence[SplitResult],
+        lookups: Lookups | None = None,
+        not_compacted: Sequence[WrittenCompaction] = (),
+    ) -> None:
+        """:param lookups: None: the round has looked up nothing.
+        :param not_compacted: compactions that were left out, of buckets without a result.
+        """
         self.results = list(results)
+        self._not_compacted = tuple(not_compacted)
         self._lookups = lookups
         self._live = lookups.live if lookups is not None else None
         self._count = 1
@@ -157,7 +166,10 @@ class RoundFiles:
     def compacted(self) -> CompactionReport:
         """What the commit compacts."""
         return CompactionReport.of(
-            [one.compacted for one in self.results if one.compacted != NO_COMPACTION]
+            [
+                *(one.compacted for one in self.results if one.compacted != NO_COMPACTION),
+                *self._not_compacted,
+            ]
         )
 
     def report(self) -> DeletesReport:

@@ -162,6 +162,12 @@ class Split:
     """Whether it copies its window. A log table's files are rewritten by a split that does not."""
 
     @property
+    def is_idle(self) -> bool:
+        """Whether it has no window: it can only rewrite files."""
+        is_first = self.keyed is not None and self.keyed.start_mode is not StartMode.INCREMENTAL
+        return not is_first and self.start_offset == self.stop_offset
+
+    @property
     def first_offset(self) -> int:
         """The start offset; for a start at the earliest offset, what that was in the plan."""
         return max(self.earliest_offset, self.start_offset)

@@ -1,7 +1,8 @@
 """Which idle tables get a complete round all the same, and not just the report of one. Pure.
 
 The check whether a table is idle asks Fluss and not the lake. So it does not see a lake snapshot
-that Fluss does not know, a lake that was rolled back, or a column that the lake lacks.
+that Fluss does not know, a lake that was rolled back, or a column that the lake lacks. Nor does it
+compact anything.
 docs/design/rounds.md#idle-tables
 """
 
@@ -24,6 +25,8 @@ def needs_full_round(status: KeptStatus | None, info: TableInfo, now_ms: int) ->
         return True  # nothing shows that a round was ever complete: the lake may lack the table
     if status.failures or status.last_error is not None or status.stopped is not None:
         return True  # that round may have died between its two commits
+    if status.compaction_requested_ms is not None:
+        return True
     begun_ms = status.last_tiered_ms - (status.last_round_ms or 0)
     if info.modified_ms >= begun_ms:
         return True  # it has a new column or another option

@@ -49,6 +49,7 @@ def after_success(
         "next_attempt_ms": None,
         **_accepted(before, details),
         **_deletes_as(details),
+        **_requested(before, details),
     }
 
 
@@ -76,6 +77,7 @@ def after_failure(
         "next_attempt_ms": now_ms + wait_ms(backoff_ms, failures, freshness_ms),
         **_accepted(before, details),
         **_deletes_as(details),
+        **_requested(before, details),
     }
 
 
@@ -122,6 +124,14 @@ def _deletes_as(details: TieringRound | None) -> dict[str, str | None]:
         return {}
     told = details.deletes_as
     return {"deletes_as": told[:ERROR_CHARS_MAX] if told else None}
+
+
+def _requested(before: KeptStatus | None, details: TieringRound | None) -> dict[str, None]:
+    """Ends the request for a compaction that a round has completed; a newer one stays."""
+    done_ms = None if details is None else details.compaction_request_ms
+    if before is None or done_ms is None or before.compaction_requested_ms != done_ms:
+        return {}
+    return {"compaction_requested_ms": None}
 
 
 def _more(ranges: int) -> list[str]:

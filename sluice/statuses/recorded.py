@@ -219,6 +219,10 @@ def retried(table_id: int, path: TablePath, now_ms: int) -> Columns:
     return {**_name(table_id, path), "failures": 0, "next_attempt_ms": now_ms}
 
 
+def compaction_requested(table_id: int, path: TablePath, now_ms: int) -> Columns:
+    return {**_name(table_id, path), "compaction_requested_ms": now_ms}
+
+
 def round_requested(
     table_id: int, path: TablePath, row: RecordedStatus | None, forced: Claim | None, now_ms: int
 ) -> Columns:

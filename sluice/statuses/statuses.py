@@ -320,6 +320,10 @@ class TieringStatuses:
         elif status.state is not State.PENDING:
             self._update(table_id, next_attempt_ms=now_ms)
 
+    def request_compaction(self, table_id: int, now_ms: int) -> None:
+        """Requests that the next round compacts the table, whatever options it has."""
+        self._update(table_id, compaction_requested_ms=now_ms)
+
     # -- reading
 
     def get(self, table_id: int) -> TableStatus | None:

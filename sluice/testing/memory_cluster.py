@@ -78,6 +78,8 @@ class MemoryCluster:
         self.coordinator_epoch = 1
         self.commits: list[tuple[int, dict[TableBucket, int], int]] = []
         """(snapshot id, offsets sent along, earliest snapshot id to keep) of every commit."""
+        self.compaction_request_ms: int | None = None
+        """When a compaction was requested."""
 
     # ---- what a test does to it ----
 
@@ -204,8 +206,13 @@ class MemoryCluster:
         ids = [entry.snapshot_id for entry in entries]
         first = ids.index(earliest_to_keep) if earliest_to_keep in ids else 0
         self.registered = entries[first:]
+        kept = {entry.offsets_path for entry in self.registered}  # a commit may have been repeated
         for entry in entries[:first]:
-            self.offsets_files.pop(entry.offsets_path, None)
+            if entry.offsets_path not in kept:
+                self.offsets_files.pop(entry.offsets_path, None)
+
+    def compaction_requested_ms(self, claim: Claim) -> int | None:
+        return self.compaction_request_ms
 
     def still_claimed(self, claim: Claim) -> bool:
         try:

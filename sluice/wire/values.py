@@ -24,4 +24,5 @@ TIERING_PAUSE: Final = 0
 TIERING_RESUME: Final = 1
 TIERING_RETRY: Final = 2
 TIERING_AGAIN: Final = 3
+TIERING_COMPACT: Final = 4
 """``action`` of ControlTiering."""

@@ -84,6 +84,9 @@ class Rehearsal:
     def commit_lake_snapshot(self, *values: Any, **_: Any) -> None:
         self._registered = LakeSnapshotInfo(1, values[1], self._offsets)
 
+    def compaction_requested_ms(self, claim: Claim) -> None:
+        """No compaction is requested."""
+
     def still_claimed(self, claim: Claim) -> bool:  # noqa: ARG002
         return True
 

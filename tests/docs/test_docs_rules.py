@@ -13,6 +13,8 @@ import pytest
 
 from scripts import command_docs
 from sluice.cli.main import cli
+from sluice.model import TieringRound, TieringStatus
+from sluice.model.record_fields import fields_of
 from tests.docs import rules
 from tests.docs.blocks import ROOT, Page, pages
 from tests.docs.registry import GENERATED, NOT_RUN, NOT_RUN_MAX
@@ -47,6 +49,13 @@ def test_a_page_meets_the_rules(name: str) -> None:
 @pytest.mark.parametrize("name", WITH_LINKS)
 def test_links_lead_to_files_and_headings(name: str) -> None:
     assert list(rules.links(Page(WITH_LINKS[name]))) == []
+
+
+@pytest.mark.parametrize("record", [TieringStatus, TieringRound])
+def test_each_field_of_a_system_table_is_described(record: type) -> None:
+    text = (ROOT / "docs" / "system-tables.md").read_text()
+    missing = [f for f in fields_of(record) if f"| `{f.column}` |" not in text]
+    assert [field.column for field in missing] == []
 
 
 def test_exceptions_are_few_and_used() -> None:

@@ -57,6 +57,7 @@ COLUMNS = [  # of seed 001, in Spark's words
     ("accepted", "string"),
     ("claimed_by", "string"),
     ("deletes_as", "string"),
+    ("compaction_requested_time", "timestamp"),
 ]
 PUSHES_FILTERS = hasattr(datasource, "EqualTo")
 """Spark 4.0 asks no Python data source to filter."""
@@ -113,6 +114,7 @@ def fill(client: Client) -> None:
         else:
             client.admin.set_options(good, {"table.datalake.freshness": "1d"})
             client.tiering.finished(found[-1], details=DID)
+            client.statuses.request_compaction(good)
 
 
 def claim(client: Client, path: TablePath) -> Any:
@@ -180,6 +182,7 @@ def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> Non
             s.accepted,
             s.claimed_by,
             s.deletes_as,
+            time(s.compaction_requested_ms),
         )
         for s, row in zip(said, rows, strict=True)
     ]
@@ -189,7 +192,9 @@ def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> Non
     assert bad[8] == 1
     assert (good[1:4], good[5:7]) == (("good", "Scheduled", 1), (None, None))
     assert good[4] is not None
-    assert (bad[-1], good[-1]) == (None, "positions")
+    assert (bad[-2], good[-2]) == (None, "positions")
+    assert bad[-1] is None
+    assert isinstance(good[-1], datetime)
     assert late[1:7] == ("late", "Pending", 1, None, None, None)
 
 

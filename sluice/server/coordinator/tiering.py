@@ -39,6 +39,7 @@ _ACTIONS = {
     values.TIERING_RESUME: "resumed",
     values.TIERING_RETRY: "failures cleared",
     values.TIERING_AGAIN: "round requested",
+    values.TIERING_COMPACT: "compaction requested",
 }
 
 
@@ -173,7 +174,7 @@ class Tiering:
     # -- what users want
 
     def control(self, info: TableInfo, action: int) -> None:
-        """Pauses or resumes a table's tiering, clears its failures, or requests a round.
+        """Pauses or resumes a table, clears its failures, requests a round or a compaction.
 
         :raises InvalidTable: the table is not tiered. :raises UnknownServerError: unknown action.
         """
@@ -190,9 +191,11 @@ class Tiering:
                 draft.retry(info.table_id, now)
             elif action == values.TIERING_AGAIN:
                 draft.request_round(info.table_id, now)
+            elif action == values.TIERING_COMPACT:
+                draft.request_compaction(info.table_id, now)
             else:
                 raise UnknownServerError(
-                    f"table {info.path}: unknown ControlTiering action {action}; send 0 to 3"
+                    f"table {info.path}: unknown ControlTiering action {action}; send 0 to 4"
                 )
             changed = draft.get(info.table_id) != before
             draft.advance(now)

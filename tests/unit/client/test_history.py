@@ -17,8 +17,8 @@ from sluice.client.status_table import PATH as STATUSES
 from sluice.client.status_table import StatusTable
 from sluice.clock import Clock
 from sluice.config import ClientConfig, ServerConfig
-from sluice.errors import AuthorizationError, RequestTimeOut, TableNotExist
-from sluice.model import Reason, TableDescriptor, TablePath, TieringRound
+from sluice.errors import AuthorizationError, InvalidTable, RequestTimeOut, TableNotExist
+from sluice.model import Claim, Reason, TableDescriptor, TablePath, TieringRound
 from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.table_creation import create_table
@@ -100,6 +100,45 @@ def test_the_status_says_how_the_last_keys_were_deleted(shop: Shop) -> None:
     for details in (TieringRound(keys_deleted=0), None):
         tiering.finished(shop.claim(path), details=details)
         assert shop.status(path).deletes_as == "equality deletes (no bounds)"
+
+
+@pytest.mark.parametrize("failed", [False, True], ids=["finished", "failed after its commit"])
+def test_a_requested_compaction_stays_until_a_round_has_completed_it(
+    shop: Shop, failed: bool
+) -> None:
+    path, client = shop.create("orders"), shop.client
+    client.statuses.request_compaction(path)
+    asked_ms = shop.clock.ms
+    assert shop.status(path).compaction_requested_ms == asked_ms
+    claim = shop.claim(path)
+    for anyone in (client, shop.another()):
+        assert anyone.tiering.compaction_requested_ms(claim) == asked_ms
+    end(client, claim, None, failed=failed)  # it was beyond the budget
+    claim = shop.claim(path)
+    client.statuses.request_compaction(path)  # again, while a round carries out the first
+    end(client, claim, asked_ms, failed=failed)
+    again_ms = shop.clock.ms
+    assert shop.status(path).compaction_requested_ms == again_ms
+    claim = shop.claim(path)
+    assert client.tiering.compaction_requested_ms(claim) == again_ms
+    end(client, claim, again_ms, failed=failed)
+    assert shop.status(path).compaction_requested_ms is None
+    assert client.tiering.compaction_requested_ms(shop.claim(path)) is None
+    newest, *_ = client.statuses.history(path)
+    assert newest.compaction_request_ms == again_ms
+    other = shop.create("log", **{"table.datalake.enabled": "false"})
+    with pytest.raises(InvalidTable, match="is not tiered"):
+        client.statuses.request_compaction(other)
+
+
+def end(client: Client, claim: Claim, done_ms: int | None, *, failed: bool) -> None:
+    """The end of a round that has completed a requested compaction."""
+    details = TieringRound(compaction_request_ms=done_ms)
+    if failed:
+        client.tiering.failed(claim, Reason.from_text("no such bucket"), details)
+        client.statuses.retry(claim.path)
+    else:
+        client.tiering.finished(claim, details=details)
 
 
 def test_a_failed_round_is_kept_with_its_reason(shop: Shop) -> None:

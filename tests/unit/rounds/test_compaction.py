@@ -43,7 +43,7 @@ def chosen(
     files: Sequence[LiveFile], new_rows: int = 1, sizes: Sizes = SIZES, *marks: StoredMarks
 ) -> list[str]:
     live = LiveFiles(1, {ONE: BucketFiles(tuple(files), marks)})
-    return [file.path for file in choose(live, {ONE: new_rows}, sizes).get(ONE, ())]
+    return [file.path for file in choose(live, {ONE: new_rows}, sizes).files.get(ONE, ())]
 
 
 def named(name: str, base: int) -> str:
@@ -137,14 +137,14 @@ def test_the_budget_is_for_the_buckets_that_gain_the_most() -> None:
     few = BucketFiles(tuple(data(f"a{i}", 500) for i in range(5)))
     many = BucketFiles(tuple(data(f"b{i}", 100) for i in range(50)))
     live = LiveFiles(1, {ONE: few, TWO: many})
-    assert [*choose(live, {}, Sizes(600_000, 1 << 20))] == [TWO]
-    assert {*choose(live, {}, Sizes(800_000, 1 << 20))} == {ONE, TWO}
+    assert [*choose(live, {}, Sizes(600_000, 1 << 20)).files] == [TWO]
+    assert {*choose(live, {}, Sizes(800_000, 1 << 20)).files} == {ONE, TWO}
 
 
 @pytest.mark.parametrize("why", ["unusable", "not_rewritable"])
 def test_buckets_that_cannot_be_read_are_left_out(why: str) -> None:
     files = BucketFiles(tuple(data(f"b{i}", 100) for i in range(50)), **{why: "a reason"})
-    assert choose(LiveFiles(1, {ONE: files}), {}, SIZES) == {}
+    assert choose(LiveFiles(1, {ONE: files}), {}, SIZES).files == {}
 
 
 def test_deleted_rows_are_divided_among_the_files_that_were_there() -> None:
@@ -187,7 +187,7 @@ class Bucket:
         )
         marks = [StoredMarks(f"m-{p}", int(n - left), 1, p) for p, (n, left) in self.files.items()]
         live = LiveFiles(1, {ONE: BucketFiles(files, tuple(marks))})
-        found = choose(live, {ONE: rows}, self.sizes).get(ONE, ())
+        found = choose(live, {ONE: rows}, self.sizes).files.get(ONE, ())
         read = sum(file.size_bytes for file in found)
         kept = sum(self.files.pop(file.path)[1] for file in found) + rows
         per_file = self.sizes.file_bytes // ROW_BYTES

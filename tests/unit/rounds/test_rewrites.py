@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused
-from sluice.model import Reason, TableInfo
+from sluice.model import Partition, Reason, TableInfo
 from sluice.model import types as t
 from sluice.rounds.compaction import CompactionOptions
 from sluice.rounds.files import RoundResult
@@ -118,6 +118,20 @@ def test_a_partition_is_compacted_by_itself(partitioned: World) -> None:
     world.append(0, 1, 6)
     assert world.round().files_compacted == 10
     world.assert_exactly_once()
+
+
+def test_files_of_a_partition_that_was_created_again_are_not_compacted(partitioned: World) -> None:
+    """The round's commit deletes them."""
+    world = Compacted(partitioned.cluster)
+    for _ in range(5):
+        world.append(0, 2, 5)
+        world.round()
+    world.cluster.drop_partition(5)
+    world.cluster.add_partition(Partition(7, ("mon",)))
+    world.append(0, 1, 7)
+    result = world.round()
+    assert any("mon was dropped and created again" in note for note in result.notes)
+    assert (result.files_compacted, len(world.table.paths())) == (0, 1)
 
 
 def test_without_the_option_files_stay(world: Compacted) -> None:

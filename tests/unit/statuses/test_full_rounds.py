@@ -86,3 +86,10 @@ def test_a_table_that_was_altered_since_its_last_claim_is_tiered() -> None:
 def test_a_clock_that_is_behind_asks_for_nothing() -> None:
     begin = begin_of_period(7)
     assert not needs_full_round(tiered(begin + 1_000), info(), begin - 1_000)
+
+
+def test_a_requested_compaction_needs_a_round() -> None:
+    begin = begin_of_period(7)
+    status = tiered(begin + 1_000)
+    assert not needs_full_round(status, info(), begin + 2_000)
+    assert needs_full_round(replace(status, compaction_requested_ms=NOW), info(), begin + 2_000)

@@ -1,0 +1,84 @@
+"""A compaction that was requested for one table: the table's next round carries it out.
+
+The request is kept with the table's status. It stays until a round has rewritten all that is worth
+it, within its budget, and ends after a day, whatever became of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sluice.errors import SluiceError
+from sluice.model import Claim, TableInfo
+from sluice.rounds.compaction import CompactionOptions
+from sluice.rounds.compaction_report import CompactionReport
+from sluice.rounds.lake_files import LiveFiles
+from sluice.rounds.ports import Cluster
+from sluice.rounds.reasons import reason_of
+
+REQUEST_MS_MAX = 24 * 3_600_000
+"""An older request ends with the next round."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionRequest:
+    """The request of one table, as a round has read it."""
+
+    requested_ms: int | None = None
+    """Epoch milliseconds; None: nothing was requested."""
+    unknown: str = ""
+    """Why the request is not known; empty: it is."""
+    is_old: bool = False
+    """Whether it ends with this round, which does not carry it out."""
+
+    @classmethod
+    def read(cls, claim: Claim, cluster: Cluster, now_ms: int) -> CompactionRequest:
+        """Reads the request; if the status cannot be read, the next round reads it again.
+
+        :param now_ms: epoch milliseconds.
+        """
+        try:
+            found = cluster.compaction_requested_ms(claim)
+        except SluiceError as error:
+            return cls(None, reason_of(error).text)
+        return cls(found, is_old=found is not None and now_ms - found > REQUEST_MS_MAX)
+
+    @property
+    def is_open(self) -> bool:
+        return self.requested_ms is not None and not self.is_old
+
+    def options(self, compaction: CompactionOptions, info: TableInfo) -> CompactionOptions:
+        """The options of this round."""
+        return compaction.of_table(info, is_requested=self.is_open)
+
+    def notes_on(self, options: CompactionOptions, live: LiveFiles | None) -> list[str]:
+        """What was requested, but cannot be done.
+
+        :param live: the files of the table; None: they were not read.
+        """
+        if self.unknown:
+            return [f"not known whether a compaction was requested: {self.unknown}"]
+        if self.is_old:
+            return ["the requested compaction ended after a day: see `compacted` in the history"]
+        if not self.is_open:
+            return []
+        if options.bytes_max <= 0:
+            return ["the requested compaction was left out: tiering.compaction_bytes is 0"]
+        buckets = live.buckets.items() if live is not None else ()
+        reasons = {
+            why: bucket.name
+            for bucket, files in buckets
+            if (why := files.unusable or files.not_rewritable)
+        }
+        return [f"bucket {name} cannot be compacted: {why}" for why, name in reasons.items()]
+
+    def completed_ms(self, report: CompactionReport, left: int) -> int | None:
+        """The request if it needs no other round; None: it stays, or there is none.
+
+        :param left: buckets of which files are left, because they are beyond the budget or failed.
+        """
+        is_done = not left and not report.left_out
+        return self.requested_ms if is_done or self.is_old else None
+
+
+NO_REQUEST = CompactionRequest()
