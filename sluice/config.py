@@ -231,8 +231,8 @@ class TieringConfig:
     """A round of tiering."""
 
     parallelism: int = 2
-    """Splits that `sluice tier` copies at once: buckets, or parts of a bucket. Spark uses its own
-    parallelism."""
+    """Splits that `sluice tier` copies at once: buckets, or parts of a bucket. `sluice maintain`
+    converts as many buckets at once. Spark uses its own parallelism."""
     part_offsets: int = 1_000_000
     """If one bucket of a log table has a long backlog, several splits copy a part of it each. A
     part has at least about this number of log offsets. 0: one split copies the complete backlog of

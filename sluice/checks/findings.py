@@ -28,6 +28,8 @@ class Finding:
     seen: str
     may_pass: bool = False
     """Whether a failure is transient: the same check may succeed later."""
+    result: str = ""
+    """A word that says more than ``ok`` does; empty: there is none."""
 
     def __str__(self) -> str:
         return f"{self.what}: {self.seen}"

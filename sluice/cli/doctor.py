@@ -1,4 +1,4 @@
-"""`sluice doctor`: checks what tiering needs on this machine."""
+"""`sluice doctor`: checks what tiering needs on this machine, and shows the health of tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXIT_WRONG = 1
 
 
 @click.command(
-    short_help="Check the cluster, Java, jars, lake and work folder.",
+    short_help="Check cluster, Java, jars, lake, work folder and tables.",
     epilog=examples(
         "sluice doctor --warehouse ./lake",
         "sluice doctor --config sluice.toml --work-uri s3://bucket/sluice",
@@ -41,10 +41,12 @@ def doctor(
     output_format: str,
     settings: Settings,
 ) -> None:
-    """Check the cluster, versions, Java, jars, the lake and the work folder.
+    """Check the cluster, versions, Java, jars, the lake, the work folder and the lake's tables.
 
     In the lake and in the work folder, the command writes, reads and removes a small file. It
-    changes nothing else. Exit code 1: a check failed.
+    changes nothing else. If all is well, it shows the health of each tiered table: files, deleted
+    rows, kinds of deletes, snapshots and size of the metadata. A table that `needs work` is no
+    failure: `sluice maintain` does the work. Exit code 1: a check failed.
     """
     config = settings.config()
     from sluice.cli.cluster import require_cluster
@@ -55,6 +57,6 @@ def doctor(
         print_json([asdict(finding) for finding in found])
     else:
         words = {True: "ok", False: "WRONG", None: "not checked"}
-        rows = [[f.what, words[f.ok], f.seen] for f in found]
+        rows = [[f.what, f.result or words[f.ok], f.seen] for f in found]
         print_table(["checked", "result", "seen"], rows, empty="")
     ctx.exit(EXIT_WRONG if any(finding.ok is False for finding in found) else 0)

@@ -27,6 +27,7 @@ from sluice.cli.history import history
 from sluice.cli.jars import jars
 from sluice.cli.leases import leases
 from sluice.cli.lookup import lookup, snapshots
+from sluice.cli.maintain import maintain
 from sluice.cli.options import examples
 from sluice.cli.pause import pause, resume, retier, retry
 from sluice.cli.repair import repair
@@ -111,6 +112,7 @@ for command in (
     append,
     delete,
     lookup,
+    maintain,
     tier,
     tables,
     status,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from sluice.client import connect
+from sluice.client.client import Client
 from sluice.clock import SystemClock
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
@@ -35,7 +36,7 @@ def clean_tables(
     :raises LakeNotWritable: catalog or storage of ``path`` cannot be read.
     """
     jvm_context = checked_jvm(config, jvm)
-    paths: Sequence[TablePath] = [path] if path is not None else list(_tables(config))
+    paths: Sequence[TablePath] = [path] if path is not None else _tables(config)
     with jvm_context as java, open_lake(config, java.gateway) as lake:
         for each in paths:
             try:
@@ -89,10 +90,14 @@ def clean_runs(config: Config, work_uri: str, keep_ms: int, *, apply: bool) -> l
     return runs
 
 
-def _tables(config: Config) -> Iterator[TablePath]:
-    """All tables in Fluss, because a table that is not tiered now may have been tiered before."""
+def _tables(config: Config) -> list[TablePath]:
     with connect(config.client) as client:
-        for database in sorted(client.admin.list_databases()):
-            with suppress(DatabaseNotExist):  # dropped since it was listed
-                for table in sorted(client.admin.list_tables(database)):
-                    yield TablePath(database, table)
+        return [*all_tables(client)]
+
+
+def all_tables(client: Client) -> Iterator[TablePath]:
+    """All tables in Fluss, because a table that is not tiered now may have been tiered before."""
+    for database in sorted(client.admin.list_databases()):
+        with suppress(DatabaseNotExist):  # dropped since it was listed
+            for table in sorted(client.admin.list_tables(database)):
+                yield TablePath(database, table)

@@ -1,4 +1,4 @@
-"""What `sluice doctor` checks: cluster, server versions, Java, jars, lake and work folder."""
+"""What `sluice doctor` checks: cluster, server versions, Java, jars, lake, work folder, tables."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from sluice.client import connect
 from sluice.client.reachability import require_listener
 from sluice.config import ClientConfig, Config
 from sluice.driver.jvm import iceberg_jar
+from sluice.driver.table_health import table_findings
 from sluice.errors import SluiceError
 from sluice.masking import reason_text, secrets_of
 from sluice.model import ServerInfo
@@ -27,7 +28,10 @@ def findings(
     work_uri: str = "",
     require_cluster: Callable[[ClientConfig], None] = require_listener,
 ) -> Iterator[Finding]:
-    """Runs the checks and yields their findings: cluster, versions, Java, jars, lake, work folder.
+    """Runs the checks and yields their findings.
+
+    They are of cluster, versions, Java, jars, lake and work folder. If none failed, the health of
+    the tables follows.
 
     :param work_uri: the folder that Airflow and Spark share, as in the Airflow connection.
     :param require_cluster: raises NetworkError if nothing listens at the cluster's address.
@@ -39,13 +43,18 @@ def findings(
         yield from _servers(config)
     yield run_check(java_here(), hidden)
     # No deadline: a missing jar is fetched.
-    jar = Check("Iceberg's runtime", lambda: iceberg_jar(config.tiering.jars).name)
-    yield run_check(jar, hidden)
+    jar = run_check(
+        Check("Iceberg's runtime", lambda: iceberg_jar(config.tiering.jars).name), hidden
+    )
+    yield jar
     others = lake_checks(config, CheckScope())
     others += [work_folder_check(work_uri)] if work_uri else []
-    yield from run_checks(others, hidden, _TIMEOUT_S)
+    found = run_checks(others, hidden, _TIMEOUT_S)
+    yield from found
     if not work_uri:
         yield Finding("work folder", None, "give --work-uri URI to check it")
+    if all(one.ok is not False for one in (answer, jar, *found)):
+        yield from table_findings(config)
 
 
 def _servers(config: Config) -> Iterator[Finding]:

@@ -1,0 +1,102 @@
+"""`sluice maintain`: shows what lake tables need besides their rounds, or does it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sluice.cli.options import (
+    TABLE_PATH,
+    Settings,
+    check_warehouse,
+    examples,
+    format_option,
+    require_lake,
+    warehouse_option,
+    with_settings,
+)
+from sluice.model import TablePath
+from sluice.stop_signals import explain_stop, sigterm_raises
+
+if TYPE_CHECKING:
+    from sluice.rounds.maintain import MaintenanceReport
+
+
+_STOPPED = ": what was done stays; call the command again for the rest"
+_OFFER = "  --yes does what is possible now"
+_LATER = ", and requests a compaction from the table's next round"
+
+
+@click.command(
+    short_help="Show or do what lake tables need.",
+    epilog=examples(
+        "sluice maintain --warehouse ./lake",
+        "sluice maintain shop.stock --warehouse ./lake --yes",
+        "sluice maintain --config sluice.toml --yes --format json",
+    ),
+)
+@click.argument("table", type=TABLE_PATH, required=False)
+@click.option("--yes", is_flag=True, help="Do it; without it nothing is changed.")
+@warehouse_option
+@format_option
+@with_settings
+def maintain(table: TablePath | None, yes: bool, output_format: str, settings: Settings) -> None:
+    """Show what lake tables need besides their rounds; --yes does it.
+
+    The command looks at TABLE, or at every table of the cluster. It converts equality deletes to
+    positions, so that all engines read the table and scans are fast. It expires old snapshots as
+    Iceberg's table properties history.expire.* say, merges small manifests, and deletes files that
+    no snapshot references.
+
+    It is safe while rounds run, and holds no claim. It rewrites no rows. If a table needs that, the
+    command requests a compaction, which the table's next round makes.
+
+    Needs a cluster, and Java 17 or newer. Exit code 1: a table could not be read, or something did
+    not work. 130: Ctrl-C ended the command. 143: SIGTERM ended it. What is done by then stays, and
+    the next call does the rest.
+    """
+    check_warehouse(settings.warehouse)
+    config = settings.config()
+    require_lake(config)
+    from sluice.cli.cluster import require_cluster
+    from sluice.driver.maintaining import maintain_tables
+
+    require_cluster(config.client)
+    reports = []
+    with sigterm_raises():
+        try:
+            for report in maintain_tables(config, table, apply=yes):
+                reports.append(report)
+                if output_format != "json":
+                    _print(report, applied=yes)
+        except KeyboardInterrupt as stop:
+            explain_stop(stop, _STOPPED)
+            raise
+    if output_format == "json":
+        from sluice.cli.output import print_json
+
+        print_json({"applied": yes, "tables": [report.to_json() for report in reports]})
+    elif not reports:
+        click.echo("note: this lake has no table of the cluster: check --warehouse", err=True)
+    if any(report.error or report.notes for report in reports):
+        raise click.exceptions.Exit(1)
+
+
+def _print(report: MaintenanceReport, *, applied: bool) -> None:
+    if report.error:
+        click.echo(f"{report.table}: cannot be read: {report.error}")
+        return
+    needs = list(report.before.needs())
+    click.echo(f"{report.table}: {'; '.join(needs) or 'healthy'}")
+    click.echo(f"  {report.before}")
+    from sluice.rounds.maintenance_line import done_words
+
+    for line in done_words(report):
+        click.echo(f"  {line}")
+    if report.after is not None and report.after != report.before:
+        click.echo(f"  now {report.after}")
+    elif needs and not applied:
+        click.echo(_OFFER + _LATER if report.before.is_worth_rewriting else _OFFER)
+    for note in report.notes:
+        click.echo(f"  note: {note}")

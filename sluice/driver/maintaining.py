@@ -1,0 +1,113 @@
+"""What `sluice maintain` does: it maintains lake tables beside their rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from sluice.client import connect
+from sluice.client.client import Client
+from sluice.clock import SystemClock
+from sluice.config import Config
+from sluice.driver.cleaning import all_tables
+from sluice.driver.conversions import ThreadConversions
+from sluice.driver.jvm import Jvm
+from sluice.driver.open_lake import checked_jvm, open_lake
+from sluice.errors import LakeTableMismatch, LakeTableMissing
+from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.model import TablePath
+from sluice.rounds.conversion import ConversionRunner
+from sluice.rounds.expiry import AUTO_EXPIRE
+from sluice.rounds.limits import RoundLimits
+from sluice.rounds.maintain import MaintenanceOptions, MaintenanceReport, maintain
+from sluice.rounds.reasons import reason_of
+
+
+def maintain_tables(
+    config: Config, path: TablePath | None, *, apply: bool, jvm: Jvm | None = None
+) -> Iterator[MaintenanceReport]:
+    """Maintains lake tables, and yields a report of each one as soon as it is done.
+
+    Equality deletes are converted by ``tiering.parallelism`` threads. Each needs twice
+    ``tiering.changes_memory_bytes``: for keys, and for positions.
+
+    :param path: only this table; None: every table of the cluster that the lake has. The report of
+        a table that cannot be read has an ``error``.
+    :param apply: False: only reports what the tables need.
+    :param jvm: a running JVM to use; None: this function starts one and ends it.
+    :raises LakeTableMissing: the lake has no table ``path``.
+    :raises LakeNotWritable: catalog or storage of ``path`` cannot be read.
+    """
+    jvm_context = checked_jvm(config, jvm)
+    run = ThreadConversions(config.tiering.parallelism)
+    with connect(config.client) as client:
+        paths: Sequence[TablePath] = [path] if path is not None else [*all_tables(client)]
+        with jvm_context as java, open_lake(config, java.gateway) as lake:
+            for each in paths:
+                try:
+                    report = maintain_table(config, client, lake, each, run, apply=apply)
+                except Exception as error:  # whatever it is, the other tables are maintained
+                    if path is not None:
+                        raise
+                    report = MaintenanceReport(
+                        str(each), error=str(reason_of(error, config.secrets()))
+                    )
+                if report is not None:
+                    yield report
+                elif path is not None:
+                    raise LakeTableMissing(
+                        f"table {path} does not exist in the lake {lake.where}, or is not one of"
+                        f" Fluss: `sluice status {path}` says whether it was ever tiered",
+                        table=str(path),
+                    )
+
+
+def _request(client: Client, path: TablePath) -> bool:
+    """Requests a compaction; a request that is open stays as it is, and the answer is False."""
+    [status] = client.statuses.list(path, lags=False)
+    is_new = status.compaction_requested_ms is None
+    if is_new:
+        client.statuses.request_compaction(path)
+    return is_new
+
+
+def maintain_table(
+    config: Config,
+    client: Client,
+    lake: IcebergLake,
+    path: TablePath,
+    run: ConversionRunner,
+    *,
+    apply: bool,
+) -> MaintenanceReport | None:
+    """Maintains one lake table; None: the lake has none of that name in Fluss's layout.
+
+    :param run: converts the equality deletes of buckets. Each one that it converts at the same time
+        needs ``tiering.changes_memory_bytes``.
+    :raises LakeNotWritable: the table cannot be read.
+    :raises LakeTableMismatch: a tiered table has another layout.
+    """
+    table = lake.load(path)
+    if table is None:
+        return None
+    registered = client.tiering.lake_snapshot(path)
+    info = client.admin.table_info(path)
+    try:
+        table.check_layout(info)
+    except LakeTableMismatch:
+        if info.datalake_enabled or registered is not None:
+            raise
+        return None  # a table of others that has the same name
+    limits = RoundLimits(config.tiering.max_round_ms)
+    compacts = config.tiering.compaction_bytes > 0 and info.datalake_enabled
+    options = MaintenanceOptions(
+        config.tiering.changes_memory_bytes,
+        SystemClock().now_ms(),
+        limits.round_ms(info),
+        None if registered is None else registered.snapshot_id,
+        request_compaction=partial(_request, client, path) if compacts else None,
+        run=run,
+        expires=info.descriptor.properties.get(AUTO_EXPIRE, "").lower() != "false",
+        secrets=tuple(config.secrets()),
+    )
+    return maintain(path, table, options, apply=apply)

@@ -1,0 +1,48 @@
+"""The health of lake tables, as `sluice doctor` shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sluice.checks.findings import Finding
+from sluice.client import connect
+from sluice.clock import Clock, SystemClock
+from sluice.config import Config
+from sluice.driver.maintaining import maintain_tables
+from sluice.masking import reason_text
+from sluice.rounds.maintain import MaintenanceReport
+
+NEEDS_WORK = "needs work"
+SECONDS_MAX = 60.0
+"""Tables that were not looked at after this time are left out."""
+
+
+def table_findings(config: Config, clock: Clock | None = None) -> Iterator[Finding]:
+    """One finding for each table that the lake has; Java starts if there is a tiered table."""
+    clock = clock or SystemClock()
+    until_s = clock.monotonic_s() + SECONDS_MAX
+    try:
+        with connect(config.client) as client:
+            if not client.statuses.lake_tables():
+                return
+        for report in maintain_tables(config, None, apply=False):
+            yield _finding(report)
+            if clock.monotonic_s() >= until_s:
+                why = f"not looked at in {SECONDS_MAX:g} s: run `sluice maintain`"
+                yield Finding("other tables", None, why)
+                return
+    except Exception as error:  # whatever it is, the other findings count
+        said = reason_text(f"{type(error).__name__}: {error}", config.secrets())
+        yield Finding("tables", False, said)
+
+
+def _finding(report: MaintenanceReport) -> Finding:
+    what = f"table {report.table}"
+    if report.error:
+        return Finding(what, False, f"cannot be read: {report.error}")
+    needs = "; ".join(report.before.needs())
+    if not needs:
+        return Finding(what, True, str(report.before))
+    command = f"`sluice maintain {report.table} --yes`, with the same options, helps"
+    seen = f"{needs}. It has {report.before}. {command}"
+    return Finding(what, True, seen, result=NEEDS_WORK)

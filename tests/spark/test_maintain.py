@@ -1,0 +1,352 @@
+"""`sluice maintain` on lakes with equality deletes, many manifests and orphan files."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from sluice.cli.main import cli
+from sluice.driver.conversions import ThreadConversions
+from sluice.errors import LakeCommitRefused
+from sluice.lake import lake_maintenance, live_files
+from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.iceberg_table import IcebergTable
+from sluice.lake.lake_maintenance import LakeMaintenance
+from sluice.lake.tagged_update import TaggedUpdate
+from sluice.model import Reason
+from sluice.rounds.conversion import BucketWork, Converted, NotConverted
+from sluice.rounds.maintain import MaintenanceOptions, MaintenanceReport, maintain
+from sluice.rounds.maintenance import ConvertedBucket
+from sluice.rounds.maintenance_names import new_maintenance_id
+
+from .conftest import STOCK, LocalStock
+from .test_lake_long_history import counted
+from .test_positions_over_time import budget, forms
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+DAY_MS = 24 * 3_600_000
+
+
+def lake_table(stock: LocalStock) -> IcebergTable:
+    site = stock.site
+    lake = IcebergLake(site.jvm.gateway, {"type": "hadoop", "warehouse": str(site.warehouse)})
+    table = lake.load(STOCK)
+    assert table is not None
+    return table
+
+
+def maintained(stock: LocalStock, **options: int) -> MaintenanceReport:
+    settings = {"memory_bytes": 1 << 28, "now_ms": time.time_ns() // 1_000_000, "round_ms": 0}
+    return maintain(STOCK, lake_table(stock), MaintenanceOptions(**settings | options), apply=True)
+
+
+def by_equality(stock: LocalStock, rounds: int = 3) -> None:
+    """Rounds as earlier versions made them."""
+    budget(stock, 0)
+    for number in range(rounds):
+        stock.put(dict.fromkeys(range(number, 40, 5), number))
+        stock.put({1: number, 100 + number: number})
+        stock.delete(30 + number)
+        assert stock.tier().deletes_as.startswith("equality deletes")
+    budget(stock, 1 << 30)
+
+
+@pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.long)])
+def test_equality_deletes_become_positions(stock: LocalStock, version: int) -> None:
+    stock.create(version=version, partitioned=True)
+    for day in ("mon", "tue"):
+        stock.client.admin.create_partition(STOCK, {"day": day})
+        stock.put({key: key for key in range(40)}, day)
+    stock.tier()
+    stock.put({key: -key for key in range(5)})
+    stock.tier()  # positions that are there before
+    by_equality(stock)
+    report = maintained(stock)
+    stock.assert_equal()
+    assert "equality" not in forms(stock)
+    assert report.before.equality_files > 0
+    assert report.after is not None
+    assert report.after.equality_files == 0
+    assert report.conversion is not None
+    assert report.conversion.files_removed == report.before.equality_files
+    assert report.conversion.commits == 1
+    assert report.notes == []
+    stock.put(dict.fromkeys(range(40), 1000))
+    assert stock.tier().deletes_as == "positions"
+    stock.assert_equal()
+    assert maintained(stock).conversion is None
+    stock.assert_no_litter()
+
+
+@pytest.mark.parametrize(
+    "other", ["round", "rewrite", pytest.param("delete", marks=pytest.mark.long)]
+)
+def test_others_who_commit_meanwhile_are_no_harm(
+    stock: LocalStock, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock.create()
+    stock.put({key: key for key in range(40)})
+    stock.tier()
+    by_equality(stock)
+
+    def act(name: str) -> None:
+        if name != "maintain.convert.ready":
+            return
+        monkeypatch.setattr(lake_maintenance, "failpoint", lambda _: None)
+        if other == "round":
+            stock.put(dict.fromkeys(range(0, 40, 2), 500))
+            stock.tier()
+        elif other == "rewrite":
+            stock.rows(
+                "CALL lake.system.rewrite_data_files(table => 'shop.stock',"
+                " options => map('rewrite-all', 'true'))"
+            )
+        else:
+            stock.rows("DELETE FROM {lake} WHERE id = 7")
+            stock.held.pop(("mon", 7))
+
+    monkeypatch.setattr(lake_maintenance, "failpoint", act)
+    report = maintained(stock)
+    stock.assert_equal()
+    assert "equality" not in forms(stock)
+    assert report.conversion is not None
+    assert report.conversion.refused == (other == "rewrite")
+    assert report.notes == []
+
+
+def test_a_conversion_that_landed_and_was_called_refused(
+    stock: LocalStock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its snapshot has expired since; later ones reference its files."""
+    stock.create()
+    stock.put({key: key for key in range(40)})
+    stock.tier()
+    by_equality(stock)
+    ask = LakeMaintenance._ask
+
+    def land_and_refuse(self: LakeMaintenance, tagged: TaggedUpdate, what: str) -> None:
+        monkeypatch.setattr(LakeMaintenance, "_ask", ask)
+        ask(self, tagged, what)
+        stock.put({1: 500})
+        stock.tier()
+        stock.rows(
+            "CALL lake.system.expire_snapshots(table => 'shop.stock', retain_last => 1,"
+            " older_than => TIMESTAMP '2100-01-01 00:00:00')"
+        )
+        raise LakeCommitRefused("conflict")
+
+    monkeypatch.setattr(LakeMaintenance, "_ask", land_and_refuse)
+    report = maintained(stock)
+    stock.assert_equal()
+    assert report.conversion is not None
+    assert (report.conversion.commits, report.conversion.refused) == (1, 0)
+    assert report.notes == []
+
+
+def test_what_does_not_fit_into_memory_is_left_and_told(stock: LocalStock) -> None:
+    stock.create()
+    stock.put({key: key for key in range(40)})
+    stock.tier()
+    by_equality(stock)
+    report = maintained(stock, memory_bytes=100)
+    assert report.conversion is not None
+    assert len(report.conversion.left) == 2
+    for why in report.conversion.left.values():
+        assert "need more memory than tiering.changes_memory_bytes, 100 bytes" in why
+    assert report.notes == []  # a compaction removes them
+    stock.assert_equal()
+
+
+def test_deletes_that_do_not_fit_together_are_converted_in_turn(stock: LocalStock) -> None:
+    stock.create()
+    stock.put({key: key for key in range(40)})
+    stock.tier()
+    by_equality(stock)
+    [size] = stock.rows("SELECT max(file_size_in_bytes) AS most FROM {lake}.delete_files")
+    report = maintained(stock, memory_bytes=size.most * 12)  # for one delete file of a bucket
+    assert report.conversion is not None
+    assert (report.conversion.commits, report.conversion.files_removed) == (3, 6)
+    assert "equality" not in forms(stock)
+    assert report.notes == []
+    stock.assert_equal()
+
+
+def test_deletes_stay_if_there_are_too_many_data_files_to_list(
+    stock: LocalStock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock.create()
+    stock.put({key: key for key in range(40)})
+    stock.tier()
+    by_equality(stock)
+    monkeypatch.setattr(live_files, "FILES_MAX", 1)
+    report = maintained(stock)
+    stock.assert_equal()
+    assert "equality" in forms(stock)
+    assert "more than 1 data files" in report.before.unknown
+    assert report.before.useless_equality_files == 0
+
+
+def test_a_listing_costs_calls_by_the_number_of_delete_files(stock: LocalStock) -> None:
+    """And not by its square, though each of them applies to all older data files."""
+    stock.create()
+    stock.put({key: key for key in range(40)})
+    stock.tier()
+    sent = []
+    for rounds in (1, 3, 3):
+        by_equality(stock, rounds)
+        work = lake_table(stock).maintenance()
+        with counted(stock.site.jvm) as commands:
+            work.live_files()
+        sent.append(len(commands))
+    first, second = sent[1] - sent[0], sent[2] - sent[1]
+    assert 0 < second <= 1.2 * first
+
+
+class FullStorage:
+    """Converts the first bucket. Then the storage is full."""
+
+    at_once = 2
+
+    def __call__(self, works: Sequence[BucketWork]) -> Sequence[Converted]:
+        [first] = ThreadConversions(self.at_once)([pickle.loads(pickle.dumps(works[0]))])
+        assert isinstance(first, ConvertedBucket)
+        assert first.files, "there is something to delete"
+        full = NotConverted(Reason.from_text("no space left on device"), storage_refuses=True)
+        return [first, *[full] * (len(works) - 1)]
+
+
+def test_a_storage_that_is_full_leaves_nothing_behind(stock: LocalStock) -> None:
+    """A work item can be pickled, and is run on a thread."""
+    stock.create()
+    stock.put({key: key for key in range(40)})
+    stock.tier()
+    by_equality(stock)
+    settings = MaintenanceOptions(1 << 28, time.time_ns() // 1_000_000, 1, run=FullStorage())
+    report = maintain(STOCK, lake_table(stock), settings, apply=True)
+    assert report.notes == ["could not convert equality deletes: no space left on device"]
+    assert forms(stock)["equality"] == report.before.equality_files
+    stock.assert_no_litter()
+    settings = replace(settings, run=ThreadConversions(2))
+    assert maintain(STOCK, lake_table(stock), settings, apply=True).notes == []
+    assert "equality" not in forms(stock)
+    stock.assert_equal()
+
+
+def test_manifests_are_merged_and_old_orphans_deleted(stock: LocalStock) -> None:
+    stock.create()
+    for number in range(22):
+        stock.put({number: number})
+        stock.tier()
+    report = maintained(stock)
+    assert report.before.data_manifests > 20
+    assert report.after is not None
+    assert report.after.data_manifests == 1
+    assert report.manifests_merged == report.before.data_manifests - 1
+    stock.assert_equal()
+    metadata = stock.site.warehouse / "shop" / "stock" / "metadata"
+    data = next(stock.site.warehouse.rglob("data/**/*.parquet")).parent
+    name = new_maintenance_id(lake_table(stock).uuid)
+    old = [
+        metadata / "snap-1-1-x.avro",
+        metadata / "x-m0.avro",
+        data / f"00000-0-{name}-00001.parquet",
+    ]
+    new = [metadata / "snap-2-1-y.avro", metadata / "notes.avro"]
+    for path in (*old, *new):
+        path.write_text("orphan")
+    for path in (*old, new[1]):
+        os.utime(path, times=(time.time() - 4 * 86_400,) * 2)
+    found = maintained(stock)
+    assert [path.exists() for path in old] == [False] * 3
+    assert [path.exists() for path in new] == [True] * 2
+    assert (found.orphans_removed, found.orphan_bytes) == (3, 18)
+    stock.assert_equal()
+    stock.put({1: 5})
+    stock.tier()
+    stock.assert_equal()
+
+
+def test_manifests_stay_in_a_folder_of_two_tables(stock: LocalStock) -> None:
+    """A table that was renamed keeps its folder, and the next one of its name has the same."""
+    stock.create()
+    stock.put({1: 1})
+    stock.tier()
+    metadata = stock.site.warehouse / "shop" / "stock" / "metadata"
+    newest = max(metadata.glob("*.metadata.json"), key=lambda path: path.stat().st_mtime)
+    uuid = lake_table(stock).uuid
+    (metadata / "00007-of-another.metadata.json").write_text(
+        newest.read_text().replace(uuid, "00000000-0000-4000-8000-000000000000")
+    )
+    data = next(stock.site.warehouse.rglob("data/**/*.parquet")).parent
+    theirs = [metadata / "snap-1-1-x.avro", metadata / "x-m0.avro"]
+    ours = data / f"00000-0-{new_maintenance_id(uuid)}-00001.parquet"
+    for path in (*theirs, ours):
+        path.write_text("orphan")
+        os.utime(path, times=(time.time() - 4 * 86_400,) * 2)
+    assert maintained(stock).orphans_removed == 1
+    assert [path.exists() for path in (*theirs, ours)] == [True, True, False]
+
+
+def run(stock: LocalStock, *words: str) -> Result:
+    address = stock.site.config.client.bootstrap
+    lake = ["--warehouse", str(stock.site.warehouse), "--bootstrap", address]
+    return CliRunner().invoke(cli, ["maintain", *words, *lake])
+
+
+def doctor(stock: LocalStock) -> dict[str, Any]:
+    """What `sluice doctor` finds about the table."""
+    address = stock.site.config.client.bootstrap
+    words = ["--warehouse", str(stock.site.warehouse), "--bootstrap", address, "--format", "json"]
+    done = CliRunner().invoke(cli, ["doctor", *words])
+    assert done.exit_code == 0, done.output
+    [found] = [one for one in json.loads(done.stdout) if one["what"] == "table shop.stock"]
+    return dict(found)
+
+
+def test_the_command_shows_and_does_what_tables_need(stock: LocalStock, tmp_path: Path) -> None:
+    stock.create()
+    stock.put({key: key for key in range(40)})
+    stock.tier()
+    by_equality(stock)
+    shown = run(stock)
+    assert shown.exit_code == 0, shown.output
+    assert "equality delete files: PyIceberg, polars and Snowflake refuse the table" in shown.stdout
+    assert "--yes does what is possible now, and requests a compaction" in shown.stdout
+    assert "a compaction was requested" not in shown.stdout
+    assert "equality" in forms(stock)
+    health = doctor(stock)
+    assert (health["ok"], health["result"]) == (True, "needs work")
+    assert "deletes. It has" not in health["seen"]
+    assert "with equality deletes, 4 snapshots" in health["seen"]
+    assert "`sluice maintain shop.stock --yes`" in health["seen"]
+    done = run(stock, "shop.stock", "--yes")
+    assert done.exit_code == 0, done.output
+    assert "equality delete files became" in done.stdout
+    assert "now 8 data files in 2 buckets, at most 4 in one" in done.stdout
+    assert "a compaction was requested: the table's next round makes it" in done.stdout
+    [status] = stock.client.statuses.list(STOCK)
+    assert status.compaction_requested_ms is not None
+    result = stock.tier()  # without new rows
+    assert result.compacted == "8 data files of 2 buckets were rewritten as 2"
+    [status] = stock.client.statuses.list(STOCK)
+    assert status.compaction_requested_ms is None
+    asked = json.loads(run(stock, "--format", "json").stdout)
+    [table] = asked["tables"]
+    assert (asked["applied"], table["table"], table["needs"]) == (False, "shop.stock", [])
+    assert (table["before"]["data_files"], table["before"]["dead_rows"]) == (2, 0)
+    health = doctor(stock)
+    assert (health["ok"], health["result"]) == (True, "")
+    assert health["seen"].startswith("2 data files in 2 buckets, at most 1 in one, ")
+    missing = run(stock, "shop.nothing", "--yes")
+    assert missing.exit_code == 1
+    assert "table shop.nothing does not exist in the lake" in missing.stderr
+    stock.assert_equal()
