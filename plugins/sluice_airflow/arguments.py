@@ -1,12 +1,13 @@
-"""The arguments of the tiering tasks, which a DAG file may give in place of the settings."""
+"""The arguments of tasks and DAGs, which a DAG file may give in place of the settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
-from airflow.sdk import XComArg
+from airflow.sdk import DAG, XComArg
 
 from sluice.did_you_mean import did_you_mean
 from sluice.errors import ConfigurationError
@@ -55,6 +56,41 @@ class TieringArguments(TypedDict, total=False):
     health_url: str
 
 
+class OfAirflow(TypedDict, total=False):
+    """Arguments of Airflow's DAG."""
+
+    on_failure_callback: Callbacks
+    on_success_callback: Callbacks
+    params: dict[str, Any]
+    """Beside those of a run of Sluice."""
+    tags: Any
+    description: str
+    doc_md: str
+    default_args: dict[str, Any]
+    start_date: Any
+    end_date: Any
+    max_active_runs: int
+    catchup: bool
+    owner_links: dict[str, str]
+    access_control: Any
+    is_paused_upon_creation: bool
+    dag_display_name: str
+    max_active_tasks: int
+    max_consecutive_failed_dag_runs: int
+    template_searchpath: Any
+    user_defined_macros: dict[str, Any]
+    user_defined_filters: dict[str, Any]
+    render_template_as_native_obj: bool
+    jinja_environment_kwargs: dict[str, Any]
+    fail_fast: bool
+    disable_bundle_versioning: bool
+
+
+OF_DAG = frozenset(inspect.signature(DAG).parameters) - {"dag_id", "schedule"}
+OF_SETTINGS: Any = object()
+"""Stands for a schedule that the DAG file does not give. None is one: manual runs only."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tiering:
     """What the tiering tasks of a DAG need to know."""
@@ -79,9 +115,17 @@ class Tiering:
         """
         check_values(arguments)
         own = {field.name for field in fields(cls)} - {"settings", "conf_keys"}
-        options = {argument: option for option, argument in CONNECTIONS.items()}
-        given = {options.get(k, k): v for k, v in arguments.items() if k not in own}
-        return cls(load_settings(**given), **{k: v for k, v in arguments.items() if k in own})
+        settings = settings_given({k: v for k, v in arguments.items() if k not in own})
+        return cls(settings, **{k: v for k, v in arguments.items() if k in own})
+
+
+def settings_given(arguments: Mapping[str, Any]) -> Settings:
+    """The section [sluice], with these arguments of a DAG file over it.
+
+    :raises ConfigurationError: names the option and its value.
+    """
+    options = {argument: option for option, argument in CONNECTIONS.items()}
+    return load_settings(**{options.get(k, k): v for k, v in arguments.items()})
 
 
 def check_values(given: Mapping[str, Any]) -> None:
@@ -141,11 +185,27 @@ EXAMPLES = {
 }
 
 
-def split(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the arguments of the tiering tasks, and the others."""
-    known = TieringArguments.__annotations__
+def split(
+    arguments: Mapping[str, Any], known: Collection[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the known arguments, and the others."""
     own = {name: value for name, value in arguments.items() if name in known}
     return own, {name: value for name, value in arguments.items() if name not in known}
+
+
+def joined_params(
+    where: str, own: Mapping[str, Any], more: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Returns the parameters of a run, and those that a DAG file adds.
+
+    :raises ConfigurationError: a name is there twice.
+    """
+    if both := sorted({*own} & {*(more or {})}):
+        raise ConfigurationError(
+            f"{where}: params: {both[0]!r} is a parameter of its own; give its default by"
+            " the argument of that name, or use another name"
+        )
+    return {**own, **(more or {})}
 
 
 def check_known(where: str, given: Mapping[str, Any], known: Sequence[str]) -> None:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import replace
 from typing import Any, Unpack
 
 from airflow.sdk import DAG
 
-from sluice.errors import ConfigurationError
 from sluice_airflow.arguments import (
-    Callbacks,
+    OF_DAG,
+    OF_SETTINGS,
+    OfAirflow,
     Tiering,
     TieringArguments,
     check_known,
+    joined_params,
     split,
 )
 from sluice_airflow.group import add_failure_callback, add_tasks
 from sluice_airflow.params import run_params
-
-OF_DAG = frozenset(inspect.signature(DAG).parameters) - {"dag_id", "schedule"}
-OF_SETTINGS: Any = object()
-"""Stands for a schedule that the DAG file does not give. None is one: manual runs only."""
 
 DOC = """\
 Tiers tables of the Apache Fluss cluster `{connection}` into the lake: {tables}.
@@ -41,35 +38,11 @@ To tier tables now, trigger a run that names them. `sluice pause DATABASE.TABLE`
 """
 
 
-class DagArguments(TieringArguments, total=False):
-    """The arguments of :func:`lake_tiering_dag`: its own and those of Airflow's DAG."""
+class DagArguments(TieringArguments, OfAirflow, total=False):
+    """The arguments of :func:`lake_tiering_dag`: its own and those of Airflow's DAG.
 
-    on_failure_callback: Callbacks
-    """Of the DAG. A callback that releases the run's claims is always there."""
-    on_success_callback: Callbacks
-    params: dict[str, Any]
-    """Beside those of a run of Sluice."""
-    tags: Any
-    description: str
-    doc_md: str
-    default_args: dict[str, Any]
-    start_date: Any
-    end_date: Any
-    max_active_runs: int
-    catchup: bool
-    owner_links: dict[str, str]
-    access_control: Any
-    is_paused_upon_creation: bool
-    dag_display_name: str
-    max_active_tasks: int
-    max_consecutive_failed_dag_runs: int
-    template_searchpath: Any
-    user_defined_macros: dict[str, Any]
-    user_defined_filters: dict[str, Any]
-    render_template_as_native_obj: bool
-    jinja_environment_kwargs: dict[str, Any]
-    fail_fast: bool
-    disable_bundle_versioning: bool
+    A callback that releases the run's claims stands before ``on_failure_callback`` of the DAG.
+    """
 
 
 def lake_tiering_dag(
@@ -88,15 +61,10 @@ def lake_tiering_dag(
     :raises ConfigurationError: names the argument and its value.
     """
     check_known("lake_tiering_dag", arguments, [*TieringArguments.__annotations__, *OF_DAG])
-    own, others = split(arguments)
+    own, others = split(arguments, TieringArguments.__annotations__)
     tiering = Tiering.of(own)
     params = run_params(tiering.tables, tiering.max_tables, tiering.spark_conf)
-    more = others.pop("params", None) or {}
-    if both := sorted({*params} & {*more}):
-        raise ConfigurationError(
-            f"lake_tiering_dag: params: {both[0]!r} is a parameter of its own; give its default by"
-            " the argument of that name, or use another name"
-        )
+    all_params = joined_params("lake_tiering_dag", params, others.pop("params", None))
     of_dag: dict[str, Any] = {
         "schedule": tiering.settings.cron if schedule is OF_SETTINGS else schedule,
         "catchup": False,
@@ -104,13 +72,13 @@ def lake_tiering_dag(
         "description": "Tiers Apache Fluss tables into the lake.",
         "doc_md": doc_of(tiering),
         "tags": ["sluice"],
-        "params": {**params, **more},
+        "params": all_params,
         **others,
     }
     with DAG(dag_id=dag_id, **of_dag) as dag:
         # With their defaults: Airflow 3.1 cannot store a reference without one.
         given = {name: dag.param(name, param.value) for name, param in params.items()}
-        keys = [*params, *more]
+        keys = [*all_params]
         add_failure_callback(dag, add_tasks(dag, replace(tiering, **given, conf_keys=keys)))
     return dag
 

@@ -1,4 +1,4 @@
-"""The parameters of a run of the tiering DAG, which Airflow checks and shows as a form."""
+"""The parameters of a run of a DAG, which Airflow checks and shows as a form."""
 
 from __future__ import annotations
 
@@ -17,21 +17,15 @@ def run_params(
     max_tables: int = TABLES_MAX,
     spark_conf: Mapping[str, Any] | None = None,
 ) -> dict[str, Param]:
-    """Returns the parameters of a run, with these defaults.
+    """Returns the parameters of a run that tiers tables, with these defaults.
 
     The form marks a parameter as required if its type has no null.
     """
     return {
-        "tables": Param(
-            list(tables),
-            type="array",
-            items={"type": "string", "minLength": 1, "maxLength": 401},
-            minItems=1,
-            maxItems=PATTERNS_MAX,
-            title="Tables",
-            description="One a line: names or patterns, such as sales.orders, sales.* or *. A"
-            " pattern tiers only tables that are due. A table with its exact name is tiered now, up"
-            " to its end.",
+        "tables": _tables(
+            tables,
+            " A pattern tiers only tables that are due. A table with its exact name is tiered now,"
+            " up to its end.",
         ),
         "wait": Param(
             False,
@@ -47,21 +41,8 @@ def run_params(
             title="Force",
             description="Tier also tables that are not due, with one round each. Wait includes it.",
         ),
-        "dry_run": Param(
-            False,
-            type=["boolean", "null"],
-            title="Dry run",
-            description="Tier nothing. The log of drop_lease says what the run would tier.",
-        ),
-        "spark_conf": Param(
-            dict(spark_conf or {}),
-            type=["object", "null"],
-            propertyNames={"pattern": "^spark\\."},
-            additionalProperties={"type": ["string", "number", "boolean"]},
-            title="Spark properties",
-            description="Spark properties of every driver of the run, such as"
-            ' {"spark.executor.memory": "2g"}. Lake options of the Fluss connection override them.',
-        ),
+        "dry_run": _dry_run("Tier nothing. The log of drop_lease says what the run would tier."),
+        "spark_conf": _spark_conf(spark_conf, "every driver"),
         "max_tables": Param(
             max_tables,
             type="integer",
@@ -71,3 +52,42 @@ def run_params(
             description="The run claims no more tables than this.",
         ),
     }
+
+
+def maintenance_params(
+    tables: Sequence[str] = ALL_TABLES, spark_conf: Mapping[str, Any] | None = None
+) -> dict[str, Param]:
+    """Returns the parameters of a run that maintains tables, with these defaults."""
+    return {
+        "tables": _tables(tables, ""),
+        "dry_run": _dry_run("Change nothing. The log says what each table needs."),
+        "spark_conf": _spark_conf(spark_conf, "the driver"),
+    }
+
+
+def _tables(tables: Sequence[str], more: str) -> Param:
+    return Param(
+        list(tables),
+        type="array",
+        items={"type": "string", "minLength": 1, "maxLength": 401},
+        minItems=1,
+        maxItems=PATTERNS_MAX,
+        title="Tables",
+        description=f"One a line: names or patterns, such as sales.orders, sales.* or *.{more}",
+    )
+
+
+def _dry_run(description: str) -> Param:
+    return Param(False, type=["boolean", "null"], title="Dry run", description=description)
+
+
+def _spark_conf(spark_conf: Mapping[str, Any] | None, whose: str) -> Param:
+    return Param(
+        dict(spark_conf or {}),
+        type=["object", "null"],
+        propertyNames={"pattern": "^spark\\."},
+        additionalProperties={"type": ["string", "number", "boolean"]},
+        title="Spark properties",
+        description=f"Spark properties of {whose} of the run, such as"
+        ' {"spark.executor.memory": "2g"}. Lake options of the Fluss connection override them.',
+    )

@@ -61,7 +61,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """The problem that keeps a run from tiering any table."""
+    """The problem that keeps a run from working on any table."""
 
     reason: str
     """One line."""
@@ -69,17 +69,23 @@ class Obstacle:
     """A later attempt may succeed, because no check found something missing or refused."""
 
 
-def find_obstacle(connection: FlussConnection, submission: Submission) -> Obstacle | None:
-    """Returns the problem that keeps a run from tiering any table, or None.
+def find_obstacle(
+    connection: FlussConnection,
+    submission: Submission,
+    # "this try": drop_lease releases what an earlier try claimed.
+    left: str = "this try claimed no table",
+) -> Obstacle | None:
+    """Returns the problem that keeps a run from working on any table, or None.
 
     Logs what this machine cannot check. Does not check the cluster: the claims that follow wait for
     a coordinator that restarts.
+
+    :param left: what the error says of the tables.
     """
     findings = check_all(connection, submission)
     failed = first_failure(findings)
     if failed is not None:
-        # "this try": drop_lease releases what an earlier try claimed.
-        reason = f"{failed} (on {socket.gethostname()}; this try claimed no table)"
+        reason = f"{failed} (on {socket.gethostname()}; {left})"
         return Obstacle(reason, failed.may_pass)
     for finding in findings:
         if finding.ok is None:

@@ -19,7 +19,17 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "operators": [
-            _modules("operators", "open", "acquire", "keep", "tier", "check", "settle", "drop")
+            _modules(
+                "operators",
+                "open",
+                "acquire",
+                "keep",
+                "tier",
+                "check",
+                "settle",
+                "drop",
+                "maintain",
+            )
         ],
         "sensors": [_modules("sensors", "table")],
         "hooks": [_modules("hooks", "fluss")],
@@ -55,7 +65,8 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "config": {
             "sluice": {
-                "description": "Settings of the DAG that tiers Fluss tables into the lake.",
+                "description": "Settings of the DAGs that tier Fluss tables into the lake and"
+                " maintain its tables.",
                 "options": {name: _option(*option) for name, option in OPTIONS.items()},
             }
         },
@@ -139,7 +150,8 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "application": (
         "string",
         "",
-        "Path or URI of the Spark driver's script. Empty: the script in the installed package.",
+        "Path or URI of the Spark driver's script. Empty: the script in the installed package."
+        " maintain_tables.py, the script of the maintenance, must be beside it.",
     ),
     "py_files": (
         "string",
@@ -217,6 +229,22 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
         "",
         "Address of a page that shows the health of a table, such as a dashboard of Grafana."
         " {database} and {table} are replaced. The tier tasks link to it. Empty: no link.",
+    ),
+    "maintenance_schedule": (
+        "string",
+        "@daily",
+        "When the DAG of the maintenance runs: a cron expression, or 'none' for manual runs only.",
+    ),
+    "maintenance_retries": (
+        "integer",
+        "1",
+        "Number of retries of a failed maintenance. A retry maintains what had a problem.",
+    ),
+    "maintenance_timeout_seconds": (
+        "integer",
+        "21600",
+        "Maximum duration of one try of a maintenance, in seconds. 0: no limit. The next try"
+        " continues with the tables that are not done.",
     ),
 }
 """Name -> type, default, description. :mod:`sluice_airflow.settings` reads the defaults here."""

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, fields
 from typing import Any
 
-from sluice.artifacts.spark_files import driver_script
+from sluice.artifacts.spark_files import driver_script, maintenance_script
 from sluice.did_you_mean import did_you_mean
 from sluice.errors import ConfigurationError
 from sluice_airflow.airflow_names import conf
@@ -23,7 +23,7 @@ PREFIX = "AIRFLOW__SLUICE__"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of the DAG. ``provider_info.OPTIONS`` describes each."""
+    """Settings of the DAGs. ``provider_info.OPTIONS`` describes each."""
 
     connection: str
     schedule: str
@@ -44,11 +44,19 @@ class Settings:
     spark_history_url: str
     lake_table_url: str
     health_url: str
+    maintenance_schedule: str
+    maintenance_retries: int
+    maintenance_timeout_seconds: int
 
     @property
     def cron(self) -> str | None:
         """Schedule in Airflow's form. None: manual runs only."""
-        return None if self.schedule.lower() in ("", "none") else self.schedule
+        return _cron(self.schedule)
+
+    @property
+    def maintenance_cron(self) -> str | None:
+        """Schedule of the maintenance in Airflow's form. None: manual runs only."""
+        return _cron(self.maintenance_schedule)
 
     @property
     def script(self) -> str:
@@ -57,6 +65,22 @@ class Settings:
         :raises ConfigurationError: no script is set, and the package has none.
         """
         return self.application or str(driver_script())
+
+    @property
+    def maintenance_script(self) -> str:
+        """Path of the script of the maintenance: beside that of the rounds.
+
+        :raises ConfigurationError: no script is set, and the package has none.
+        """
+        script = maintenance_script()
+        if not self.application:
+            return str(script)
+        folder, slash, _ = self.application.rpartition("/")
+        return f"{folder}{slash}{script.name}"
+
+
+def _cron(schedule: str) -> str | None:
+    return None if schedule.lower() in ("", "none") else schedule
 
 
 def load_settings(**given: Any) -> Settings:

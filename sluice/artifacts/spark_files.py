@@ -11,6 +11,7 @@ from sluice.errors import ConfigurationError
 
 SCRIPT_PACKAGE = "sluice_spark"
 SCRIPT = "tier_tables.py"
+MAINTENANCE = "maintain_tables.py"
 REHEARSAL = "rehearse_start.py"
 _PACKAGES = ("sluice", "sluice_spark", "pyspark_sluice")
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
@@ -23,6 +24,14 @@ def driver_script() -> Path:
     :raises ConfigurationError: the script is missing.
     """
     return _script(SCRIPT)
+
+
+def maintenance_script() -> Path:
+    """The script that spark-submit runs to maintain tables, in the installed package.
+
+    :raises ConfigurationError: the script is missing.
+    """
+    return _script(MAINTENANCE)
 
 
 def rehearsal_script() -> Path:

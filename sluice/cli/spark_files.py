@@ -29,7 +29,7 @@ _KEPT_S = 86_400
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Copy script and zip into this folder, and create it if it is missing.",
+    help="Copy scripts and zip into this folder, and create it if it is missing.",
 )
 @spark_option
 @format_option
@@ -37,7 +37,8 @@ def spark_files(folder: Path | None, spark: str | None, output_format: str) -> N
     """Print the paths of the files that spark-submit needs to tier a table.
 
     \b
-    script    the program of the driver
+    script    the program of the driver; maintain_tables.py, which maintains
+              lake tables, is beside it
     py-files  a zip of Sluice's packages, for executors without fluss-sluice;
               they still need its dependencies, as pyarrow and grpcio
     packages  Iceberg's runtime, for spark.jars.packages; `sluice jars fetch
@@ -46,7 +47,12 @@ def spark_files(folder: Path | None, spark: str | None, output_format: str) -> N
     Without --copy, the script is the installed one, and the zip is in the user's cache folder.
     """
     from sluice.artifacts.iceberg import iceberg_runtime, installed_iceberg
-    from sluice.artifacts.spark_files import driver_script, has_compiled_loops, make_zip
+    from sluice.artifacts.spark_files import (
+        driver_script,
+        has_compiled_loops,
+        maintenance_script,
+        make_zip,
+    )
     from sluice.cli.output import print_json
     from sluice.errors import ConfigurationError
     from sluice.extras import install_command
@@ -64,6 +70,7 @@ def spark_files(folder: Path | None, spark: str | None, output_format: str) -> N
             archive = folder / "sluice.zip"
             make_zip(archive)
             script = copied(script, folder)
+            copied(maintenance_script(), folder)
     except OSError as error:
         raise ConfigurationError(f"the files cannot be written: {error}") from error
     found = {"script": str(script), "py-files": str(archive), "packages": runtime.coordinates}

@@ -35,6 +35,7 @@ def test_it_holds_what_a_cluster_needs_and_no_tests() -> None:
     names = contents()
     for needed in (
         "sluice_spark/tier_tables.py",
+        "sluice_spark/maintain_tables.py",
         "pyspark_sluice/lake_tiering_status.py",
         "sluice_airflow/dag.py",
         "fluss_sluice/__init__.py",

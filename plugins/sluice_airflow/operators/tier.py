@@ -8,13 +8,10 @@ from dataclasses import replace
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-
 from sluice.client.heartbeats import Heartbeats
 from sluice.errors import (
     ClaimLost,
     DriverLost,
-    DriverRefused,
     LeaseLost,
     SluiceError,
     StoppedByUser,
@@ -27,10 +24,9 @@ from sluice.rounds.pack_files import PackFile, SparkApplication, pack_uri, run_f
 from sluice.rounds.reasons import failure_of
 from sluice.rounds.result_line import result_line
 from sluice_airflow import leasing
-from sluice_airflow.airflow_names import AirflowException, AirflowTaskTimeout
+from sluice_airflow.airflow_names import AirflowTaskTimeout
 from sluice_airflow.claimed_again import newest_claim
 from sluice_airflow.claims import ClaimedTable
-from sluice_airflow.connection import CONF_PREFIX
 from sluice_airflow.group_submit import GroupSubmitHook
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.lineage import Lineage, facets_or_none
@@ -40,13 +36,13 @@ from sluice_airflow.operators.labels import PACK_LABEL
 from sluice_airflow.operators.next_rounds import NextRounds
 from sluice_airflow.operators.pack_watch import PackWatch
 from sluice_airflow.operators.paused import stop_paused
+from sluice_airflow.operators.spark_driver import SparkDriverOperator, submit_arguments
 from sluice_airflow.operators.start_claims import start_claims
 from sluice_airflow.operators.tier_arguments import spark_connection, task_arguments
-from sluice_airflow.operators.tier_errors import stop_of, tier_error, why_no_outcome
+from sluice_airflow.operators.tier_errors import stop_of, tier_error
 from sluice_airflow.operators.tried_table import TriedTable
 from sluice_airflow.operators.waiting import WaitingClaims
 from sluice_airflow.packs import Pack, label_of, tables_of
-from sluice_airflow.rendered import properties_given
 from sluice_airflow.settings import load_settings
 from sluice_airflow.task_states import mapped_states_of, state_of
 
@@ -54,7 +50,6 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from sluice.client import Client
-    from sluice_airflow.connection import FlussConnection
 
 STOPPED = "Airflow stopped the tier task and its Spark driver"
 STATE_S = 4.0
@@ -69,7 +64,7 @@ FAIR = {"spark.scheduler.mode": "FAIR"}
 """Tables of one application share its executors evenly."""
 
 
-class SluiceTierOperator(SparkSubmitOperator):
+class SluiceTierOperator(SparkDriverOperator):
     """Runs one Spark application for the tables of a pack, and reports each table that it tiered.
 
     It sends the heartbeats of their claims. Each try of a table leaves a result or failure file
@@ -103,23 +98,19 @@ class SluiceTierOperator(SparkSubmitOperator):
     :param health_url: address of a page on a table's health, for a link; see the option.
     """
 
-    conf: dict[str, Any] | None
+    usual_conf = FAIR
     template_fields: Sequence[str] = (
         "tables",
         "name",
-        *(field for field in SparkSubmitOperator.template_fields if field != "name"),
+        *(field for field in SparkDriverOperator.template_fields if field != "name"),
         "spark_conf",
         "entry",
     )
     operator_extra_links: ClassVar[Any] = LINKS
     _lineage: Lineage | None = None
-    _killed = False
-    _is_stopping = False
-    _is_small = False
     _watch: PackWatch | None = None
     _ti: Any = None
     _stopped: StoppedByUser | None = None
-    _secrets: Sequence[str] = ()
 
     def __init__(
         self,
@@ -159,23 +150,10 @@ class SluiceTierOperator(SparkSubmitOperator):
         )
         kwargs.setdefault("map_index_template", PACK_LABEL)
         kwargs.update(task_arguments(settings, kwargs))
-        super().__init__(
-            conn_id=settings.spark_connection,
-            application=settings.script,
-            py_files=settings.py_files or None,
-            spark_binary=settings.spark_binary or None,
-            packages=None if settings.jars else settings.packages,
-            jars=settings.jars or None,
-            **kwargs,
-        )
-        # Always start a new driver: a driver of an earlier try has another attempt id, and its
-        # base fences it. Not an argument, because providers before 6.2 do not accept it.
-        self.durable = False
+        super().__init__(**submit_arguments(settings, settings.script), **kwargs)
+        self._prepare(settings, datalake, spark_conf)
         self.entry: Pack = entry
         self.tables = ""
-        self.fluss_conn_id = settings.connection
-        self.datalake = datalake
-        self.spark_conf = spark_conf
         self.acquire_task_id = acquire_task_id
         self.keep_task_id = keep_task_id
         self.heartbeat_interval_seconds = settings.heartbeat_interval_seconds
@@ -183,10 +161,8 @@ class SluiceTierOperator(SparkSubmitOperator):
         self.links = LinkTargets(
             settings.spark_history_url, settings.lake_table_url, settings.health_url
         )
-        self._given_conf: dict[str, Any] = dict(self.conf or {})
         self._tables: list[TriedTable] = []
         self._asked = Event()
-        self._secret_environment: dict[str, str] = {}
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Tiers the tables and returns a summary.
@@ -270,16 +246,6 @@ class SluiceTierOperator(SparkSubmitOperator):
         finally:
             self._asked.set()
 
-    def _get_hook(self) -> GroupSubmitHook:
-        # The provider builds the hook from two dozen arguments. Replace only its class.
-        hook = super()._get_hook()
-        hook.__class__ = GroupSubmitHook
-        hook.secret_environment = self._secret_environment
-        hook.secrets = self._secrets
-        hook.is_small = self._is_small
-        hook.is_cancelled = lambda: self._killed or self._is_stopping
-        return hook
-
     def _unfinished(self) -> list[TriedTable]:
         return [table for table in self._tables if table.outcome is None]
 
@@ -342,15 +308,6 @@ class SluiceTierOperator(SparkSubmitOperator):
                             if self._killed:
                                 return
                         left = rounds.begin(self._tables, f"{attempt}-{number}")
-
-    def _set_conf(self, connection: FlussConnection) -> None:
-        """Sets the Spark properties. The lake options of the connection override all others."""
-        given = properties_given(self.spark_conf)
-        hidden = {f"{CONF_PREFIX}{name}" for name in connection.secret_settings()}
-        own_conf = {name: value for name, value in given.items() if name not in hidden}
-        self.conf = {**FAIR, **self._given_conf, **own_conf, **connection.spark_conf()}
-        self._secret_environment = connection.secret_environment()
-        self._secrets = connection.secrets()
 
     def _start_claims(
         self, client: Client, tables: Sequence[TriedTable], attempt: str, ti: Any
@@ -455,22 +412,12 @@ class SluiceTierOperator(SparkSubmitOperator):
 
     def _submit(self, context: Context) -> SluiceError:
         """Runs spark-submit to its end. Returns the error of tables without an outcome file."""
-        error: Exception | None = None
-        try:
-            super().execute(context)
-        except OSError as refused:
-            return DriverRefused(f"spark-submit could not be started: {refused}")
-        except AirflowException as failed:
-            error = failed
+        why = self._run_driver(context)
         if self._killed:
             self._ti = None  # the state of the task changes with its end
             self._asked.wait(STATE_S)
             return self._stopped or DriverLost(STOPPED)
-        hook = self._hook
-        assert isinstance(hook, GroupSubmitHook)
-        if error is not None and hook.exit_code is None:
-            return DriverRefused(f"spark-submit could not be started: {error}")
-        return why_no_outcome(hook)
+        return why
 
     def _push_outcomes(self, ti: Any) -> None:
         """Pushes the XComs ``results`` and ``failures``: summaries by table."""

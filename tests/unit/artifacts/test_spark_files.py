@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from sluice.artifacts.iceberg import RUNTIMES, installed_iceberg
-from sluice.artifacts.spark_files import driver_script, make_zip
-from sluice.cli.airflow_dag import DAG_FILE
+from sluice.artifacts.spark_files import driver_script, maintenance_script, make_zip
+from sluice.cli.airflow_dag import DAG_FILE, MAINTENANCE_FILE
 from sluice.cli.main import cli
 from sluice.cli.spark_files import cached_zip
 
@@ -81,8 +81,10 @@ def test_a_zip_without_loops_says_what_executors_need(tmp_path: Path) -> None:
 def test_they_are_copied(tmp_path: Path) -> None:
     said = run("spark-files", "--copy", str(tmp_path / "new"))
     assert f"py-files  {tmp_path}/new/sluice.zip" in said
-    assert {p.name for p in (tmp_path / "new").iterdir()} == {"sluice.zip", "tier_tables.py"}
-    assert (tmp_path / "new/tier_tables.py").read_bytes() == driver_script().read_bytes()
+    scripts = {"tier_tables.py": driver_script(), "maintain_tables.py": maintenance_script()}
+    assert {p.name for p in (tmp_path / "new").iterdir()} == {"sluice.zip", *scripts}
+    for name, script in scripts.items():
+        assert (tmp_path / "new" / name).read_bytes() == script.read_bytes()
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
@@ -102,5 +104,7 @@ def test_the_zip_holds_what_executors_import_and_no_tests(tmp_path: Path) -> Non
     assert not [name for name in names if "testing" in name or name.endswith(".pyc")]
 
 
-def test_the_dag_file_is_that_of_the_repository() -> None:
+def test_the_dag_files_are_those_of_the_repository() -> None:
     assert run("airflow-dag") == DAG_FILE == (ROOT / "dags/sluice_lake_tiering.py").read_text()
+    maintenance = (ROOT / "dags/sluice_lake_maintenance.py").read_text()
+    assert run("airflow-dag", "--maintenance") == MAINTENANCE_FILE == maintenance

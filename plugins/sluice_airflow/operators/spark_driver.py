@@ -1,0 +1,103 @@
+"""What the operators share that run a driver of Sluice with spark-submit, and wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+from sluice.errors import DriverLost, DriverRefused, SluiceError
+from sluice_airflow.airflow_names import AirflowException
+from sluice_airflow.connection import CONF_PREFIX
+from sluice_airflow.group_submit import GroupSubmitHook
+from sluice_airflow.operators.tier_errors import why_no_outcome
+from sluice_airflow.rendered import properties_given
+from sluice_airflow.settings import Settings
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from sluice_airflow.connection import FlussConnection
+
+
+class SparkDriverOperator(SparkSubmitOperator):
+    """Submits one Spark application after the other, and kills the running one with the task.
+
+    An operator calls :func:`submit_arguments` and :meth:`_prepare` in its ``__init__``.
+    """
+
+    usual_conf: ClassVar[Mapping[str, str]] = {}
+    """Spark properties that all others override."""
+    conf: dict[str, Any] | None
+    _killed = False
+    _is_stopping = False
+    _is_small = False
+    _secrets: Sequence[str] = ()
+
+    def _prepare(
+        self, settings: Settings, datalake: Mapping[str, Any] | None, spark_conf: Any
+    ) -> None:
+        # Always start a new driver: one of an earlier try has another attempt id. Not an argument,
+        # because providers before 6.2 do not accept it.
+        self.durable = False
+        self.fluss_conn_id = settings.connection
+        self.datalake = datalake
+        self.spark_conf = spark_conf
+        self._given_conf: dict[str, Any] = dict(self.conf or {})
+        self._secret_environment: dict[str, str] = {}
+
+    def on_kill(self) -> None:
+        self._killed = True
+        super().on_kill()
+
+    def _get_hook(self) -> GroupSubmitHook:
+        # The provider builds the hook from two dozen arguments. Replace only its class.
+        hook = super()._get_hook()
+        hook.__class__ = GroupSubmitHook
+        hook.secret_environment = self._secret_environment
+        hook.secrets = self._secrets
+        hook.is_small = self._is_small
+        hook.is_cancelled = lambda: self._killed or self._is_stopping
+        return hook
+
+    def _set_conf(self, connection: FlussConnection) -> None:
+        """Sets the Spark properties. The lake options of the connection override all others."""
+        given = properties_given(self.spark_conf)
+        hidden = {f"{CONF_PREFIX}{name}" for name in connection.secret_settings()}
+        own_conf = {name: value for name, value in given.items() if name not in hidden}
+        self.conf = {**self.usual_conf, **self._given_conf, **own_conf, **connection.spark_conf()}
+        self._secret_environment = connection.secret_environment()
+        self._secrets = connection.secrets()
+
+    def _run_driver(self, context: Context) -> SluiceError:
+        """Runs spark-submit to its end. Returns the error of what has no outcome file then."""
+        error: Exception | None = None
+        try:
+            super().execute(context)
+        except OSError as refused:
+            return DriverRefused(f"spark-submit could not be started: {refused}")
+        except AirflowException as failed:
+            error = failed
+        if self._killed:
+            return DriverLost("Airflow stopped the task and its Spark driver")
+        hook = self._hook
+        assert isinstance(hook, GroupSubmitHook)
+        if error is not None and hook.exit_code is None:
+            return DriverRefused(f"spark-submit could not be started: {error}")
+        return why_no_outcome(hook)
+
+
+def submit_arguments(settings: Settings, script: str) -> dict[str, Any]:
+    """The arguments of Airflow's SparkSubmitOperator.
+
+    :param script: path or URI of the driver's script.
+    """
+    return {
+        "conn_id": settings.spark_connection,
+        "application": script,
+        "py_files": settings.py_files or None,
+        "spark_binary": settings.spark_binary or None,
+        "packages": None if settings.jars else settings.packages,
+        "jars": settings.jars or None,
+    }

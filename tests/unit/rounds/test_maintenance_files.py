@@ -1,0 +1,117 @@
+"""What a driver that maintains tables leaves in the work folder, also one that is killed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sluice.errors import UnknownFileVersion
+from sluice.model import Reason
+from sluice.rounds.files import write_json
+from sluice.rounds.maintain import MaintenanceReport
+from sluice.rounds.maintenance import Conversion, TableHealth
+from sluice.rounds.maintenance_files import (
+    MaintenanceFiles,
+    MaintenanceRequest,
+    TableReport,
+    read_outcome,
+    read_reports,
+    request_uri,
+)
+from sluice.rounds.maintenance_line import report_line
+
+RUN = "sluice-run"
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/work"
+
+
+def files_of(work: str, attempt: str) -> MaintenanceFiles:
+    files = MaintenanceFiles(request_uri(work, RUN, attempt))
+    request = MaintenanceRequest("grpc://x:1", ("shop.*",), done=("shop.z",))
+    write_json(files.request, request.to_json())
+    assert files.read_request() == request
+    return files
+
+
+def report(name: str, error: str = "") -> TableReport:
+    return TableReport.of(MaintenanceReport(name, error=error), applied=True)
+
+
+def test_a_driver_that_ends(work: str) -> None:
+    files = files_of(work, "a")
+    reports = (report("shop.b"), report("shop.a", "gone"))
+    for one in reports:
+        files.begin(one.table)
+        files.add(one)
+    files.end()
+    outcome = read_outcome(files.request)
+    assert (outcome.has_ended, outcome.error) == (True, None)
+    assert [one.to_json() for one in outcome.reports] == [one.to_json() for one in reports]
+
+
+def test_a_driver_that_is_killed_has_told_where_it_was(work: str) -> None:
+    files = files_of(work, "a")
+    assert read_outcome(files.request).running == ""
+    files.begin("shop.a")
+    files.add(report("shop.a"))
+    assert read_outcome(files.request).running == "", "killed between two tables"
+    files.begin("shop.b")
+    outcome = read_outcome(files.request)
+    assert ([one.table for one in outcome.reports], outcome.running) == (["shop.a"], "shop.b")
+    assert not outcome.has_ended
+    again = files_of(work, "b")
+    again.add(report("shop.b"))
+    assert [one.table for one in read_outcome(again.request).reports] == ["shop.b"]
+    assert {one.table for one in read_reports(work, RUN)} == {"shop.a", "shop.b"}
+
+
+def test_a_driver_that_gives_up_says_why(work: str) -> None:
+    files = files_of(work, "a")
+    why = Reason("NetworkError", "no coordinator", "refused", retryable=True)
+    files.end(why)
+    assert read_outcome(files.request).error == why
+
+
+def test_files_of_another_version_or_none(work: str) -> None:
+    files = MaintenanceFiles(request_uri(work, RUN, "a"))
+    with pytest.raises(UnknownFileVersion, match="Airflow and this driver must share work_uri"):
+        files.read_request()
+    write_json(files.request, {"version": 9})
+    with pytest.raises(UnknownFileVersion, match="version 9.*install the same Sluice"):
+        files.read_request()
+
+
+def test_a_line_says_what_was_needed_done_and_gained() -> None:
+    before = TableHealth(equality_files=4, data_manifests=22, snapshots=9, metadata_bytes=9_000)
+    after = TableHealth(data_manifests=1, snapshots=2, metadata_bytes=2_000)
+    found = MaintenanceReport(
+        "shop.stock",
+        before,
+        after,
+        Conversion(files_removed=4, rows=16),
+        snapshots_expired=7,
+        files_expired=1,
+        manifests_merged=21,
+        orphans_removed=2,
+        orphan_bytes=500,
+        notes=["could not sleep"],
+    )
+    needs = (
+        "4 equality delete files: PyIceberg, polars and Snowflake refuse the table; 22 manifests of"
+        " data files: each scan reads them"
+    )
+    assert report_line(found, applied=True) == (
+        f"shop.stock: {needs}; done: 4 equality delete files became 16 positions, 7 snapshots"
+        " expired, 1 file deleted, 21 manifests merged into others, 2 orphan files deleted,"
+        " 500 bytes; gained: 4 -> 0 files of equality deletes, 22 -> 1 manifests, 9 -> 2 snapshots,"
+        " 9.0 kB -> 2.0 kB of metadata; problem: could not sleep"
+    )
+    shown = MaintenanceReport("shop.stock", before)
+    assert report_line(shown, applied=False) == f"shop.stock: {needs}"
+    assert report_line(MaintenanceReport("s.t", error="no"), applied=True) == (
+        "s.t: cannot be read: no"
+    )
