@@ -314,7 +314,9 @@ class MemoryLakeTable:
         if both := named.intersection(positions.removed):
             raise LakeFilesChanged(f"cannot delete data files with new deletes: {sorted(both)}")
         self._check_removed(positions.removed, added)
-        if gone := {mark.path for mark in positions.replaced} - self.paths():
+        removed = {one.path for one in positions.replaced}
+        removed |= {one.path for one in positions.outdated_keys()}
+        if gone := removed - self.paths():
             raise LakeFilesChanged(f"missing delete files: {sorted(gone)}")
         vectors = [self.keyed[path] for path in added & self.keyed.keys()]
         if twice := {name for file in vectors if file.vector for name in file.marks} & named:

@@ -258,8 +258,7 @@ class MemoryWriter:
         found: dict[str, frozenset[int]] = {}
         left = [one for one in lookup.files.files if one.path not in self._removed]
         for one in left:
-            rows = self._read(one.path).rows
-            if marked := frozenset(p for p, (key, _) in enumerate(rows) if key in keys):
+            if marked := self._marked_in(one, keys):
                 found[one.path] = marked
         earlier = lookup.files.marks
         gone = tuple(mark for mark in earlier if mark.data_file in self._removed)
@@ -276,6 +275,11 @@ class MemoryWriter:
                 if path in wanted:
                     found[path] = found.get(path, frozenset()) | positions
         return found, tuple(dict.fromkeys((*replaced, *gone)))
+
+    def _marked_in(self, file: LiveFile, keys: Set[Key]) -> frozenset[int]:
+        """The positions of a data file's rows with these keys."""
+        rows = self._read(file.path).rows
+        return frozenset(place for place, (key, _) in enumerate(rows) if key in keys)
 
     def _read(self, path: str) -> KeyedFile:
         """:raises LakeNotWritable: the file was deleted."""

@@ -69,6 +69,7 @@ class KeyedScene(Scene):
     """Of the lake table's format."""
     max_round_bytes = 0
     changes_memory_bytes = TieringConfig().changes_memory_bytes
+    position_lookup_bytes = TieringConfig().position_lookup_bytes
 
     def described(self, freshness: str) -> TableDescriptor:
         return TableDescriptor(
@@ -99,6 +100,7 @@ class KeyedScene(Scene):
             config.tiering,
             max_round_bytes=self.max_round_bytes,
             changes_memory_bytes=self.changes_memory_bytes,
+            position_lookup_bytes=self.position_lookup_bytes,
         )
         return replace(config, tiering=limits)
 

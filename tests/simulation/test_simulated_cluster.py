@@ -139,7 +139,7 @@ def test_the_command_prints_what_happened(capsys: pytest.CaptureFixture[str]) ->
 def test_the_command_prints_a_failing_seeds_trace_and_how_to_replay_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["--seeds", "1-20", "--control", "no fence"]) == 1
+    assert main(["--seeds", "22-30", "--control", "no fence"]) == 1
     said = capsys.readouterr().out
     assert "rows doubled" in said
     assert "commit swaps" in said

@@ -44,6 +44,11 @@ RARE = (
     "commit by position and equality",
     "merge of positions refused",
     "others lost their files",
+    "conversion arrived",
+    "conversion died after its commit",
+    "conversion landed and called refused",
+    "conversion lost its files",
+    "process ended before a late commit",
 )
 """Kinds that some hundred seeds may lack."""
 
@@ -90,6 +95,14 @@ def test_thousands_of_keyed_seeds() -> None:
         ("starved rounds", "was starved by rewrites"),
         ("spare deletes left", "left by clean-up"),
         ("rebuilt beside", "is there twice"),
+        ("unchecked conversions", "is there twice"),
+        ("half conversions", "is there twice"),
+        ("newer rows converted", "has rows"),
+        ("short lists", "is there twice"),
+        ("forgotten conversions", "referenced file is gone"),
+        ("orphans by age alone", "referenced file is gone"),
+        ("tagged conversions", "the tag is at snapshot"),
+        ("conversions as rounds", "has a commit user"),
         ("no fence", "rows doubled"),
         ("blind repetition", "rows doubled"),
         ("hasty deletion", "referenced file is gone"),

@@ -31,6 +31,8 @@ class Actor:
         self.born = born
         self.wake_ms = 0
         """The end of its stop (SIGSTOP), milliseconds."""
+        self.steps_left: int | None = None
+        """After so many more steps it is killed; None: only by chance."""
         self.done = self.killed = False
         self.error: BaseException | None = None
         self.faults: set[str] = set()

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 
 from sluice.model import LakeSnapshotInfo, TableBucket, TablePath, offsets_from_text
 from sluice.rounds.bucket_repairs import left_out_in
+from sluice.rounds.maintenance_names import MAINTENANCE_KEY
 from sluice.rounds.offsets import OFFSETS_KEY, TABLE_ID_KEY
 from sluice.rounds.types import LakeSnapshot
-from sluice.rounds.write_ids import write_ids_in
+from sluice.rounds.write_ids import short_uuid, write_ids_in
 from sluice.testing.memory_lake import TwoVectors
 from sluice.testing.simulation.cluster import FlussTable, SimCluster
 from sluice.testing.simulation.keyed import Change, replayed
@@ -50,6 +51,7 @@ class Checker:
     def snapshot_made(self, table: SimTable) -> None:
         """Checks a lake table whose main branch was moved by any writer."""
         self.files_present()
+        self._is_no_rounds(table)
         ours = table.newest_tiering_snapshot()
         if why := without_cause(self._missing(table), self.damage, ours):
             self.wrong(f"{table.location}: {why}")
@@ -65,6 +67,16 @@ class Checker:
                 self.wrong(f"{table.location}: rows doubled: bucket {bucket}, offsets {doubled}")
         if ours is not None:
             self._holds_what_it_says(table, ours, held)
+
+    def _is_no_rounds(self, table: SimTable) -> None:
+        """Checks that a snapshot of maintenance is none of a round: the fence finds it nowhere."""
+        entry = table.history().entry(table.main or -1)
+        if entry is None or MAINTENANCE_KEY not in entry.summary:
+            return
+        if entry.is_tiering:
+            self.wrong(f"{table.location}: snapshot {table.main} of maintenance has a commit user")
+        if table.tagged == table.main:
+            self.wrong(f"{table.location}: the tag is at snapshot {table.main} of maintenance")
 
     def files_present(self) -> None:
         """Checks that the tagged snapshot exists, and every file that a snapshot references."""
@@ -220,14 +232,21 @@ class Checker:
         return ""
 
     def tidy(self) -> None:
-        """Checks that clean-up has deleted the files of rounds that can never commit."""
-        for table in self.lake.tables.values():
+        """Checks that what clean-up and maintenance have to delete is gone.
+
+        That is files of rounds that can never commit, and all of maintenance. Tables that Fluss
+        has dropped are not maintained.
+        """
+        for path_of_table, table in self.lake.tables.items():
+            is_maintained = path_of_table in self.cluster.tables
             newest = table.newest_tiering_snapshot()
             for path in sorted(table.unreferenced_files()):
                 for write_id in write_ids_in(path.rpartition("/")[2]):
                     dead = newest is not None and write_id.base < newest.sequence_number
                     if dead and write_id.is_of(table.uuid):
                         self.wrong(f"{table.location}: left by clean-up: {path}")
+                if is_maintained and path in table.written_ms and short_uuid(table.uuid) in path:
+                    self.wrong(f"{table.location}: left by maintenance: {path}")
 
     def is_behind(self, fluss: FlussTable, table: SimTable) -> bool:
         """Whether the lake lacks rows that Fluss has registered."""

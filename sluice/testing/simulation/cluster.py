@@ -29,16 +29,19 @@ from sluice.model import (
     TableBucket,
     TableInfo,
     TablePath,
+    TieringStatus,
 )
 from sluice.model import types as t
 from sluice.model.durations import duration_ms
+from sluice.model.tiering import kept_values
 from sluice.server.coordinator.heartbeats import answer_heartbeat, made_safe
 from sluice.statuses import BACKOFF_MS, FRESHNESS, State, TableStatus, TieringStatuses
 from sluice.testing.memory_cluster import MemoryCluster, RegisteredSnapshot
 from sluice.testing.tables import table_info
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import errors_into
-from sluice.wire.table_paths import bucket_in
+from sluice.wire.status_messages import status_to_message
+from sluice.wire.table_paths import bucket_in, path_of
 
 TIMEOUT_MS = 120_000
 """The coordinator revokes a claim that had no heartbeat for this long."""
@@ -111,6 +114,7 @@ class SimCluster:
             "LakeTieringHeartbeat": self.heartbeat,
             "PrepareLakeTableSnapshot": self.prepare,
             "CommitLakeTableSnapshot": self.commit,
+            "ListTieringStatuses": self.list_statuses,
         }
 
     # ---- what happens to it ----
@@ -173,6 +177,18 @@ class SimCluster:
             with self._change():
                 self.statuses.retry(described.table_id, self._clock.now_ms())
 
+    def request_compaction(self, path: TablePath) -> None:
+        """Requests a compaction from the next round of a table; Apache Fluss keeps no request."""
+        described = self.table(path).described
+        if self.fenced and self.statuses.get(described.table_id) is not None:
+            with self._change():
+                self.statuses.request_compaction(described.table_id, self._clock.now_ms())
+
+    def requested(self, path: TablePath) -> int | None:
+        """When the open request for a compaction of a table was made."""
+        status = self.statuses.get(self.table(path).described.table_id)
+        return None if status is None else status.compaction_requested_ms
+
     # ---- what anybody may ask ----
 
     def table(self, path: TablePath) -> FlussTable:
@@ -216,6 +232,23 @@ class SimCluster:
             known.ClearField("released_tables")
         with self._change():
             return answer_heartbeat(self.statuses, known, self._clock.now_ms(), _not_logged)
+
+    def list_statuses(
+        self, request: pb.ListTieringStatusesRequest
+    ) -> pb.ListTieringStatusesResponse:
+        """Reports one table's status; Apache Fluss has none."""
+        path, response = path_of(request.table_path), pb.ListTieringStatusesResponse()
+        for one in self.statuses.all() if self.fenced else ():
+            if one.path == path:
+                told = TieringStatus(
+                    path=one.path,
+                    table_id=one.table_id,
+                    status="" if one.state is None else one.state.value,
+                    tiering_epoch=one.tiering_epoch,
+                    **kept_values(one),
+                )
+                response.tiering_statuses.append(status_to_message(told))
+        return response
 
     def prepare(
         self, request: pb.PrepareLakeTableSnapshotRequest

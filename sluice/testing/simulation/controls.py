@@ -5,7 +5,7 @@ Each breaks one rule that the design relies on. A simulation with it must soon f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,17 @@ from sluice.errors import (
 from sluice.model import Partition, TableInfo, TablePath
 from sluice.rounds.bucket_repairs import GAPS_KEY, SKIPPED_KEY
 from sluice.rounds.expiry import ROUND_MS_KEY, ExpiryRule
-from sluice.rounds.lake_files import DataFile, FileContent, LiveFiles, PlannedCommit
+from sluice.rounds.lake_files import DataFile, FileContent, LiveFile, LiveFiles, PlannedCommit
+from sluice.rounds.maintenance import ConvertedBucket
+from sluice.rounds.maintenance_names import MAINTENANCE_KEY
 from sluice.rounds.parts import JoinedParts, Outcome, PartRules
 from sluice.rounds.types import LakePart, LakeSnapshot, Split
 from sluice.testing.memory_writer import live_files_of
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.cluster import SimCluster
-from sluice.testing.simulation.lake import DriverLake, DriverTable, LakeContext
+from sluice.testing.simulation.conversions import ConversionWriter, SimMaintenance
+from sluice.testing.simulation.lake import DriverLake, DriverTable
+from sluice.testing.simulation.lake_context import LakeContext
 from sluice.testing.simulation.network import SimAdmin, SimConnection
 from sluice.testing.simulation.simulation import Variant
 from sluice.testing.simulation.stored_lake import SimTable
@@ -232,12 +236,101 @@ class KeepsAllParts(PartRules):
         return JoinedParts([first, *rest], joined.failures)
 
 
+class UncheckedConversions(SimMaintenance):
+    """Converts rows of data files without checking that these are still the table's."""
+
+    def _conflict(
+        self,
+        table: SimTable,
+        live: LiveFiles,
+        files: Sequence[DataFile],  # noqa: ARG002
+        gone: Set[str],
+    ) -> str:
+        return super()._conflict(table, live, (), gone)
+
+
+class ConvertsHalf(SimMaintenance):
+    """Removes all equality deletes of a bucket, also those that were not converted."""
+
+    def _removed(self, converted: Sequence[ConvertedBucket], live: LiveFiles) -> set[str]:
+        keys = {key for one in converted for key in one.keys}
+        found = super()._removed(converted, live)
+        for bucket in live.buckets.values():
+            if not keys.isdisjoint(bucket.keys):
+                found |= {key.path for key in bucket.keys}
+        return found
+
+
+class DeletesNewerRows(ConversionWriter):
+    """Takes an equality delete for one of all data files, whatever their sequence numbers."""
+
+    def _applies(self, number: int, file: LiveFile) -> bool:  # noqa: ARG002
+        return True
+
+
+class ConvertsNewerRows(SimMaintenance):
+    """Deletes rows that are newer than the equality deletes."""
+
+    make_writer = DeletesNewerRows
+
+
+class TrustsShortLists(SimMaintenance):
+    """Takes deletes for useless that apply to data files which it has not listed."""
+
+    def _useless(self, deletes: Set[str], live: LiveFiles) -> set[str]:
+        return set(deletes) - {one.path for files in live.buckets.values() for one in files.keys}
+
+
+class ForgetsItsCommit(SimMaintenance):
+    """Deletes the files of a conversion that was called refused, and has landed."""
+
+    def _has_landed(self, *_: object) -> bool:
+        return False
+
+
+class DeletesAllOldFiles(SimMaintenance):
+    """Takes all old files of maintenance for orphans."""
+
+    def _known(self, names: Set[str]) -> Set[str]:  # noqa: ARG002
+        return frozenset()
+
+
+class TagsConversions(SimMaintenance):
+    """Moves the tag to its snapshots, as rounds do."""
+
+    def _land(self, table: SimTable, gone: Set[str], new: Set[str], write_id: str) -> None:
+        before = set(table.stored_snapshots().entries)
+        table.on_snapshot, check = (lambda _: None), table.on_snapshot
+        super()._land(table, gone, new, write_id)
+        table.on_snapshot = check
+        [table.tagged] = set(table.stored_snapshots().entries) - before
+        check(table)
+
+
+class ClaimsConversions(SimMaintenance):
+    """Commits as if it were a round."""
+
+    def _land(self, table: SimTable, gone: Set[str], new: Set[str], write_id: str) -> None:
+        ours = table.newest_tiering_snapshot()
+        summary = {} if ours is None else ours.summary
+        table.change_files(gone, new, "delete", {**summary, MAINTENANCE_KEY: write_id})
+
+
 def _lake_of(table_class: type[DriverTable]) -> Callable[[LakeContext, Actor], DriverLake]:
     class FaultyLake(DriverLake):
         def _view(self, path: TablePath, table: SimTable) -> DriverTable:
             return table_class(self._context, self._actor, path, table)
 
     return FaultyLake
+
+
+def _maintained_by(
+    maintenance: type[SimMaintenance],
+) -> Callable[[LakeContext, Actor], DriverLake]:
+    class FaultyTable(DriverTable):
+        maintenance_class = maintenance
+
+    return _lake_of(FaultyTable)
 
 
 def _naive_cleaner(simulation: Simulation, path: TablePath) -> Callable[[Actor], None]:
@@ -309,5 +402,13 @@ CONTROLS: Mapping[str, Variant] = {
     "spare deletes left": Variant(make_lake=_lake_of(KeepsSpareDeletes), keyed=True),
     "old files kept": Variant(make_lake=_lake_of(KeepsCompactedFiles), keyed=True),
     "unchecked compactions": Variant(make_lake=_lake_of(TrustsCompactions), keyed=True),
+    "unchecked conversions": Variant(make_lake=_maintained_by(UncheckedConversions), keyed=True),
+    "half conversions": Variant(make_lake=_maintained_by(ConvertsHalf), keyed=True),
+    "newer rows converted": Variant(make_lake=_maintained_by(ConvertsNewerRows), keyed=True),
+    "short lists": Variant(make_lake=_maintained_by(TrustsShortLists), keyed=True),
+    "forgotten conversions": Variant(make_lake=_maintained_by(ForgetsItsCommit), keyed=True),
+    "orphans by age alone": Variant(make_lake=_maintained_by(DeletesAllOldFiles), keyed=True),
+    "tagged conversions": Variant(make_lake=_maintained_by(TagsConversions), keyed=True),
+    "conversions as rounds": Variant(make_lake=_maintained_by(ClaimsConversions), keyed=True),
     "no deletes": Variant(make_lake=_lake_of(OmitsDeleteFiles), keyed=True),
 }

@@ -39,7 +39,7 @@ from sluice.rounds.limits import RoundLimits
 from sluice.rounds.parts import PartRules
 from sluice.rounds.ports import BucketRows, SplitRunner, SplitWriterFactory
 from sluice.rounds.position_lookups import OFF, LookupBudget
-from sluice.rounds.reasons import reason_of
+from sluice.rounds.reasons import failure_of
 from sluice.rounds.repair import (
     ACCEPT_GAP,
     ADOPT,
@@ -59,7 +59,8 @@ from sluice.testing.simulation.clock import ManualClock
 from sluice.testing.simulation.cluster import FlussTable, SimCluster
 from sluice.testing.simulation.expiries import RoundFacts
 from sluice.testing.simulation.keyed import KeyedFlussTable
-from sluice.testing.simulation.lake import DriverLake, LakeContext
+from sluice.testing.simulation.lake import DriverLake
+from sluice.testing.simulation.lake_context import LakeContext
 from sluice.testing.simulation.log_damage import LogDamage, named_gaps, unreadable_batch
 from sluice.testing.simulation.network import NetworkContext, SimAdmin, SimConnection
 from sluice.testing.simulation.round_checker import RoundChecker
@@ -132,6 +133,8 @@ class ActorFactory:
     part_rules: type[PartRules] = PartRules
     lookups: LookupBudget = field(default_factory=LookupBudget)
     """How much a round of a primary-key table may read to find positions."""
+    rounds_without: float = 0.0
+    """How many rounds may read nothing for that."""
     compaction: CompactionOptions = NO_COMPACTIONS
     """How rounds compact their tables."""
     expires: bool = False
@@ -242,15 +245,30 @@ class ActorFactory:
         table = self.network.cluster.tables.get(claim.path)
         if not isinstance(table, KeyedFlussTable) or table.described.table_id != claim.table_id:
             return NO_KEYED_OPTIONS
-        return KeyedRoundOptions(table.lease(), memory_bytes=1 << 20, lookups=self.lookups)
+        lookups = self.lookups
+        if self.rounds_without and self.rng.random() < self.rounds_without:
+            lookups = LookupBudget(bytes_max=0)
+        return KeyedRoundOptions(table.lease(), memory_bytes=1 << 20, lookups=lookups)
 
     def _report(self, client: TieringClient, running: Round, result: RoundResult) -> None:
+        self._note_result(running.claim.path, result)
+        if result.outcome == "claim_lost":
+            return
+        try:
+            details = result.details()
+            client.finished(running.claim, forced=bool(result.forced), details=details)
+        except FlussError:
+            return  # lake and Fluss have the snapshot: the round succeeded
+        running.checker.succeeded(result)
+
+    def _note_result(self, path: TablePath, result: RoundResult) -> None:
+        """Counts what a round did."""
         self.note(_NOTED[result.outcome])
         if any("was dropped during the round" in note for note in result.notes):
             self.note("round left out a dropped partition")
         for note in result.notes:
             if _EXPIRY_BROKE.search(note):
-                self.wrong(f"the expiry of {running.claim.path} broke: {note}")
+                self.wrong(f"the expiry of {path} broke: {note}")
         if result.recovered_snapshot_id is not None:
             self.note("snapshot of a dead round registered")
         if "(tiering.max_round_bytes)" in result.forced:
@@ -262,13 +280,8 @@ class ActorFactory:
         for words, kind in _WHY_EQUALITY.items():
             if words in result.deletes_as:
                 self.note(f"equality deletes: {kind}")
-        if result.outcome == "claim_lost":
-            return
-        try:
-            client.finished(running.claim, forced=bool(result.forced))
-        except FlussError:
-            return  # lake and Fluss have the snapshot: the round succeeded
-        running.checker.succeeded(result)
+        if result.compaction_request_ms is not None:
+            self.note("requested compaction completed")
 
     def _failed(self, client: TieringClient, running: Round, error: SluiceError) -> None:
         kind = type(error).__name__
@@ -282,7 +295,8 @@ class ActorFactory:
         if running.lost:
             return
         try:
-            client.failed(running.claim, reason_of(error))
+            failure = failure_of(error)
+            client.failed(running.claim, failure.reason, failure.details())
         except FlussError:
             return  # the coordinator takes the table back by itself
         running.checker.failed(error, has_cause=damaged)

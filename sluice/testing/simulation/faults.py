@@ -74,6 +74,8 @@ KINDS = (
     "clean-up",
     "clean-up removed files",
     "log table compacted",
+    "compaction requested",
+    "requested compaction completed",
 )
 """Events that must each occur at least once in a set of runs."""
 
@@ -91,6 +93,7 @@ KEYED_KINDS = (
     "marks merged",
     "vectors replaced",
     "data file rewritten before a commit",
+    "slow rewrite landed before a commit",
     "data file expired before it was read",
     "rewrite of data files landed",
     "rewrite of data files refused",
@@ -105,6 +108,18 @@ KEYED_KINDS = (
     "compaction committed",
     "compaction left out",
     "compaction given up",
+    "maintained",
+    "conversion landed",
+    "conversion refused",
+    "conversion arrived",
+    "conversion landed and called refused",
+    "conversion died before its commit",
+    "conversion died after its commit",
+    "conversion lost its files",
+    "too many files to list",
+    "process ended before a late commit",
+    "files of dead conversions removed",
+    "useless equality deletes removed",
 )
 """Events that occur only with primary-key tables."""
 
@@ -135,6 +150,31 @@ class Faults:
 
 
 NONE = Faults()
+HOT = 5
+"""How much more often actors are killed, stopped or interrupted at these steps."""
+HOT_STEPS = frozenset(
+    {
+        "look up",
+        "commit",
+        "commit validates",
+        "commit swaps",
+        "commit answered",
+        "PrepareLakeTableSnapshot answered",
+        "CommitLakeTableSnapshot",
+        "CommitLakeTableSnapshot answered",
+        "expire swaps",
+        "expired",
+        "set_main",
+        "set_main answered",
+        "references",
+        "remove",
+        "maintain writes",
+        "maintain commits",
+        "conversion validates",
+        "conversion swaps",
+        "conversion answered",
+    }
+)
 
 _WORST = {
     "kill": 0.02,

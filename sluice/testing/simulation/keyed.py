@@ -33,7 +33,13 @@ def draw_budget(seed: int) -> LookupBudget:
         return LookupBudget(bytes_max=rng.choice((16, 64, 160)))
     if kind < 0.3:
         return LookupBudget(files_max=rng.randint(1, 3))
-    return LookupBudget(bytes_max=0) if kind < 0.37 else LookupBudget()
+    return LookupBudget(bytes_max=0) if kind < 0.4 else LookupBudget()
+
+
+def draw_rounds_without(seed: int) -> float:
+    """Draws how many rounds of a seed look up nothing, as if others had made them."""
+    rng = random.Random(f"no look-ups {seed}")
+    return rng.choice((0.3, 0.6)) if rng.random() < 0.4 else 0.0
 
 
 def draw_compactions(seed: int) -> CompactionOptions:

@@ -8,11 +8,7 @@ starts again. Other actors may run between any two of these steps.
 # ruff: noqa: ARG002  (the ports give more than a model needs)
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
-
-import pyarrow as pa
 
 from sluice.errors import (
     LakeCommitOutcomeUnknown,
@@ -29,37 +25,17 @@ from sluice.rounds.lake_files import (
     FileContent,
     LiveFiles,
     PlannedCommit,
-    WrittenCompaction,
-    WrittenDeletes,
 )
-from sluice.rounds.limits import TimeLeft
-from sluice.rounds.types import LakePart, LakeSnapshot, LogRecords, Split
-from sluice.testing.memory_writer import KeyedFile, MemoryWriter
-from sluice.testing.simulation.actors import Actor
-from sluice.testing.simulation.faults import Faults
-from sluice.testing.simulation.stored_lake import SimLake, SimTable
+from sluice.rounds.types import LakePart, LakeSnapshot, Split
+from sluice.testing.simulation.actors import Actor, Killed
+from sluice.testing.simulation.conversions import SimMaintenance
+from sluice.testing.simulation.lake_context import LakeContext
+from sluice.testing.simulation.lake_writer import DriverWriter
+from sluice.testing.simulation.stored_lake import SimTable
 
 _COMMIT_TRIES_MAX = 4
-
-
-@dataclass
-class LakeContext:
-    """The parts of the simulation that drivers' lakes use."""
-
-    rng: random.Random
-    lake: SimLake
-    faults: Callable[[], Faults]
-    note: Callable[[str], None]
-    step: Callable[[Actor, str], None]
-    send_late: Callable[[str, Callable[[], object]], None]
-    on_commit: Callable[[Actor, TablePath], None]
-    """Called just before each commit of Sluice's lands."""
-    on_expiry: Callable[[Actor, TablePath, Sequence[int]], None]
-    """Called just before snapshots expire after a round."""
-    before_commit: Callable[[TablePath, Sequence[DataFile]], None] = lambda *_: None
-    """Called before a commit of Sluice's is validated: others may be faster."""
-    after_listing: Callable[[TablePath, LiveFiles], None] = lambda *_: None
-    """Called when a round has listed live files, and has read none of them yet."""
+LIFE_MS = 120_000
+"""A process of maintenance commits nothing if it is older."""
 
 
 class DriverLake:
@@ -87,7 +63,9 @@ class DriverLake:
 
 
 class DriverTable:
-    """Implements LakeTable and TableFiles for one driver."""
+    """Implements LakeTable, TableFiles and MaintainedTable for one driver."""
+
+    maintenance_class: type[SimMaintenance] = SimMaintenance
 
     def __init__(
         self, context: LakeContext, actor: Actor, path: TablePath, table: SimTable
@@ -98,6 +76,8 @@ class DriverTable:
         self._stored = table
         self.location = table.location
         self.uuid = table.uuid
+        self._loaded_ms = table.now_ms()
+        self._maintenance: SimMaintenance | None = None
 
     @property
     def stored(self) -> SimTable:
@@ -106,43 +86,47 @@ class DriverTable:
     # ---- the LakeTable port ----
 
     def add_missing_columns(self, info: TableInfo) -> None:
-        self._look("add_missing_columns")
+        self.look("add_missing_columns")
 
     def newest_tiering_snapshot(self) -> LakeSnapshot | None:
-        return self._look("newest_tiering_snapshot").newest_tiering_snapshot()
+        return self.look("newest_tiering_snapshot").newest_tiering_snapshot()
 
     def find_tiering_snapshot(
         self, summary: Mapping[str, str], since: int = 0
     ) -> LakeSnapshot | None:
-        return self._look("find_tiering_snapshot").find_tiering_snapshot(summary, since)
+        return self.look("find_tiering_snapshot").find_tiering_snapshot(summary, since)
 
     def is_ancestor(self, snapshot_id: int) -> bool:
-        return self._look("is_ancestor").is_ancestor(snapshot_id)
+        return self.look("is_ancestor").is_ancestor(snapshot_id)
 
     def live_files(self, splits: Sequence[Split]) -> LiveFiles:
-        live = self._look("live_files").live_files(splits)
-        self._context.after_listing(self._path, live)
+        live = self.look("live_files").live_files(splits)
+        self.listed(live)
         return live
 
+    def listed(self, live: LiveFiles) -> None:
+        """Called when files are listed, and none is read yet."""
+        self._context.after_listing(self._path, live)
+
     def has_rows(self, partition_values: Sequence[str]) -> bool:
-        return self._look("has_rows").has_rows(partition_values)
+        return self.look("has_rows").has_rows(partition_values)
 
     def partitions_with_rows(
         self, partitions: Sequence[tuple[str, ...]], base: LakeSnapshot | None
     ) -> list[tuple[str, ...]]:
-        return self._look("partitions_with_rows").partitions_with_rows(partitions, base)
+        return self.look("partitions_with_rows").partitions_with_rows(partitions, base)
 
     def history(self, registered_id: int | None = None) -> LakeHistory:
-        return self._look("history").history(registered_id)
+        return self.look("history").history(registered_id)
 
     def read_metadata_file(self, location: str, bytes_max: int) -> bytes | None:
-        return self._look("read_metadata_file").read_metadata_file(location, bytes_max)
+        return self.look("read_metadata_file").read_metadata_file(location, bytes_max)
 
     def write_metadata_file(self, name: str, content: bytes) -> str:
-        return self._look("write_metadata_file").write_metadata_file(name, content)
+        return self.look("write_metadata_file").write_metadata_file(name, content)
 
     def writer_factory(self, write_id: str, splits: Sequence[Split]) -> Callable[..., DriverWriter]:
-        table = self._look("writer_factory")
+        table = self.look("writer_factory")
 
         def make(split: Split, task: int = 0) -> DriverWriter:
             name = f"{write_id}-{task}-{split.bucket}{split.file_suffix}.parquet"
@@ -159,18 +143,18 @@ class DriverTable:
         replaced: Sequence[LakePart] = (),
         positions: PlannedCommit | None = None,
     ) -> LakeSnapshot:
-        table = self._look("commit")
+        table = self.look("commit")
         missing = [file.path for file in files if file.path not in table.files]
         if missing:
             raise LakeNotWritable(f"no such file: {missing[0]}")
-        self._context.before_commit(self._path, files)
+        self.committing(files)
         for _ in range(_COMMIT_TRIES_MAX):
-            seen = self._look("commit validates").version
+            seen = self.look("commit validates").version
             self._validate(table, base)
             table.check_format(files)
             if positions is not None:
                 self._validate_positions(table, files, positions)
-            self._step("commit swaps")
+            self.step("commit swaps")
             if not self._is_there():
                 raise LakeCommitRefused(f"lake table {self._path} is gone")
             if table.version == seen:
@@ -187,34 +171,52 @@ class DriverTable:
         planned: PlannedCommit,
     ) -> None:
         """Asks the catalog once. The answer may be lost, or come late, as that of a commit."""
-        table = self._look("rewrite")
+        table = self.look("rewrite")
         missing = [file.path for file in files if file.path not in table.files]
         if missing:
             raise LakeNotWritable(f"no such file: {missing[0]}")
-        seen = self._look("rewrite validates").version
+        seen = self.look("rewrite validates").version
         self._validate(table, base)
         if gone := set(planned.removed) - table.paths():
             raise LakeFilesChanged(f"missing data files: {sorted(gone)}")
-        self._step("rewrite swaps")
-        if not self._is_there() or table.version != seen:
-            raise LakeCommitRefused("another writer was faster")
-        faults, roll = self._context.faults(), self._context.rng.random
 
         def land() -> None:
-            self._context.note("log table compacted")
+            self.note("log table compacted")
             new = {file.path for file in files}
             table.change_files(set(planned.removed), new, "replace", summary)
 
+        self.ask_once("rewrite", seen, land)
+
+    def ask_once(
+        self,
+        what: str,
+        seen: int,
+        land: Callable[[], None],
+        before: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Asks the catalog once to replace a version of the metadata.
+
+        The request or its answer may be lost, or come late.
+
+        :param before: called last, when no other actor may run any more.
+        :raises LakeCommitRefused, LakeCommitOutcomeUnknown: as from a catalog.
+        """
+        table, context = self._stored, self._context
+        self.step(f"{what} swaps")
+        if not self._is_there() or table.version != seen:
+            raise LakeCommitRefused("another writer was faster")
+        before()
+        faults, roll = context.faults(), context.rng.random
         if roll() < faults.commit_lost:
             raise LakeCommitOutcomeUnknown("no answer")
         if roll() < faults.commit_late:
-            self._context.send_late(
-                "rewrite arrived",
+            context.send_late(
+                f"{what} arrived",
                 lambda: land() if table.version == seen and self._is_there() else None,
             )
             raise LakeCommitOutcomeUnknown("no answer")
         land()
-        self._step("rewrite answered")
+        self.step(f"{what} answered")
         if roll() < faults.commit_unknown:
             raise LakeCommitOutcomeUnknown("no answer")
         if roll() < faults.commit_misnamed:
@@ -263,7 +265,7 @@ class DriverTable:
             raise LakeCommitOutcomeUnknown("no answer")
         context.on_commit(self._actor, self._path)
         snapshot = self._add_snapshot(files, summary, replaced, positions)
-        self._step("commit answered")
+        self.step("commit answered")
         if roll() < context.faults().commit_unknown:
             context.note("lake commit unknown, landed")
             raise LakeCommitOutcomeUnknown("no answer")
@@ -297,15 +299,15 @@ class DriverTable:
         return self._stored.add_snapshot(files, summary, replaced, positions)
 
     def tag(self, snapshot_id: int) -> None:
-        self._look("tag").tag(snapshot_id)
+        self.look("tag").tag(snapshot_id)
 
     def expire_by(self, rule: ExpiryRule) -> Expired:
         for _ in range(_COMMIT_TRIES_MAX):
-            table = self._look("expire reads")
+            table = self.look("expire reads")
             seen, going = table.version, self._chosen(table, rule)
             if not going:
                 return NOTHING_EXPIRED
-            self._step("expire swaps")
+            self.step("expire swaps")
             if not self._is_there():
                 raise LakeCommitRefused(f"lake table {self._path} is gone")
             if table.version == seen:
@@ -334,49 +336,70 @@ class DriverTable:
         context.on_expiry(self._actor, self._path, going)
         files = table.expired_files(going)
         context.note("snapshots expired after a round")
-        self._step("expired")
+        self.step("expired")
         if roll() < context.faults().commit_unknown:
             context.note("expiry unknown, landed")
             raise LakeCommitOutcomeUnknown("no answer")
         for path in files:
-            self._step("expired file")
+            self.step("expired file")
             table.delete_files([path])
         return Expired(len(going), len(files))
 
     def set_main(self, snapshot_id: int, expected: int | None) -> None:
-        table = self._look("set_main")
+        table = self.look("set_main")
         table.set_main(snapshot_id, expected)
-        self._step("set_main answered")
+        self.step("set_main answered")
         if self._context.rng.random() < self._context.faults().commit_unknown:
             raise LakeCommitOutcomeUnknown("no answer")
 
     def delete_files(self, paths: Sequence[str]) -> None:
         for path in paths:
-            self._step("delete")
+            self.step("delete")
             self._stored.delete_files([path])
 
     # ---- the TableFiles port ----
 
     def stored_files(self) -> Iterator[StoredFile]:
-        self._look("stored_files")
+        self.look("stored_files")
         found = list(self._stored.stored_files())
-        self._step("stored_files answered")
+        self.step("stored_files answered")
         yield from found
 
     def references(self, names: Set[str]) -> References:
         return _SteppedReferences(self, self._stored.references(names))
 
     def remove(self, paths: Sequence[str]) -> dict[str, str]:
-        self._step("remove")
+        self.step("remove")
         self.delete_files(paths)
         if paths:
             self._context.note("clean-up removed files")
         return {}
 
+    # ---- the MaintainedTable port ----
+
+    def maintenance(self) -> SimMaintenance:
+        if self._maintenance is None:
+            self._maintenance = self.maintenance_class(self, self._context.rng.getrandbits)
+        return self._maintenance
+
+    def committing(self, files: Sequence[DataFile]) -> None:
+        """Called before a commit is validated: others may be faster."""
+        self._context.before_commit(self._path, files)
+
+    def check_age(self) -> None:
+        """:raises Killed: the process is so old that its files may be deleted as orphans."""
+        if self._stored.now_ms() - self._loaded_ms > LIFE_MS:
+            self.note("process ended before a late commit")
+            raise Killed
+
     # ---- inside ----
 
-    def _step(self, name: str) -> None:
+    def step(self, name: str) -> None:
         self._context.step(self._actor, name)
+
+    def note(self, kind: str) -> None:
+        """Counts an event."""
+        self._context.note(kind)
 
     def _fault(self, kind: str) -> None:
         self._context.note(kind)
@@ -385,12 +408,12 @@ class DriverTable:
     def _is_there(self) -> bool:
         return self._context.lake.tables.get(self._path) is self._stored
 
-    def _look(self, name: str) -> SimTable:
+    def look(self, name: str) -> SimTable:
         """Reads the stored table.
 
         :raises LakeNotWritable: catalog or storage do not respond, or the table was replaced.
         """
-        self._step(name)
+        self.step(name)
         if not self._is_there():
             raise LakeNotWritable(f"lake table {self._path} is gone, or another of that name")
         if self._context.rng.random() < self._context.faults().lake_read:
@@ -406,58 +429,5 @@ class _SteppedReferences:
         self._table, self._references = table, references
 
     def read(self) -> Set[str]:
-        self._table._look("references")
+        self._table.look("references")
         return self._references.read()
-
-
-class DriverWriter(MemoryWriter):
-    """Implements SplitWriter; its file appears when it is closed."""
-
-    def __init__(
-        self, context: LakeContext, actor: Actor, table: SimTable, split: Split, path: str
-    ) -> None:
-        super().__init__(table, split, path)
-        self._context, self._actor = context, actor
-        self._owners = table.owners
-
-    def write(self, records: LogRecords) -> None:
-        self._context.step(self._actor, "write")
-        super().write(records)
-
-    def upsert(self, rows: pa.Table) -> None:
-        self._context.step(self._actor, "write")
-        super().upsert(rows)
-
-    def close(self) -> tuple[DataFile, ...]:
-        self._context.step(self._actor, "close")
-        files = super().close()
-        for file in files:
-            self._owners[file.path] = self._split.bucket
-        self._context.step(self._actor, "closed")
-        return files
-
-    def compact(self, own: Sequence[DataFile], time_left: TimeLeft) -> WrittenCompaction:
-        self._context.step(self._actor, "compact")
-        written = super().compact(own, time_left)
-        for file in written.files:
-            self._owners[file.path] = self._split.bucket
-        if written.removed:
-            self._context.note("bucket compacted")
-        elif written.why_not:
-            self._context.note("compaction left out")
-        self._context.step(self._actor, "compacted")
-        return written
-
-    def close_deletes(self) -> WrittenDeletes:
-        deleted = super().close_deletes()
-        for file in (*deleted.files, *deleted.spare):
-            self._owners[file.path] = self._split.bucket
-        return deleted
-
-    def _read(self, path: str) -> KeyedFile:
-        self._context.step(self._actor, "look up")
-        return super()._read(path)
-
-    def abort(self) -> None:
-        self._context.step(self._actor, "abort")
-        super().abort()

@@ -43,6 +43,10 @@ _EXPIRES = 0.4
 """How many rewrites are followed by an expiry of snapshots."""
 _EXPIRES_LISTED = 0.25
 """How much less often others expire what a round has listed than they rewrite what it marks."""
+_WORK_STEPS = (0, 0, 20, 60)
+"""How long a rewrite takes: some end after the next round."""
+_SLOW = 0.5
+"""How many rewrites that land just before a commit began some snapshots ago, if one may land."""
 _KEEPS_NUMBER = 0.85
 """How many rewrites keep the sequence number of their snapshot, which is Spark's default."""
 
@@ -133,7 +137,8 @@ class Maintenance:
         chosen = self._rng.choice(named)
         if chosen in table.paths():
             self.note("data file rewritten before a commit")
-            self._rewrite_now(table, chosen)
+            if self._rng.random() >= _SLOW or not self._end_slow_rewrite(table, chosen):
+                self._rewrite_now(table, chosen)
 
     def after_listing(self, path: TablePath, live: LiveFiles) -> None:
         """Perhaps rewrites a data file that a round is about to read, and expires all snapshots.
@@ -155,6 +160,19 @@ class Maintenance:
         change = rewritten(table, group_of(table, [data_file]), keeps_number=True)
         table.change_files(change.removed, change.added, change.operation)
 
+    def _end_slow_rewrite(self, table: SimTable, data_file: str) -> bool:
+        """Ends a rewrite that began some snapshots ago; False if there is none that may land."""
+        begun = [s for s in table.snapshots()[1:] if data_file in table.paths_at(s.snapshot_id)]
+        if not begun:
+            return False
+        group = group_of(table, [data_file], self._rng.choice(begun))
+        if rewrite_conflict(table, group, keeps_number=True):
+            return False
+        self.note("slow rewrite landed before a commit")
+        change = rewritten(table, group, keeps_number=True)
+        table.change_files(change.removed, change.added, change.operation)
+        return True
+
     # ---- the procedures ----
 
     def _rewrite(self, job: _Job) -> None:
@@ -165,6 +183,8 @@ class Maintenance:
         keeps = self._rng.random() < _KEEPS_NUMBER
         change = rewritten(job.table, group, keeps_number=keeps)
         conflict = partial(rewrite_conflict, job.table, group, keeps_number=keeps)
+        for _ in range(self._rng.choice(_WORK_STEPS)):
+            self.step(job.actor, "others work")
         self._commit(job, "rewrite of data files", change, conflict)
         if self._rng.random() < _REMOVES_DANGLING:
             self._remove_dangling(job)

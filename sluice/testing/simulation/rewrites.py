@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from sluice.rounds.types import LakeSnapshot
 from sluice.testing.memory_writer import KeyedFile, Row
 from sluice.testing.simulation.stored_lake import SimTable
 
@@ -37,12 +38,19 @@ class Change:
     operation: str = "replace"
 
 
-def group_of(table: SimTable, files: Sequence[str]) -> Group:
-    """Data files of one bucket of main."""
+def group_of(table: SimTable, files: Sequence[str], at: LakeSnapshot | None = None) -> Group:
+    """Data files of one bucket.
+
+    :param at: the planned snapshot; None: main.
+    """
     partition = table.keyed[files[0]].partition
     keyed = table.keyed
-    beside = {p for p in table.paths() & keyed.keys() if keyed[p].partition == partition}
-    return Group(table.main, table.main_number, partition, tuple(files), frozenset(beside))
+    snapshot_id, number = table.main, table.main_number
+    if at is not None:
+        snapshot_id, number = at.snapshot_id, at.sequence_number
+    paths = table.paths_at(snapshot_id) & keyed.keys()
+    beside = frozenset(path for path in paths if keyed[path].partition == partition)
+    return Group(snapshot_id, number, partition, tuple(files), beside)
 
 
 def rewritten(table: SimTable, group: Group, *, keeps_number: bool) -> Change:

@@ -9,16 +9,24 @@ from dataclasses import dataclass, field
 
 from sluice.model import TablePath
 from sluice.rounds.parts import PartRules
+from sluice.rounds.requested_compaction import REQUEST_MS_MAX
 from sluice.testing.simulation import faults
 from sluice.testing.simulation.actors import ACTORS_MAX, Actor, ActorScheduler, Killed
 from sluice.testing.simulation.checker import Checker
 from sluice.testing.simulation.clock import START_MS, ManualClock
 from sluice.testing.simulation.cluster import TIMEOUT_MS, FlussTable, SimCluster
 from sluice.testing.simulation.drivers import ActorFactory
-from sluice.testing.simulation.expiries import ExpiryChecker, draw_expiry
-from sluice.testing.simulation.keyed import KeyedFlussTable, draw_budget, draw_compactions
-from sluice.testing.simulation.lake import DriverLake, LakeContext
+from sluice.testing.simulation.expiries import ExpiryChecker, RoundFacts, draw_expiry
+from sluice.testing.simulation.keyed import (
+    KeyedFlussTable,
+    draw_budget,
+    draw_compactions,
+    draw_rounds_without,
+)
+from sluice.testing.simulation.lake import DriverLake
+from sluice.testing.simulation.lake_context import LakeContext
 from sluice.testing.simulation.log_damage import LogDamage
+from sluice.testing.simulation.maintainers import ORPHAN_AGE_MS, Maintainers
 from sluice.testing.simulation.maintenance import NOBODY, Maintenance, draw_habits
 from sluice.testing.simulation.network import NetworkContext, SimAdmin, SimConnection
 from sluice.testing.simulation.stored_lake import SimLake, SimTable
@@ -27,29 +35,11 @@ from sluice.testing.simulation.world_events import WorldContext, WorldEvents
 _TURNS = 260
 _HEAL_ROUNDS_MAX = 12
 _HEAL_STEPS_MAX = 20_000
+_REQUEST_ROUNDS_MAX = 10
+_UNREST_ROUNDS = 6
+"""Rounds of each table beside maintenance, with faults."""
 _TIME_PIECE_MS = 10_000
 _REPAIRER, _OTHER = "user", "other"
-_HOT = 5
-"""How much more often actors are killed, stopped or interrupted at these steps."""
-_HOT_STEPS = frozenset(
-    {
-        "look up",
-        "commit",
-        "commit validates",
-        "commit swaps",
-        "commit answered",
-        "PrepareLakeTableSnapshot answered",
-        "CommitLakeTableSnapshot",
-        "CommitLakeTableSnapshot answered",
-        "expire swaps",
-        "expired",
-        "set_main",
-        "set_main answered",
-        "references",
-        "remove",
-    }
-)
-
 CleanerMaker = Callable[["Simulation", TablePath], Callable[[Actor], None]]
 
 
@@ -97,7 +87,7 @@ class Simulation:
         self.happened: Counter[str] = Counter()
         self.trace: list[str] | None = [] if trace else None
         self._digest = 0
-        self.faults = faults.draw(self.rng, seed)
+        self.faults = self._drawn_faults = faults.draw(self.rng, seed)
         self.cleans = self.rng.random() < 0.7
         self._scheduler = ActorScheduler()
         self.actors: list[Actor] = []
@@ -132,6 +122,7 @@ class Simulation:
             seed, habits, self.lake, self.note, self.step, lambda path: self.events.may_expire(path)
         )
         self.actor_factory = self._actor_factory(expires=expiry.is_on)
+        self.maintainers = Maintainers(seed, self.actor_factory, self.cleans)
         self.events = WorldEvents(self._world_context())
 
     def _actor_factory(self, *, expires: bool) -> ActorFactory:
@@ -169,6 +160,7 @@ class Simulation:
             self.variant.make_admin,
             self.variant.part_rules,
             draw_budget(self.seed),
+            draw_rounds_without(self.seed),
             draw_compactions(self.seed),
             expires,
         )
@@ -212,8 +204,10 @@ class Simulation:
         self._digest = hash((self._digest, actor.born, len(name)))
         if self.trace is not None:
             self._say(f"{actor.name}: {name}")
-        roll = self.rng.random() / (_HOT if name in _HOT_STEPS else 1)
-        if roll < self.faults.kill:
+        roll = self.rng.random() / (faults.HOT if name in faults.HOT_STEPS else 1)
+        if actor.steps_left is not None:
+            actor.steps_left -= 1
+        if roll < self.faults.kill or actor.steps_left == 0:
             actor.killed = True
             self.actor_factory.rounds.pop(actor, None)
             self.note("driver killed")
@@ -259,9 +253,11 @@ class Simulation:
             self.checker.wrong(f"{actor.name} commits to {path}, which is behind Fluss")
 
     def expiring(self, actor: Actor, path: TablePath, going: Sequence[int]) -> None:
-        """Called when snapshots are about to expire after a round."""
-        facts = self.actor_factory.rounds[actor].facts
-        table = self.lake.tables[path]
+        """Called when snapshots are about to expire after a round, or in maintenance."""
+        table, running = self.lake.tables[path], self.actor_factory.rounds.get(actor)
+        facts = RoundFacts(self.clock.now_ms(), 0) if running is None else running.facts
+        if running is None and (base := table.newest_tiering_snapshot()):
+            facts.base = base.snapshot_id
         self.expiries.check(path, table, going, facts, self.clock.now_ms())
 
     # ---- the run ----
@@ -287,6 +283,9 @@ class Simulation:
         """Makes one choice: an actor continues, an event occurs, or time passes."""
         if self.maintenance.is_due():
             self._spawn_maintenance(self.rng.choice(self.events.paths))
+        for path in self.events.paths if self.variant.keyed else ():
+            if self.maintainers.is_due(path):
+                self._spawn_maintainer(path)
         roll = self.rng.random()
         awake = [actor for actor in self.actors if actor.wake_ms <= self.clock.now_ms()]
         if roll < 0.62 and awake:
@@ -336,6 +335,10 @@ class Simulation:
     def _spawn_maintenance(self, path: TablePath) -> None:
         self.spawn(_OTHER, self.maintenance.procedure(path))
 
+    def _spawn_maintainer(self, path: TablePath) -> None:
+        mortal = self.faults.kill > 0
+        self.spawn("maintainer", self.maintainers.process(path, mortal=mortal))
+
     def _workers(self) -> list[Actor]:
         """The actors that run code of this project."""
         return [actor for actor in self.actors if not actor.name.startswith(_OTHER)]
@@ -372,11 +375,35 @@ class Simulation:
         Other writers go on maintaining the tables.
         """
         self._say("healing")
+        self._calm()
+        if not self._make_whole():
+            return
+        if self.variant.keyed and self.maintainers.often:
+            self._maintain_in_unrest()
+            if self.checker.violation or not self._make_whole():
+                return
+        self._tier_once_more()
+        self._complete_requests()
+        for path in list(self.lake.tables):
+            self.spawn("cleaner", self._cleaner(path))
+            self._finish()
+        if self.variant.keyed:
+            self.clock.advance(2 * ORPHAN_AGE_MS)
+            for path in list(self.lake.tables):
+                self._spawn_maintainer(path)
+                self._finish()
+        self.checker.tidy()
+
+    def _calm(self) -> None:
+        """Ends all faults, and lets every actor come to its end."""
         self.faults = faults.NONE
         self._arrive(all_of_them=True)
         for actor in self.actors:
             actor.wake_ms = 0
         self._finish()
+
+    def _make_whole(self) -> bool:
+        """Makes the repairs that users must make; False if no repair without loss exists."""
         unhealed: dict[TablePath, str] = {}
         for _ in range(_HEAL_ROUNDS_MAX):
             for path in list(self.cluster.tables):
@@ -387,19 +414,27 @@ class Simulation:
                 self._drive(path)
             unhealed = self._unhealed()
             if not unhealed or self.checker.violation:
-                break
-        else:
-            # After what users did every repair loses rows, so a person would have to choose.
-            if unhealed.keys() <= self.actor_factory.lossy:
-                self.note("no way without loss")
-                return
-            why = next(iter(unhealed.values()))
-            self.checker.wrong(f"not healed: {why}; last errors: {self.actor_factory.errors}")
-        self._tier_once_more()
-        for path in list(self.lake.tables):
-            self.spawn("cleaner", self._cleaner(path))
-            self._finish()
-        self.checker.tidy()
+                return not self.checker.violation
+        # After what users did every repair loses rows, so a person would have to choose.
+        if unhealed.keys() <= self.actor_factory.lossy:
+            self.note("no way without loss")
+            return False
+        why = next(iter(unhealed.values()))
+        self.checker.wrong(f"not healed: {why}; last errors: {self.actor_factory.errors}")
+        return False
+
+    def _maintain_in_unrest(self) -> None:
+        """Rounds and maintenance of whole tables beside each other, with all faults."""
+        self._say("unrest")
+        self.faults = self._drawn_faults
+        for _ in range(_UNREST_ROUNDS):
+            for path in list(self.cluster.tables):
+                self.events.append_to(path)
+                self.pass_time(2 * TIMEOUT_MS)
+                self._drive(path)
+                if self.checker.violation:
+                    return
+        self._calm()
 
     def _tier_once_more(self) -> None:
         """Commits another round, so that all files of earlier ones are of rounds that are over."""
@@ -414,12 +449,25 @@ class Simulation:
         why = next(iter(unhealed.values()))
         self.checker.wrong(f"not tiered: {why}; last errors: {self.actor_factory.errors}")
 
+    def _complete_requests(self) -> None:
+        """Runs rounds until no request for a compaction is open, or until each is too old."""
+        for path in list(self.cluster.tables):
+            for turn in range(_REQUEST_ROUNDS_MAX):
+                if self.checker.violation or self.cluster.requested(path) is None:
+                    break
+                is_last = turn == _REQUEST_ROUNDS_MAX - 2
+                self.pass_time(REQUEST_MS_MAX if is_last else 2 * TIMEOUT_MS)
+                self.cluster.retry(path)
+                self._drive(path)
+            else:
+                self.checker.wrong(f"the requested compaction of {path} stays open")
+
     def _drive(self, path: TablePath) -> None:
         """Runs a round to its end, with other writers beside it."""
         self.spawn("driver", self.actor_factory.driver(path))
         if self.maintenance.habits.often:
             self._spawn_maintenance(path)
-        self._finish()
+        self._finish([path] if self.variant.keyed else [])
 
     def _unhealed(self) -> dict[TablePath, str]:
         """Why tables are not complete yet."""
@@ -427,12 +475,19 @@ class Simulation:
         found = {t.described.path: self.checker.healed(t) for t in tables}
         return {path: why for path, why in found.items() if why}
 
-    def _finish(self) -> None:
-        """Runs every actor to its end."""
+    def _finish(self, maintained: Sequence[TablePath] = ()) -> None:
+        """Runs every actor to its end.
+
+        :param maintained: tables that are maintained meanwhile.
+        """
         last = self.steps + _HEAL_STEPS_MAX
         while self.actors and not self.checker.violation:
             self._resume(self.rng.choice(self.actors))
+            for path in maintained:
+                if self.maintainers.is_due(path):
+                    self._spawn_maintainer(path)
             self.clock.advance(1)
             self.actor_factory.beat()
+            self._arrive()
             if self.steps > last:
                 self.checker.wrong(f"{self.actors[0].name} does not come to an end")

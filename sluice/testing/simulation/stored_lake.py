@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from sluice.model import TableBucket, TableInfo, TablePath
+from sluice.rounds.clean import StoredFile
 from sluice.rounds.lake_files import DataFile, PlannedCommit
 from sluice.rounds.types import LakePart, LakeSnapshot
 from sluice.testing.memory_lake import MemoryLakeTable
@@ -30,6 +31,8 @@ class SimTable(MemoryLakeTable):
     """The version of the metadata, which every change replaces."""
     on_snapshot: Callable[[SimTable], None] = lambda _: None
     on_deleted: Callable[[], None] = lambda: None
+    written_ms: dict[str, int] = field(default_factory=dict)
+    """When files of maintenance were written, epoch milliseconds."""
     rolled_back_at: int = -1
     """The number of actors started before the last rollback; -1 without a rollback."""
     disturbed: int = 0
@@ -83,6 +86,10 @@ class SimTable(MemoryLakeTable):
     def delete_files(self, paths: Sequence[str]) -> None:
         super().delete_files(paths)
         self.on_deleted()
+
+    def stored_files(self) -> Iterator[StoredFile]:
+        for file in super().stored_files():
+            yield replace(file, modified_ms=self.written_ms.get(file.path))
 
     def tag(self, snapshot_id: int) -> None:
         super().tag(snapshot_id)
@@ -224,6 +231,7 @@ class _Folder:
     files: dict[str, list[Row]] = field(default_factory=dict)
     keyed: dict[str, KeyedFile] = field(default_factory=dict)
     owners: dict[str, TableBucket] = field(default_factory=dict)
+    written_ms: dict[str, int] = field(default_factory=dict)
 
 
 class SimLake:
@@ -262,6 +270,7 @@ class SimLake:
             properties=dict(self._properties),
             now_ms=self._now_ms,
             owners=folder.owners,
+            written_ms=folder.written_ms,
             on_snapshot=self._on_snapshot,
             on_deleted=self._on_deleted,
         )

@@ -21,6 +21,8 @@ _ROWS_MAX = 5
 _BUSY = 0.3
 """How many of the events while a user repairs a table change what the repair may lose."""
 _ROLLBACK = 0.97
+_REQUESTS = 0.04
+"""How many of the events are requests for a compaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,10 @@ class WorldEvents:
         fluss, table = world.cluster.tables[path], world.lake.tables.get(path)
         if world.damage.is_due() and not self._is_behind(fluss):
             world.damage.happen(fluss)
+            return
+        if self._rng.random() < _REQUESTS:
+            world.note("compaction requested")
+            world.cluster.request_compaction(path)
             return
         roll = self._disturbed(fluss, roll)
         if roll < 0.5:
@@ -160,7 +166,7 @@ class WorldEvents:
             log = fluss.logs.get(bucket, [])
             if log and log[0].next_offset <= held:
                 self._world.note("log truncated during a repair" if is_behind else "log truncated")
-                for actor in repairers if is_behind else ():
+                for actor in repairers:  # another user may have restored what one still copies
                     actor.faults.add("log truncated")
                 first = next((r.base_offset for r in log if r.next_offset > held), held)
                 fluss.truncate_before(bucket, first)
