@@ -13,7 +13,7 @@ from typing import Any
 from bench.lake_readers import ENGINES
 from bench.measure import Benchmark
 
-LAKE_SCANS, LOG_ROUNDS = "lake_scans", "log_rounds"
+LAKE_SCANS, LOG_ROUNDS, MAINTENANCE = "lake_scans", "log_rounds", "maintenance"
 NAMES = (
     "formats",
     "kernel_variants",
@@ -37,8 +37,19 @@ NAMES = (
     "real_log_to_iceberg",
     LAKE_SCANS,
     LOG_ROUNDS,
+    MAINTENANCE,
 )
 ROWS, SCANNED_ROWS = 5_000_000, 1_000_000
+_OF_ALL = ("rounds", "engines", "limit_s")
+OWN_OPTIONS = {
+    LAKE_SCANS: (
+        *_OF_ALL, "changed", "compaction", "format_version", "buckets", "compaction_bytes",
+        "expire"
+    ),
+    LOG_ROUNDS: (*_OF_ALL, "compaction", "format_version"),
+    MAINTENANCE: (*_OF_ALL, "changed"),
+}  # fmt: skip
+"""Benchmarks with options of their own, by the names of their arguments."""
 BESIDE_FLINK = "beside_flink"
 """Needs jars that `make setup` does not fetch."""
 
@@ -60,13 +71,19 @@ def options(known: Sequence[str]) -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(known)}")
     text = f"rows (default {ROWS:,}; of {LAKE_SCANS} 1,000,000, of {LOG_ROUNDS} 1,000 a round)"
     parser.add_argument("--rows", type=int, help=text)
-    scans = parser.add_argument_group(f"{LAKE_SCANS} and {LOG_ROUNDS}")
+    scans = parser.add_argument_group(f"{LAKE_SCANS}, {LOG_ROUNDS} and {MAINTENANCE}")
     text = f"rounds (default 100; of {LOG_ROUNDS} 1,000)"
     scans.add_argument("--rounds", type=int, help=text)
-    text = f"share of the keys that each round of {LAKE_SCANS} changes (default 0.01)"
+    text = "share of the keys that each round changes (default 0.01)"
     scans.add_argument("--changed", type=float, metavar="SHARE", help=text)
     text = "have the rounds compact the table, and also scan it at the last 50 of them"
     scans.add_argument("--compaction", action="store_true", help=text)
+    text = f"buckets of the table of {LAKE_SCANS} (default 4)"
+    scans.add_argument("--buckets", type=int, metavar="COUNT", help=text)
+    text = f"bytes that a round of {LAKE_SCANS} rewrites at most"
+    scans.add_argument("--compaction-bytes", type=int, metavar="BYTES", help=text)
+    text = f"have old snapshots expire after the rounds of {LAKE_SCANS}, down to 60"
+    scans.add_argument("--expire", action="store_true", help=text)
     text = "Iceberg's, of the lake table (default 2)"
     scans.add_argument("--format-version", type=int, choices=(2, 3), default=2, help=text)
     text = f"those that read the lake: {','.join(ENGINES)} (the default), or none"
@@ -89,11 +106,11 @@ def _engines(text: str) -> tuple[str, ...]:
 def own_options(name: str, arguments: argparse.Namespace) -> tuple[int | None, dict[str, Any]]:
     """The rows and the other options of a benchmark; without those that keep their default."""
     rows: int | None = arguments.rows
-    if name not in (LAKE_SCANS, LOG_ROUNDS):
+    if name not in OWN_OPTIONS:
         return rows or ROWS, {}
-    left_out = {"names", "rows"} | ({"changed"} if name == LOG_ROUNDS else set())
-    own = {k: v for k, v in vars(arguments).items() if k not in left_out and v is not None}
-    return rows or (SCANNED_ROWS if name == LAKE_SCANS else None), own
+    given = vars(arguments)
+    own = {key: given[key] for key in OWN_OPTIONS[name] if given[key] is not None}
+    return rows or (None if name == LOG_ROUNDS else SCANNED_ROWS), own
 
 
 def main() -> None:

@@ -19,8 +19,12 @@ from sluice.client import Client, connect
 from sluice.config import Config, ServerConfig, load_config
 from sluice.driver.jvm import Jvm
 from sluice.driver.local import tier_once
+from sluice.driver.maintaining import maintain_tables
+from sluice.driver.open_lake import open_lake
 from sluice.model import TableDescriptor, TablePath
 from sluice.rounds.files import RoundResult
+from sluice.rounds.maintain import MaintenanceReport
+from sluice.rounds.maintenance import TableHealth
 from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.table_creation import create_table
 
@@ -33,10 +37,10 @@ SEED_KEYS = 1_000_000_000
 """Distance of the new keys of two seeds."""
 
 
-def descriptor(custom: Mapping[str, str] | None = None) -> TableDescriptor:
+def descriptor(custom: Mapping[str, str] | None = None, buckets: int = BUCKETS) -> TableDescriptor:
     """:param custom: custom properties, such as ``iceberg.format-version``."""
     return replace(
-        data.keyed_descriptor(BUCKETS),
+        data.keyed_descriptor(buckets),
         properties={"table.datalake.enabled": "true", "table.datalake.freshness": "1ms"},
         custom_properties=dict(custom or {}),
     )
@@ -56,6 +60,17 @@ class Rounds:
         assert result.outcome != "claim_lost", result
         return found, result
 
+    def maintain(self, path: TablePath) -> list[MaintenanceReport]:
+        """Does what `sluice maintain --yes` does."""
+        return [*maintain_tables(self._config, path, apply=True, jvm=self._jvm)]
+
+    def health(self, path: TablePath) -> TableHealth:
+        """What scans of a lake table read."""
+        with open_lake(self._config, self._jvm.gateway) as lake:
+            table = lake.load(path)
+            assert table is not None, path
+            return table.maintenance().health()
+
     def warm(self) -> None:
         for i in range(WARM_ROUNDS):
             if i:
@@ -68,6 +83,7 @@ def load_snapshots(
     lake: Path,
     rows: Mapping[TablePath, int],
     custom: Mapping[str, str] | None = None,
+    buckets: int = BUCKETS,
 ) -> None:
     """Makes tables with the given numbers of keys in KV snapshots, by a server in this process.
 
@@ -80,7 +96,7 @@ def load_snapshots(
     with EmbeddedCluster(loading) as cluster, connect(cluster.address) as client:
         client.admin.create_database("bench")
         for path, count in rows.items():
-            create_table(client, path, descriptor(custom), lake)
+            create_table(client, path, descriptor(custom, buckets), lake)
             put(client, path, data.batches(count))
             cluster.take_kv_snapshots(path)
 
@@ -91,6 +107,7 @@ def tables(
     rows: Mapping[TablePath, int],
     custom: Mapping[str, str] | None = None,
     settings: Mapping[str, str] | None = None,
+    buckets: int = BUCKETS,
 ) -> Iterator[Rounds]:
     """Starts a server process whose tables have the given numbers of keys in KV snapshots.
 
@@ -98,7 +115,8 @@ def tables(
     :param custom: custom properties of the tables, that for the warm-up included.
     :param settings: settings of the rounds, those for the warm-up included.
     """
-    load_snapshots(home / SERVER_FOLDER, home / "lake", {WARM: WARM_ROWS, **rows}, custom)
+    found = {WARM: WARM_ROWS, **rows}
+    load_snapshots(home / SERVER_FOLDER, home / "lake", found, custom, buckets)
     with serving(home, settings) as rounds:
         rounds.warm()
         yield rounds

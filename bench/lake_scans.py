@@ -8,6 +8,7 @@ replay of the changes in numpy: a difference ends the benchmark with an error.
 
 `--compaction` has the rounds compact the table, and also scans it at its last 50 rounds.
 `--rows 10000000 --rounds 10 --engines none` measures rounds of 100,000 changes in a large table.
+`--buckets 1 --compaction-bytes BYTES` shows a bucket that is larger than what a round rewrites.
 """
 
 from __future__ import annotations
@@ -30,7 +31,13 @@ from sluice.model import TablePath
 from sluice.testing.table_creation import create_table
 
 TABLE, COPY = TablePath("bench", "changed"), TablePath("bench", "copy")
-COMPACTION = "tiering.auto_compaction"
+COMPACTION, BUDGET = "tiering.auto_compaction", "tiering.compaction_bytes"
+EXPIRY = {"tiering.auto_expire_snapshot": "true", "tiering.max_round_ms": "5000"}
+"""A round may take 5 s, so snapshots of the last 10 s stay at least."""
+KEPT = {
+    "iceberg.history.expire.max-snapshot-age-ms": "1",
+    "iceberg.history.expire.min-snapshots-to-keep": "60",
+}
 
 
 def run(
@@ -41,6 +48,9 @@ def run(
     engines: Sequence[str] = ENGINES,
     limit_s: float = 100.0,
     compaction: bool = False,
+    buckets: int = BUCKETS,
+    compaction_bytes: int | None = None,
+    expire: bool = False,
 ) -> None:
     """:param rows: keys of the table.
     :param changed: the share of the keys that each round changes.
@@ -48,30 +58,39 @@ def run(
     :param engines: those that read the lake, of ``ENGINES``.
     :param limit_s: how long one scan may take.
     :param compaction: whether the rounds compact the table.
+    :param compaction_bytes: how much a round rewrites at most; None: the default.
+    :param expire: whether snapshots expire after rounds, down to 60.
     :raises SystemExit: an engine's answer differs from the replay.
     """
     count = max(1, round(rows * changed))
     replay = Replay(rows)
     custom = {"iceberg.format-version": str(format_version)}
     settings = {COMPACTION: str(compaction).lower()}
+    if compaction_bytes is not None:
+        settings[BUDGET] = str(compaction_bytes)
+    if expire:
+        settings |= EXPIRY
+        custom |= KEPT
     last: deque[Past] = deque(maxlen=LAST)
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as tmp:
         home = Path(tmp)
-        with tables(home, {TABLE: rows}, custom, settings) as running:
+        with tables(home, {TABLE: rows}, custom, settings, buckets) as running:
             first = running.round(TABLE)
             assert first[1].rows == rows, first
             measured = []
             for number in range(rounds):
-                measured.append(_change(running, replay, count, number))
+                measured.append(change(running, replay, count, number))
                 last.append(Past(TABLE, number + 1, replay.totals(), measured[-1][1]))
-            text = f"{rounds} rounds of {count:,} changed keys in {rows:,}; {BUCKETS}"
+            text = f"{rounds} rounds of {count:,} changed keys in {rows:,}; {buckets}"
             text += f" buckets, Iceberg's format {format_version}"
             report_rounds("lake_scans", measured, text)
             report_compactions([result for _, result in measured], has_key=True)
+            health = running.health(TABLE)
+            report(Line("  dead_share", health.dead_share, "of rows", None, str(health)))
             text = f"{rows:,} rows from KV snapshots, {first[0].wall_s:.1f} s wall"
             report(Line("  first_round", first[0].cpu_s, "core-s", None, text))
             if engines:
-                copy = _write_copy(running, replay, custom, home / "lake")
+                copy = write_copy(running, replay, custom, home / "lake")
         if engines:
             found = Tables(home, TABLE, COPY, replay, limit_s)
             compare(engines, found, copy, list(last) if compaction else [])
@@ -90,14 +109,18 @@ def compare(engines: Sequence[str], found: Tables, copy: Past, last: Sequence[Pa
         compare_past_scans(engines, found, last, copy)
 
 
-def _change(running: Rounds, replay: Replay, count: int, number: int) -> MeasuredRound:
+def change(running: Rounds, replay: Replay, count: int, number: int) -> MeasuredRound:
+    """Changes keys, and runs the round that tiers them.
+
+    :param number: of the round: others change other keys.
+    """
     put(running.client, TABLE, replay.change(count, number))
     found = running.round(TABLE)
     assert found[1].rows == count, found
     return found
 
 
-def _write_copy(running: Rounds, replay: Replay, custom: dict[str, str], lake: Path) -> Past:
+def write_copy(running: Rounds, replay: Replay, custom: dict[str, str], lake: Path) -> Past:
     """Tiers the rows that the table has now into a table of its own, by one round."""
     create_table(running.client, COPY, descriptor(custom), lake)
     put(running.client, COPY, replay.batches())

@@ -72,6 +72,7 @@ def report_compactions(results: Sequence[RoundResult], has_key: bool) -> None:
     cpu_ms = statistics.mean(one.compaction_cpu_ms for one in results)
     report(Line("  compaction_cpu", cpu_ms / 1000, COLUMN, None, "mean of all rounds"))
     most = {
+        "read": (max(one.compaction_read_bytes for one in done) / MB, "MB"),
         "memory": (max(one.compaction_memory_bytes for one in done) / MB, "MB"),
         "spilled": (max(one.compaction_spilled_bytes for one in done) / MB, "MB"),
         "wall": (max(one.compaction_ms for one in done), "ms"),
