@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from sluice.errors import ClaimLost, SluiceError, SplitFailed
 from sluice.failpoints import failpoint
+from sluice.lake.earlier_marks import POSITION_BYTES
 from sluice.lake.lake_reader import LakeReader
 from sluice.lake.live_rows import LINEAGE, LiveRows
 from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions
@@ -31,8 +32,6 @@ from sluice.rounds.reasons import reason_of
 from sluice.rounds.sorted_rows import SortedRows
 
 _OFFSET = LAKE_COLUMNS[1]
-_POSITION_BYTES = 32
-"""A position has 8 bytes, and is copied to be sorted and merged."""
 _KEY_COPIES = 4
 """The keys of equality deletes are hashed, sorted and compared."""
 _KEY_BYTES = 48
@@ -129,7 +128,7 @@ class Compactor:
         paths, rows = {file.path for file in self._compaction.files}, self._compaction.rows
         marks = sum(one.rows for one in bucket.marks if one.data_file in (None, *paths))
         marks = min(marks, rows)  # only positions in the chosen files are kept
-        positions_max = self._memory_bytes // _POSITION_BYTES
+        positions_max = self._memory_bytes // POSITION_BYTES
         keys = sum(max(one.size_bytes * _KEY_COPIES, one.rows * _KEY_BYTES) for one in bucket.keys)
         if marks <= positions_max and keys <= self._memory_bytes:
             return ""

@@ -17,6 +17,8 @@ FILE_PATH, POS = "file_path", "pos"
 """The columns of a position delete file (Iceberg's table specification, position delete files)."""
 _GAP_BYTES = 64 * 1024
 """Vectors that are nearer to each other than this are read together."""
+POSITION_BYTES = 32
+"""Memory of a position: it has 8 bytes, and is copied to be sorted and merged."""
 
 Positions = dict[str, np.ndarray]
 """Positions (int64), ascending and distinct, by the path of the data file."""

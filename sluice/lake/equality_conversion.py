@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sluice.errors import LakeNotWritable, LakeTableMismatch, SluiceError
-from sluice.lake.earlier_marks import Positions, united
+from sluice.lake.earlier_marks import POSITION_BYTES, Positions, united
 from sluice.lake.lake_reader import LakeReader, reading
 from sluice.lake.live_rows import EqualityDeletes, names_by_id
 from sluice.lake.parquet import ParquetWriterFactory, key_schema_of, target_of
@@ -31,8 +31,6 @@ from sluice.rounds.types import Split
 _BATCH_ROWS = 128 * 1024
 _KEY_COPIES = 8
 """Keys in memory have several times the bytes of their file, and are hashed and sorted."""
-_POSITION_BYTES = 32
-"""A position has 8 bytes, and is copied to be sorted and merged."""
 
 
 _CANNOT_CONVERT = (OSError, ValueError, ImportError, MemoryError, SluiceError)
@@ -94,7 +92,7 @@ class _Conversion:
                 positions, self.bucket, self._reader, self._target, self._reader.properties
             )
         else:
-            count_max = self.memory_bytes // _POSITION_BYTES
+            count_max = self.memory_bytes // POSITION_BYTES
             written = write_position_files(
                 positions, self.bucket, self._reader, self._target, self._options, count_max
             )
@@ -122,7 +120,7 @@ class _Conversion:
         self._bytes_read += sum(one.size_bytes for one in keys)
         newest = max(one.sequence for one in keys)
         older = [file for file in self.bucket.files if file.sequence < newest]
-        left = self.memory_bytes // _POSITION_BYTES
+        left = self.memory_bytes // POSITION_BYTES
         if self.as_vectors:
             left -= earlier_count(self.bucket.marks, {file.path for file in older})
         found: Positions = {}
@@ -134,7 +132,7 @@ class _Conversion:
                 found[file.path] = united(positions)
                 left -= len(found[file.path])
             if left < 0:
-                limit = counted(self.memory_bytes // _POSITION_BYTES, "position")
+                limit = counted(self.memory_bytes // POSITION_BYTES, "position")
                 raise LakeTableMismatch(
                     f"more than {limit} need more memory than tiering.changes_memory_bytes,"
                     f" {byte_size(self.memory_bytes)}"

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sluice.errors import CorruptRecord, LakeNotWritable, SluiceError
-from sluice.lake.earlier_marks import Positions
+from sluice.lake.earlier_marks import POSITION_BYTES, Positions
 from sluice.lake.lake_reader import LakeReader
 from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions
 from sluice.lake.position_deletes import (
@@ -48,8 +48,6 @@ _LOG = logging.getLogger(__name__)
 _OF_POSITIONS = (FileContent.POSITION_DELETES, FileContent.DELETION_VECTORS)
 _KEY_COPIES = 4
 """A look-up needs the keys, their hashes, and copies to sort them."""
-_POSITION_BYTES = 32
-"""A position has 8 bytes, and is copied to be sorted and merged."""
 _CANNOT_READ = (
     OSError,
     pa.ArrowException,
@@ -192,7 +190,7 @@ class KeyDeletes:
         why = why_too_much(lookup, len(files), sum(file.key_bytes for file in files))
         if why:
             return WrittenPositions(), 0, 0, why
-        count_max = self._memory_bytes // _POSITION_BYTES
+        count_max = self._memory_bytes // POSITION_BYTES
         found = finder.find(files, count_max)
         self._kept.clear()
         self._finder = None
@@ -219,7 +217,7 @@ class KeyDeletes:
             return write_vector_file(
                 positions, bucket, self._reader, self._target, self._properties, removed
             )
-        count_max = self._memory_bytes // _POSITION_BYTES
+        count_max = self._memory_bytes // POSITION_BYTES
         return write_position_files(
             positions, bucket, self._reader, self._target, self._options, count_max, removed
         )
