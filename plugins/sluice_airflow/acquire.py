@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from sluice.errors import (
 from sluice.failpoints import failpoint
 from sluice.masking import reason_text
 from sluice.model import BucketSnapshot, Claim, Reason, TablePath
+from sluice.model.table_patterns import is_pattern, matches
 from sluice.rounds.dropped import table_dropped
 from sluice.rounds.files import PlanFile, claim_of, plan_uri, plan_uris, read_json, write_json
 from sluice.rounds.reasons import reason_of
@@ -259,11 +259,6 @@ def take_over(
     return [plan for claim, plan in plans.items() if answers[claim] is None]
 
 
-def is_pattern(name: str) -> bool:
-    """Whether a requested name has a wildcard."""
-    return any(char in name for char in "*?[")
-
-
 def requested_tables(client: Client, patterns: Sequence[str]) -> list[TablePath] | None:
     """Returns the lake tables that match a pattern, or None if all do.
 
@@ -280,7 +275,7 @@ def requested_tables(client: Client, patterns: Sequence[str]) -> list[TablePath]
                 " (DATABASE.TABLE, wildcards * and ?), or set the table's option"
                 " table.datalake.enabled to true"
             )
-    return [path for path in tables if any(fnmatchcase(str(path), p) for p in patterns)]
+    return [path for path in tables if matches(path, patterns)]
 
 
 def _write_plan(client: Client, work_uri: str, plan: PlanFile) -> ClaimedTable:

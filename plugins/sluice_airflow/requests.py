@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.errors import FlussError, NetworkError, RequestTimeOut, TableNotDue, TableNotExist
 from sluice.masking import mask
 from sluice.model import Claim, TablePath, TieringStatus
+from sluice.model.table_patterns import is_pattern
 from sluice.quantities import counted
 from sluice.statuses import State
 from sluice_airflow.account import (
@@ -25,7 +26,7 @@ from sluice_airflow.account import (
     of_status,
     tell,
 )
-from sluice_airflow.acquire import acquire, is_pattern, requested_tables
+from sluice_airflow.acquire import acquire, requested_tables
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.earlier_packs import NOTHING_EARLIER, Earlier, write_packs

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 from sluice.checks.lake import check_lake
@@ -28,6 +27,7 @@ from sluice.failpoints import failpoint
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.masking import mask
 from sluice.model import Reason, TablePath
+from sluice.model.table_patterns import is_pattern, matches
 from sluice.quantities import counted
 from sluice.rounds.maintain import MaintenanceReport
 from sluice.rounds.maintenance_files import (
@@ -38,7 +38,6 @@ from sluice.rounds.maintenance_files import (
 from sluice.rounds.reasons import reason_of
 
 _LOG = logging.getLogger(__name__)
-_WILDCARDS = "*?["
 _NO_MATCH = "no table of the cluster matches this pattern: correct the parameter tables"
 _LOST = "the JVM of the Spark driver does not answer any more"
 
@@ -92,7 +91,8 @@ class _Run:
             connect(client_config) as client,
             open_lake(self.config, context._gateway, hadoop_conf) as lake,
         ):
-            for path in chosen_tables(client, self.request.tables):
+            chosen, unmatched = _chosen(client, self.request.tables)
+            for path in chosen:
                 if str(path) in self.request.done:
                     continue
                 report = self._table(client, lake, path)
@@ -102,7 +102,7 @@ class _Run:
                 failed += bool(report.problems)
                 self.files.add(report)
                 failpoint("maintain.table.reported")
-            for pattern in without_match(client, self.request.tables):
+            for pattern in unmatched:
                 none = MaintenanceReport(pattern, error=_NO_MATCH)
                 self.files.add(TableReport.of(none, applied=True, retryable=False))
                 failed += 1
@@ -131,9 +131,6 @@ class _Run:
                 _LOG.error("%s: traceback of the unexpected error", path, exc_info=error)
             why = reason_of(error, self.config.secrets())
             report = MaintenanceReport(str(path), error=str(why))
-        secrets = self.config.secrets()
-        report.error = mask(report.error, secrets)
-        report.notes = [mask(note, secrets) for note in report.notes]
         made = TableReport.of(report, applied=self.request.apply, retryable=retryable)
         level, word = (logging.ERROR, "problem") if made.problems else (logging.INFO, "done")
         _LOG.log(level, "%s: %s in %.1f s", path, word, time.monotonic() - began_s)
@@ -154,26 +151,19 @@ def _not_in_lake(path: TablePath) -> str:
     )
 
 
-def chosen_tables(client: Client, wanted: Sequence[str]) -> Iterator[TablePath]:
-    """The tables of the cluster that match a pattern, and all those that are named.
+def _chosen(client: Client, wanted: Sequence[str]) -> tuple[list[TablePath], list[str]]:
+    """The tables to maintain, and the patterns that match none; ``*`` may match none.
 
-    A named table that does not exist gets a report, too: it says so.
+    A named table that does not exist is one of them: its report says so.
     """
-    patterns = [name for name in wanted if any(char in name for char in _WILDCARDS)]
-    named = {TablePath.parse(name) for name in wanted if name not in patterns}
-    if patterns:
-        for path in all_tables(client):
-            if path in named or any(fnmatchcase(str(path), one) for one in patterns):
-                named.discard(path)
-                yield path
-    yield from sorted(named, key=str)
-
-
-def without_match(client: Client, wanted: Sequence[str]) -> list[str]:
-    """The patterns that match no table of the cluster; ``*`` may match none."""
-    patterns = [one for one in wanted if one != "*" and any(char in one for char in _WILDCARDS)]
-    names = [str(path) for path in all_tables(client)] if patterns else []
-    return [one for one in patterns if not any(fnmatchcase(name, one) for name in names)]
+    patterns = [name for name in wanted if is_pattern(name)]
+    named = {TablePath.parse(name) for name in wanted if not is_pattern(name)}
+    tables = [*all_tables(client)] if patterns else []
+    chosen = [path for path in tables if path in named or matches(path, patterns)]
+    unmatched = [
+        one for one in patterns if one != "*" and not any(matches(path, [one]) for path in tables)
+    ]
+    return chosen + sorted(named.difference(chosen), key=str), unmatched
 
 
 def fail_maintenance(request_uri: str, error: Exception, secrets: Sequence[str]) -> None:
