@@ -13,6 +13,7 @@ from sluice_airflow.dag import lake_tiering_dag
 
 dag = lake_tiering_dag("sluice_lake_tiering")
 '''
+"""Airflow reads a file as a DAG file only if it has the words "dag" and "airflow"."""
 MAINTENANCE_FILE = '''\
 """Maintains lake tables once a day; settings: section [sluice] of airflow.cfg."""
 
@@ -20,7 +21,6 @@ from sluice_airflow.maintenance import lake_maintenance_dag
 
 dag = lake_maintenance_dag("sluice_lake_maintenance")
 '''
-"""Airflow reads a file as a DAG file only if it has the words "dag" and "airflow"."""
 
 
 @click.command(

@@ -83,7 +83,7 @@ def maintain_table(
     """Maintains one lake table; None: the lake has none of that name in Fluss's layout.
 
     :param run: converts the equality deletes of buckets. Each one that it converts at the same time
-        needs ``tiering.changes_memory_bytes``.
+        needs twice ``tiering.changes_memory_bytes``.
     :raises LakeNotWritable: the table cannot be read.
     :raises LakeTableMismatch: a tiered table has another layout.
     """

@@ -9,7 +9,6 @@ meanwhile looks them up again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from sluice.errors import (
@@ -116,8 +115,9 @@ class LakeMaintenance:
             found = [] if current is None else [*iterate(current.allManifests(self._table.io()))]
             kinds = [str(one.content().toString()) for one in found]
             gc_enabled = str(self._table.properties().getOrDefault("gc.enabled", "true"))
-            health = TableHealth.of(
+            return TableHealth.of(
                 live,
+                unknown=unknown,
                 snapshots=int(operations.current().snapshots().size()),
                 data_manifests=kinds.count("DATA"),
                 delete_manifests=kinds.count("DELETES"),
@@ -125,24 +125,25 @@ class LakeMaintenance:
                 metadata_bytes=size,
                 useless_equality_files=len(useless),
                 useless_equality_rows=sum(useless),
+                keeps_files=gc_enabled.lower() == "false",
             )
-            unknown = unknown or health.unknown
-            return replace(health, keeps_files=gc_enabled.lower() == "false", unknown=unknown)
 
     def convert(self, memory_bytes: int, run: ConversionRunner | None = None) -> Conversion:
         """Converts all equality deletes that can be; the result says why others cannot.
 
-        Memory: ``memory_bytes`` times the buckets that ``run`` converts at once.
+        Memory: twice ``memory_bytes``, times the buckets that ``run`` converts at once.
 
-        :param memory_bytes: for the keys of one bucket, and for its positions.
+        :param memory_bytes: for the keys of one bucket, and as much for its positions.
         :param run: converts buckets, on threads or executors. None: one after the other, here.
         :raises SparkJobFailed: Spark gave up a conversion.
         :raises LakeNotWritable: catalog or storage cannot be read, or refuse.
         :raises LakeCommitOutcomeUnknown: a commit may have succeeded; its files stay.
         """
         done, run = Conversion(), run or InTurn()
-        while not done.is_given_up:
+        while True:
             splits, live = self.live_files()
+            if done.is_given_up:
+                break
             todo = [split for split in splits if live.buckets[split.bucket].keys]
             for split in todo:
                 if why := _why_not_alone(live, split):
@@ -152,14 +153,14 @@ class LakeMaintenance:
                 break
             count = max(_BUCKETS, run.at_once)
             self._convert(todo[:count], live, memory_bytes, run, done)
-        self._remove_useless(done)
+        self._remove_useless(live, done)
         return done
 
     def _useless_deletes(self, live: LiveFiles) -> list[Any]:
         """Iceberg's objects for the equality deletes that apply to no live data file.
 
         Rewrites by others leave such files. PyIceberg and polars refuse the table for them, too.
-        No one if not all data files could be listed: then it is not known what deletes apply to.
+        None if not all data files could be listed: then it is unknown what deletes apply to.
         """
         if live.snapshot_id is None or any(one.unusable for one in live.buckets.values()):
             return []
@@ -181,9 +182,8 @@ class LakeMaintenance:
                     files.close()
         return found
 
-    def _remove_useless(self, done: Conversion) -> None:
+    def _remove_useless(self, live: LiveFiles, done: Conversion) -> None:
         """Removes equality deletes that apply to nothing. If others are faster, they stay."""
-        _, live = self.live_files()
         useless = self._useless_deletes(live)
         if not useless or live.snapshot_id is None:
             return

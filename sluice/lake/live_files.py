@@ -46,19 +46,19 @@ def read_live_files(
     :raises Py4JJavaError: a manifest cannot be read.
     :raises LakeTableMismatch: a file that may have their rows has another partition spec.
     """
-    return _read(gateway, table, parts, splits)[0]
+    return _read(gateway, table, parts, splits)[1]
 
 
 def _read(
     gateway: Any, table: Any, parts: PartFiles, splits: Sequence[Split] | None
-) -> tuple[LiveFiles, Sequence[Split]]:
+) -> tuple[Sequence[Split], LiveFiles]:
     """:param splits: None: those of all buckets that have files."""
     as_vectors = table.operations().current().formatVersion() >= VECTORS_VERSION
     target = int(table.properties().getOrDefault(TARGET_FILE_PROPERTY, str(TARGET_FILE_BYTES)))
     current = table.currentSnapshot()
     if current is None:
         empty = {split.bucket: BucketFiles() for split in splits or ()}
-        return LiveFiles(None, empty, as_vectors, target_file_bytes=target), splits or ()
+        return splits or (), LiveFiles(None, empty, as_vectors, target_file_bytes=target)
     snapshot_id = int(current.snapshotId())
     key_ids = _key_ids(table)
     found = _planned_tasks(gateway, table, parts, splits, key_ids)
@@ -69,7 +69,7 @@ def _read(
     if len(tasks) > FILES_MAX:
         why = f"its buckets have more than {FILES_MAX:,} data files together: compact the table"
         unusable = {split.bucket: BucketFiles(unusable=why) for split in splits}
-        return LiveFiles(snapshot_id, unusable, as_vectors), splits
+        return splits, LiveFiles(snapshot_id, unusable, as_vectors)
     is_keyed = bool(table.schema().identifierFieldIds())
     gathered = {
         (*split.partition_values, split.bucket.bucket): _Bucket(
@@ -98,18 +98,16 @@ def _read(
     of_data = {k: v for bucket in gathered.values() for k, v in bucket.data_descriptions.items()}
     buckets = {bucket.bucket: bucket.found() for bucket in gathered.values()}
     of_keys = {k: v for bucket in gathered.values() for k, v in bucket.key_descriptions.items()}
-    found_files = LiveFiles(
+    return splits, LiveFiles(
         snapshot_id, buckets, as_vectors, descriptions, of_data, of_keys, target
     )
-    return found_files, splits
 
 
 def read_all_live_files(
     gateway: Any, table: Any, parts: PartFiles
 ) -> tuple[Sequence[Split], LiveFiles]:
     """The live files of all buckets that have some, as of the last refresh; and their splits."""
-    live, splits = _read(gateway, table, parts, None)
-    return splits, live
+    return _read(gateway, table, parts, None)
 
 
 def splits_of(partitions: Set[tuple[Any, ...]]) -> list[Split]:

@@ -8,7 +8,7 @@ belongs into a round's own commit, so it requests a compaction from the table's 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from sluice.quantities import byte_size, counted
@@ -68,8 +68,10 @@ class TableHealth:
     """Why the files could not be counted; empty: they were."""
 
     @classmethod
-    def of(cls, live: LiveFiles, **metadata: Any) -> TableHealth:
-        """:param metadata: snapshots, manifests and their bytes."""
+    def of(cls, live: LiveFiles, *, unknown: str = "", **metadata: Any) -> TableHealth:
+        """:param unknown: why ``live`` is empty, if the files could not be counted.
+        :param metadata: snapshots, manifests and their bytes.
+        """
         buckets = live.buckets.values()
         full_bytes = FULL_SHARE * Sizes.of(DEFAULT_COMPACTIONS, live.target_file_bytes).file_bytes
         files = [file for bucket in buckets for file in bucket.files]
@@ -87,7 +89,7 @@ class TableHealth:
             position_files=sum(len(bucket.marks) for bucket in buckets),
             equality_files=sum(len(bucket.keys) for bucket in buckets),
             equality_rows=sum(one.rows for bucket in buckets for one in bucket.keys),
-            unknown=next((b.unusable for b in buckets if b.unusable), ""),
+            unknown=unknown or next((b.unusable for b in buckets if b.unusable), ""),
             **metadata,
         )
 
@@ -181,6 +183,3 @@ class Conversion:
         self.files_written += sum(len(one.files) for one in converted)
         self.bytes_read += sum(one.bytes_read for one in converted)
         self.commits += 1
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
