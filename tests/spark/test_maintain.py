@@ -49,6 +49,13 @@ def maintained(stock: LocalStock, **options: int) -> MaintenanceReport:
     return maintain(STOCK, lake_table(stock), MaintenanceOptions(**settings | options), apply=True)
 
 
+def tiered(stock: LocalStock) -> None:
+    """A table with forty keys in two data files."""
+    stock.create()
+    stock.put({key: key for key in range(40)})
+    stock.tier()
+
+
 def by_equality(stock: LocalStock, rounds: int = 3) -> None:
     """Rounds as earlier versions made them."""
     budget(stock, 0)
@@ -93,9 +100,7 @@ def test_equality_deletes_become_positions(stock: LocalStock, version: int) -> N
 def test_others_who_commit_meanwhile_are_no_harm(
     stock: LocalStock, other: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stock.create()
-    stock.put({key: key for key in range(40)})
-    stock.tier()
+    tiered(stock)
     by_equality(stock)
 
     def act(name: str) -> None:
@@ -127,9 +132,7 @@ def test_a_conversion_that_landed_and_was_called_refused(
     stock: LocalStock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its snapshot has expired since; later ones reference its files."""
-    stock.create()
-    stock.put({key: key for key in range(40)})
-    stock.tier()
+    tiered(stock)
     by_equality(stock)
     ask = LakeMaintenance._ask
 
@@ -153,9 +156,7 @@ def test_a_conversion_that_landed_and_was_called_refused(
 
 
 def test_what_does_not_fit_into_memory_is_left_and_told(stock: LocalStock) -> None:
-    stock.create()
-    stock.put({key: key for key in range(40)})
-    stock.tier()
+    tiered(stock)
     by_equality(stock)
     report = maintained(stock, memory_bytes=100)
     assert report.conversion is not None
@@ -167,9 +168,7 @@ def test_what_does_not_fit_into_memory_is_left_and_told(stock: LocalStock) -> No
 
 
 def test_deletes_that_do_not_fit_together_are_converted_in_turn(stock: LocalStock) -> None:
-    stock.create()
-    stock.put({key: key for key in range(40)})
-    stock.tier()
+    tiered(stock)
     by_equality(stock)
     [size] = stock.rows("SELECT max(file_size_in_bytes) AS most FROM {lake}.delete_files")
     report = maintained(stock, memory_bytes=size.most * 12)  # for one delete file of a bucket
@@ -183,9 +182,7 @@ def test_deletes_that_do_not_fit_together_are_converted_in_turn(stock: LocalStoc
 def test_deletes_stay_if_there_are_too_many_data_files_to_list(
     stock: LocalStock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stock.create()
-    stock.put({key: key for key in range(40)})
-    stock.tier()
+    tiered(stock)
     by_equality(stock)
     monkeypatch.setattr(live_files, "FILES_MAX", 1)
     report = maintained(stock)
@@ -197,9 +194,7 @@ def test_deletes_stay_if_there_are_too_many_data_files_to_list(
 
 def test_a_listing_costs_calls_by_the_number_of_delete_files(stock: LocalStock) -> None:
     """And not by its square, though each of them applies to all older data files."""
-    stock.create()
-    stock.put({key: key for key in range(40)})
-    stock.tier()
+    tiered(stock)
     sent = []
     for rounds in (1, 3, 3):
         by_equality(stock, rounds)
@@ -226,9 +221,7 @@ class FullStorage:
 
 def test_a_storage_that_is_full_leaves_nothing_behind(stock: LocalStock) -> None:
     """A work item can be pickled, and is run on a thread."""
-    stock.create()
-    stock.put({key: key for key in range(40)})
-    stock.tier()
+    tiered(stock)
     by_equality(stock)
     settings = MaintenanceOptions(1 << 28, time.time_ns() // 1_000_000, 1, run=FullStorage())
     report = maintain(STOCK, lake_table(stock), settings, apply=True)
@@ -313,9 +306,7 @@ def doctor(stock: LocalStock) -> dict[str, Any]:
 
 
 def test_the_command_shows_and_does_what_tables_need(stock: LocalStock, tmp_path: Path) -> None:
-    stock.create()
-    stock.put({key: key for key in range(40)})
-    stock.tier()
+    tiered(stock)
     by_equality(stock)
     shown = run(stock)
     assert shown.exit_code == 0, shown.output
