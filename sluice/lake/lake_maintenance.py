@@ -50,6 +50,8 @@ from sluice.rounds.types import Split
 
 _BUCKETS = 16
 """Buckets whose deletes one commit converts; more if more are converted at once."""
+_MANIFEST_PROPERTY, _MANIFEST_BYTES = "commit.manifest.target-size-bytes", 8 << 20
+"""Iceberg's table property and its default."""
 _REFUSALS = {"ValidationException", "CommitFailedException", "IllegalArgumentException"}
 
 MakeWriters = Callable[[str, Sequence[Split]], ParquetWriterFactory]
@@ -63,6 +65,19 @@ class _Together:
 
     class Java:
         implements = ("java.util.function.Function",)
+
+
+class _IsSmall:
+    """Chooses manifests of fewer bytes (Java's Predicate)."""
+
+    def __init__(self, full_bytes: int) -> None:
+        self._full_bytes = full_bytes
+
+    def test(self, manifest: Any) -> bool:
+        return int(manifest.length()) < self._full_bytes
+
+    class Java:
+        implements = ("java.util.function.Predicate",)
 
 
 class LakeMaintenance:
@@ -113,15 +128,19 @@ class LakeMaintenance:
             location = operations.current().metadataFileLocation()
             size = int(self._table.io().newInputFile(location).getLength()) if location else 0
             found = [] if current is None else [*iterate(current.allManifests(self._table.io()))]
-            kinds = [str(one.content().toString()) for one in found]
+            sizes: dict[str, list[int]] = {"DATA": [], "DELETES": []}
+            for one in found:
+                sizes[str(one.content().toString())].append(int(one.length()))
+            full_bytes = self._full_manifest_bytes()
             gc_enabled = str(self._table.properties().getOrDefault("gc.enabled", "true"))
             return TableHealth.of(
                 live,
                 unknown=unknown,
                 snapshots=int(operations.current().snapshots().size()),
-                data_manifests=kinds.count("DATA"),
-                delete_manifests=kinds.count("DELETES"),
-                manifest_bytes=sum(int(one.length()) for one in found),
+                data_manifests=len(sizes["DATA"]),
+                small_data_manifests=sum(size < full_bytes for size in sizes["DATA"]),
+                delete_manifests=len(sizes["DELETES"]),
+                manifest_bytes=sum(map(sum, sizes.values())),
                 metadata_bytes=size,
                 useless_equality_files=len(useless),
                 useless_equality_rows=sum(useless),
@@ -203,7 +222,7 @@ class LakeMaintenance:
         done.commits += 1
 
     def merge_manifests(self) -> int:
-        """Merges the manifests of data files, up to the table's target size.
+        """Merges the small manifests of data files, up to the table's target size. Full ones stay.
 
         Manifests of deletes are merged by Iceberg itself, once there are a hundred.
 
@@ -219,6 +238,7 @@ class LakeMaintenance:
             before = self._data_manifests()
             tagged = TaggedUpdate(self._table, None, "rewriteManifests")
             tagged.update.clusterBy(_Together())
+            tagged.update.rewriteIf(_IsSmall(self._full_manifest_bytes()))
             tagged.set(MAINTENANCE_KEY, write_id)
         self._ask(tagged, "merge of the manifests")
         with lake_errors(f"read the manifests of lake table {self._path}"):
@@ -254,6 +274,11 @@ class LakeMaintenance:
         failed = stored.remove([one.path for one in orphans])
         removed = [one for one in orphans if one.path not in failed]
         return len(removed), sum(one.size_bytes for one in removed)
+
+    def _full_manifest_bytes(self) -> int:
+        """A manifest with as many bytes gains nothing by being merged."""
+        default = str(_MANIFEST_BYTES)
+        return int(self._table.properties().getOrDefault(_MANIFEST_PROPERTY, default)) // 2
 
     def _data_manifests(self) -> int:
         current = self._table.currentSnapshot()

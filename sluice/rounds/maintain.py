@@ -38,7 +38,7 @@ class Maintenance(Protocol):
         """
 
     def merge_manifests(self) -> int:
-        """Merges manifests of data files; returns how many there are fewer.
+        """Merges small manifests of data files; returns how many there are fewer.
 
         :raises LakeCommitRefused: other writers were faster.
         :raises LakeCommitOutcomeUnknown: the commit may have succeeded.
@@ -131,7 +131,7 @@ def maintain(
     deletes_files = not report.before.keeps_files
     if deletes_files and options.expires:
         _step(report, "expire snapshots", lambda: _expire(report, table, options))
-    if report.before.data_manifests > MANY_MANIFESTS:
+    if report.before.small_data_manifests > MANY_MANIFESTS:
         _step(report, "merge manifests", lambda: _merge(report, work))
     if deletes_files:
         _step(report, "delete orphan files", lambda: _clean(report, path, table, work, options))

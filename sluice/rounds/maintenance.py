@@ -27,7 +27,7 @@ MANY_FILES = 4 * FILES_MIN
 REFUSED_MAX = 4
 """A conversion is tried so many times, if other writers are faster."""
 MANY_MANIFESTS = 20
-"""Small manifests that are merged."""
+"""More small manifests of data files than these are merged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,8 @@ class TableHealth:
     useless_equality_rows: int = 0
     snapshots: int = 0
     data_manifests: int = 0
+    small_data_manifests: int = 0
+    """Those that are smaller than half of the table's target size."""
     delete_manifests: int = 0
     manifest_bytes: int = 0
     """Bytes of both kinds."""
@@ -131,8 +133,8 @@ class TableHealth:
             yield f"up to {files} in a bucket: scans are slow"
         if self.dead_share > DEAD_SHARE:
             yield f"about {self.dead_share:.0%} of its rows are deleted, and are still read"
-        if self.data_manifests > MANY_MANIFESTS:
-            manifests = counted(self.data_manifests, "manifest")
+        if self.small_data_manifests > MANY_MANIFESTS:
+            manifests = counted(self.small_data_manifests, "small manifest")
             yield f"{manifests} of data files: each scan reads them"
 
 

@@ -34,6 +34,7 @@ from .test_positions_over_time import budget, forms
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 DAY_MS = 24 * 3_600_000
+MANIFESTS = "FROM {lake}.manifests WHERE content = 0"
 
 
 def lake_table(stock: LocalStock) -> IcebergTable:
@@ -234,13 +235,42 @@ def test_a_storage_that_is_full_leaves_nothing_behind(stock: LocalStock) -> None
     stock.assert_equal()
 
 
+def test_full_manifests_are_not_merged_again(stock: LocalStock) -> None:
+    stock.create()
+    for number in range(22):
+        stock.put({number: number})
+        stock.tier()
+
+    def full_bytes(count: int) -> None:
+        size = f"'commit.manifest.target-size-bytes' = '{2 * count}'"
+        merges = "'commit.manifest-merge.enabled' = 'false'"  # those of Iceberg itself
+        stock.rows(f"ALTER TABLE {{lake}} SET TBLPROPERTIES ({size}, {merges})")
+
+    full_bytes(512)
+    left = maintained(stock)
+    assert list(left.before.needs()) == []
+    assert left.manifests_merged == 0
+    full_bytes(1 << 20)
+    assert maintained(stock).manifests_merged == 21
+    [(path, merged_bytes)] = stock.rows(f"SELECT path, length {MANIFESTS}")
+    full_bytes(merged_bytes)
+    for number in range(21):
+        stock.put({number: -number})
+        stock.tier()
+    assert maintained(stock).manifests_merged == 20
+    paths = [path for (path,) in stock.rows(f"SELECT path {MANIFESTS}")]
+    assert len(paths) == 2
+    assert path in paths
+    stock.assert_equal()
+
+
 def test_manifests_are_merged_and_old_orphans_deleted(stock: LocalStock) -> None:
     stock.create()
     for number in range(22):
         stock.put({number: number})
         stock.tier()
     report = maintained(stock)
-    assert report.before.data_manifests > 20
+    assert report.before.small_data_manifests > 20
     assert report.after is not None
     assert report.after.data_manifests == 1
     assert report.manifests_merged == report.before.data_manifests - 1

@@ -57,8 +57,9 @@ def test_an_empty_table_needs_nothing() -> None:
         ({"dead_rows": 31}, "about 31% of its rows are deleted", True),
         ({"equality_files": 1}, "1 equality delete file: ", True),
         ({"useless_equality_files": 2}, "2 equality delete files: ", False),
-        ({"data_manifests": MANY_MANIFESTS}, "", False),
-        ({"data_manifests": MANY_MANIFESTS + 1}, "21 manifests of data files", False),
+        ({"data_manifests": MANY_MANIFESTS + 1}, "", False),
+        ({"small_data_manifests": MANY_MANIFESTS}, "", False),
+        ({"small_data_manifests": MANY_MANIFESTS + 1}, "21 small manifests of data files", False),
         ({"unknown": "too many"}, "its files could not be counted: too many", False),
     ],
 )
