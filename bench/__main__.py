@@ -46,7 +46,7 @@ OWN_OPTIONS = {
         *_OF_ALL, "changed", "compaction", "format_version", "buckets", "compaction_bytes",
         "expire"
     ),
-    LOG_ROUNDS: (*_OF_ALL, "compaction", "format_version"),
+    LOG_ROUNDS: (*_OF_ALL, "compaction", "format_version", "expire"),
     MAINTENANCE: (*_OF_ALL, "changed"),
 }  # fmt: skip
 """Benchmarks with options of their own, by the names of their arguments."""
@@ -82,7 +82,7 @@ def options(known: Sequence[str]) -> argparse.ArgumentParser:
     scans.add_argument("--buckets", type=int, metavar="COUNT", help=text)
     text = f"bytes that a round of {LAKE_SCANS} rewrites at most"
     scans.add_argument("--compaction-bytes", type=int, metavar="BYTES", help=text)
-    text = f"have old snapshots expire after the rounds of {LAKE_SCANS}, down to 60"
+    text = "have old snapshots expire after the rounds, down to 60"
     scans.add_argument("--expire", action="store_true", help=text)
     text = "Iceberg's, of the lake table (default 2)"
     scans.add_argument("--format-version", type=int, choices=(2, 3), default=2, help=text)

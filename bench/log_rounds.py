@@ -17,7 +17,7 @@ import pyarrow as pa
 from bench import data
 from bench.keyed import BUCKETS, WARM, WARM_ROUNDS, WARM_ROWS, Rounds, serving
 from bench.lake_readers import ENGINES
-from bench.lake_scans import COMPACTION, compare, copied
+from bench.lake_scans import COMPACTION, EXPIRY, KEPT, compare, copied
 from bench.measured_rounds import MeasuredRound, report_compactions, report_rounds
 from bench.past_scans import LAST, Past
 from bench.replay import Appended
@@ -37,21 +37,27 @@ def run(
     engines: Sequence[str] = ENGINES,
     limit_s: float = 100.0,
     compaction: bool = False,
+    expire: bool = False,
 ) -> None:
     """:param rows: of all rounds together; None: 1,000 a round.
     :param format_version: Iceberg's, of the lake table.
     :param engines: those that read the lake, of ``ENGINES``.
     :param limit_s: how long one scan may take.
     :param compaction: whether the rounds compact the table.
+    :param expire: whether snapshots expire after rounds, down to 60.
     :raises SystemExit: an engine's answer differs from the rows that were appended.
     """
     count = max(BUCKETS, rows // rounds) if rows else ROUND_ROWS
     appended = Appended(count * rounds)
     custom = {"iceberg.format-version": str(format_version)}
+    settings = {COMPACTION: str(compaction).lower()}
+    if expire:
+        settings |= EXPIRY
+        custom |= KEPT
     last: deque[Past] = deque(maxlen=LAST)
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as tmp:
         home = Path(tmp)
-        with serving(home, {COMPACTION: str(compaction).lower()}) as running:
+        with serving(home, settings) as running:
             running.client.admin.create_database("bench")
             _warm(running, custom, home / "lake")
             _create(running.client, TABLE, custom, home / "lake")
