@@ -129,7 +129,7 @@ def commit_round(
         again = table.partitions_with_rows(created, plan.base) if created else []
         replaced = [LakePart(values, seen_main=repairs.seen_main) for values in again]
         replaced += repairs.replaced(plan.splits)
-        _check_claim(claim, cluster)
+        check_claim(claim, cluster)
         with phases("prepare"):
             path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
             stored = store_offsets(table, claim.table_id, offsets, write_id)
@@ -176,7 +176,8 @@ def _summary(claim: Claim, write_id: str) -> dict[str, str]:
     }
 
 
-def _check_claim(claim: Claim, cluster: Cluster) -> None:
+def check_claim(claim: Claim, cluster: Cluster) -> None:
+    """:raises ClaimLost: another round has the table by now."""
     if not cluster.still_claimed(claim):
         raise ClaimLost(
             f"table {claim.path}: this round lost its claim: tiering epoch {claim.tiering_epoch} is"
@@ -239,7 +240,7 @@ def _commit_lake(
             why = reason_of(refused).text
         try:  # not in the handler above: its own errors have other causes
             files.look_up_again(table, why)  # if this commit is in main, the fence refuses the next
-            _check_claim(claim, cluster)
+            check_claim(claim, cluster)
         except BaseException:
             _discard_all(table, files, summary)
             raise

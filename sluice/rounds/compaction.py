@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sluice.model import TableBucket, TableInfo
-from sluice.quantities import byte_size
+from sluice.quantities import byte_size, counted
 from sluice.rounds.lake_files import BucketFiles, Compaction, LiveFile, LiveFiles
 from sluice.rounds.types import CHANGES_MEMORY_BYTES, Split
 from sluice.rounds.write_ids import write_ids_in
@@ -59,7 +59,8 @@ class CompactionOptions:
     files_min: int = FILES_MIN
     """Small files of a bucket that are rewritten together, the round's own included."""
     heals: bool = False
-    """Whether all files to which equality deletes apply are rewritten, so that these can go."""
+    """Whether a request is carried out: all small files are rewritten, however much larger the next
+    one is, and all files to which equality deletes apply, so that these can go."""
 
     def of_table(self, info: TableInfo, *, is_requested: bool = False) -> CompactionOptions:
         """The options for a round of one table: without bytes if it is not compacted.
@@ -86,6 +87,8 @@ class Candidate:
     """What a scan saves, as bytes."""
     is_cut: bool = False
     """Whether more of its files are worth it, but do not fit into the budget or the time."""
+    beyond: str = ""
+    """Why no round can rewrite any of them, if there are no files."""
 
     @property
     def size_bytes(self) -> int:
@@ -127,7 +130,12 @@ class Choice:
 
     files: Mapping[TableBucket, tuple[LiveFile, ...]]
     left: int = 0
-    """Buckets of which more is worth it, but beyond the budget or the time."""
+    """Buckets of which more is worth it, but beyond the budget or the time of this round."""
+    beyond: Mapping[TableBucket, str] = field(default_factory=dict)
+    """Buckets of which files are worth it, but beyond the budget or the time of any round; why."""
+
+
+NOTHING_CHOSEN = Choice({})
 
 
 def choose(live: LiveFiles, new_rows: Mapping[TableBucket, int], sizes: Sizes) -> Choice:
@@ -135,20 +143,23 @@ def choose(live: LiveFiles, new_rows: Mapping[TableBucket, int], sizes: Sizes) -
 
     :param new_rows: rows that the round itself adds to a file of its bucket.
     """
-    candidates = []
+    candidates, beyond = list[Candidate](), dict[TableBucket, str]()
     for bucket, files in live.buckets.items():
         if not files.unusable and not files.not_rewritable:
             found = candidate(bucket, files, new_rows.get(bucket, 0), sizes)
-            if found is not None:
+            if found is not None and found.beyond:
+                beyond[bucket] = found.beyond
+            elif found is not None:
                 candidates.append(found)
     candidates.sort(key=lambda one: (-one.gained_bytes / max(1, one.size_bytes), str(one.bucket)))
     left = sizes.bytes_max
     chosen: dict[TableBucket, tuple[LiveFile, ...]] = {}
     for one in candidates:
-        if one.size_bytes <= left or not chosen:
+        if one.files and (one.size_bytes <= left or not chosen):
             chosen[one.bucket] = one.files
             left -= one.size_bytes
-    return Choice(chosen, sum(one.is_cut or one.bucket not in chosen for one in candidates))
+    count = sum(one.is_cut or one.bucket not in chosen for one in candidates)
+    return Choice(chosen, count, beyond)
 
 
 def candidate(
@@ -156,13 +167,15 @@ def candidate(
 ) -> Candidate | None:
     """The files of a bucket that are worth rewriting; None: it has too few.
 
+    There are no files if the round has so many rows for the bucket that a later one is to rewrite
+    them, or if no round can: then ``beyond`` says why.
     A file beyond the budget is rewritten only alone, and if many of its rows are deleted.
     """
     dead = dead_rows(files)
     rows = sum(file.rows for file in files.files)
     own_bytes = new_rows * sum(file.size_bytes for file in files.files) // rows if rows else 0
     if own_bytes > sizes.bytes_max // 2:
-        return None
+        return Candidate(bucket, (), 0.0, is_cut=True)
     small, is_cut = _small_files(files.files, dead, own_bytes, sizes)
     if len(small) + (new_rows > 0) < sizes.files_min:
         small = []
@@ -185,10 +198,24 @@ def candidate(
         else:
             is_cut = True
     if not chosen:
-        return None
+        return Candidate(bucket, (), 0.0, beyond=_beyond(worn, files, sizes)) if is_cut else None
     ordered = tuple(file for file in files.files if file.path in chosen)
     waste = sum(file.size_bytes * dead[file.path] / max(1, file.rows) for file in ordered)
     return Candidate(bucket, ordered, waste + FILE_BYTES * len(ordered), is_cut)
+
+
+def _beyond(worn: Sequence[LiveFile], files: BucketFiles, sizes: Sizes) -> str:
+    """Says what the least that would have to be rewritten takes, and what a round may take."""
+    by_size = sorted(worn or files.files, key=lambda one: one.size_bytes)
+    least = by_size[: 1 if worn else sizes.files_min]
+    size_bytes = byte_size(sum(one.size_bytes for one in least))
+    limits = f"at most {byte_size(sizes.bytes_max)} (tiering.compaction_bytes)"
+    if sizes.seconds_max < math.inf:
+        limits += f" in {sizes.seconds_max:.0f} s ({ROUND_SHARE:.0%} of its time limit)"
+    return (
+        f"{counted(len(least), 'file')} of {size_bytes} would take about {seconds_of(least):.0f} s,"
+        f" and a round rewrites {limits} of a bucket"
+    )
 
 
 def _small_files(
@@ -196,6 +223,7 @@ def _small_files(
 ) -> tuple[list[LiveFile], bool]:
     """A bucket's smallest files by their live bytes, up to the first that is much larger.
 
+    A request is for all of them: nothing may come after them that would let them be merged.
     Also returns whether the budget or the time has ended them.
     """
     found: list[LiveFile] = []
@@ -205,7 +233,7 @@ def _small_files(
     for live_bytes, file in sorted(sized, key=lambda one: (one[0], one[1].path)):
         is_full = live_bytes >= FULL_SHARE * sizes.file_bytes
         size_bytes, seconds = size_bytes + file.size_bytes, seconds + seconds_of([file])
-        if is_full or live_bytes > GROWTH * total:
+        if is_full or (live_bytes > GROWTH * total and not sizes.heals):
             break
         if not sizes.allow(size_bytes, seconds):
             return found, True
@@ -247,8 +275,8 @@ def with_compactions(
     splits: Sequence[Split],
     live: LiveFiles,
     options: CompactionOptions,
-) -> tuple[tuple[Split, ...], int]:
-    """The splits with the files that each of them rewrites, and how many buckets are left."""
+) -> tuple[tuple[Split, ...], Choice]:
+    """The splits with the files that each of them rewrites, and the choice of these."""
     limits = [split.limit.round_ms / 1000 for split in splits if split.limit is not None]
     sizes = Sizes.of(options, live.target_file_bytes, min(limits, default=math.inf))
     choice = choose(live, {split.bucket: split.weight for split in splits}, sizes)
@@ -266,7 +294,7 @@ def with_compactions(
             )
             split = replace(split, compaction=compaction)
         found.append(split)
-    return tuple(found), choice.left
+    return tuple(found), choice
 
 
 def seconds_of(files: Sequence[LiveFile]) -> float:

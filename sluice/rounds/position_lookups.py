@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 
 from sluice.model import TableBucket
 from sluice.quantities import byte_size, counted
-from sluice.rounds.compaction import NO_COMPACTIONS, CompactionOptions, with_compactions
+from sluice.rounds.compaction import (
+    NO_COMPACTIONS,
+    NOTHING_CHOSEN,
+    Choice,
+    CompactionOptions,
+    with_compactions,
+)
 from sluice.rounds.lake_files import BucketFiles, LiveFiles, PositionLookup
 from sluice.rounds.ports import LakeTable
 from sluice.rounds.types import Split, StartMode
@@ -41,8 +47,8 @@ class PlannedLookups:
     splits: tuple[Split, ...]
     live: LiveFiles | None = None
     """None: no split needs a look-up or compacts files."""
-    left: int = 0
-    """Buckets that are worth a compaction, but beyond its budget."""
+    choice: Choice = NOTHING_CHOSEN
+    """What is compacted."""
 
 
 def plan_lookups(
@@ -63,10 +69,10 @@ def plan_lookups(
     live = table.live_files(wanted)
     if budget.bytes_max > 0:
         splits = with_lookups(splits, live, budget)
-    left = 0
+    choice = NOTHING_CHOSEN
     if compaction.bytes_max > 0:
-        splits, left = with_compactions(splits, live, compaction)
-    return PlannedLookups(tuple(splits), live, left)
+        splits, choice = with_compactions(splits, live, compaction)
+    return PlannedLookups(tuple(splits), live, choice)
 
 
 def with_lookups(

@@ -6,10 +6,11 @@ it, within its budget, and ends after a day, whatever became of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sluice.errors import SluiceError
-from sluice.model import Claim, TableInfo
+from sluice.model import Claim, TableBucket, TableInfo
 from sluice.rounds.compaction import CompactionOptions
 from sluice.rounds.compaction_report import CompactionReport
 from sluice.rounds.lake_files import LiveFiles
@@ -51,10 +52,16 @@ class CompactionRequest:
         """The options of this round."""
         return compaction.of_table(info, is_requested=self.is_open)
 
-    def notes_on(self, options: CompactionOptions, live: LiveFiles | None) -> list[str]:
+    def notes_on(
+        self,
+        options: CompactionOptions,
+        live: LiveFiles | None,
+        beyond: Mapping[TableBucket, str],
+    ) -> list[str]:
         """What was requested, but cannot be done.
 
         :param live: the files of the table; None: they were not read.
+        :param beyond: why no round can compact these buckets.
         """
         if self.unknown:
             return [f"not known whether a compaction was requested: {self.unknown}"]
@@ -70,6 +77,7 @@ class CompactionRequest:
             for bucket, files in buckets
             if (why := files.unusable or files.not_rewritable)
         }
+        reasons |= {why: bucket.name for bucket, why in beyond.items()}
         return [f"bucket {name} cannot be compacted: {why}" for why, name in reasons.items()]
 
     def completed_ms(self, report: CompactionReport, left: int) -> int | None:

@@ -18,7 +18,12 @@ from sluice.errors import (
     SluiceError,
 )
 from sluice.rounds.commit import discard
-from sluice.rounds.compaction import CompactionOptions, with_compactions
+from sluice.rounds.compaction import (
+    NOTHING_CHOSEN,
+    Choice,
+    CompactionOptions,
+    with_compactions,
+)
 from sluice.rounds.compaction_report import CompactionReport
 from sluice.rounds.lake_files import (
     Compaction,
@@ -42,13 +47,16 @@ class Rewrites:
     """The compaction of a log table in one round. Used by the round's thread."""
 
     def __init__(
-        self, splits: Sequence[Split] = (), live: LiveFiles | None = None, left: int = 0
+        self,
+        splits: Sequence[Split] = (),
+        live: LiveFiles | None = None,
+        choice: Choice = NOTHING_CHOSEN,
     ) -> None:
         """:param splits: those that rewrite files.
         :param live: what they are planned from.
-        :param left: buckets that are worth it, but beyond the budget.
+        :param choice: what is rewritten.
         """
-        self.splits, self.live, self.left = tuple(splits), live, left
+        self.splits, self.live, self.choice = tuple(splits), live, choice
         self._written: list[WrittenCompaction] = []
         self._is_tried = False
         self.report = CompactionReport()
@@ -74,17 +82,17 @@ class Rewrites:
             return cls._nothing(reason_of(error).text)
         if unusable := next((b.unusable for b in live.buckets.values() if b.unusable), ""):
             return cls._nothing(unusable)
-        planned, left = with_compactions(only, live, options)
+        planned, choice = with_compactions(only, live, options)
         found = [
             replace(split, compaction=_by_offset(one))
             for split in planned
             if (one := split.compaction) is not None
         ]
-        return cls(found, live, left)
+        return cls(found, live, choice)
 
     @classmethod
     def _nothing(cls, why: str) -> Rewrites:
-        found = cls(left=1)
+        found = cls(choice=Choice({}, left=1))
         found.notes.append(f"no small files were compacted: {why}")
         return found
 

@@ -23,6 +23,7 @@ from sluice.rounds.bucket_repairs import (
     repaired_splits,
 )
 from sluice.rounds.commit import (
+    check_claim,
     commit_round,
     discard,
     move_tag,
@@ -217,10 +218,13 @@ class _Round:
         base, registered = plan.base, plan.registered
         mine = base is not None and round_identity(self._claim).items() <= base.summary.items()
         rewrite = self._compaction.commit_before(table, base, write_id)
-        if rewrite is not None and not mine and self._cluster.still_claimed(self._claim):
-            with self._phases("rewrite"):
-                rewrite()
-        self._compaction.rewrites.discard(table)
+        try:
+            if rewrite is not None and not mine:
+                check_claim(self._claim, self._cluster)
+                with self._phases("rewrite"):
+                    rewrite()
+        finally:
+            self._compaction.rewrites.discard(table)
         self._notes += self._compaction.rewrites.notes
         if base is not None and mine and self._repaired_with is None:
             return self._already_landed(base, registered)

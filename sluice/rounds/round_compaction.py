@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from sluice.errors import SluiceError
-from sluice.model import Claim
+from sluice.model import Claim, TableBucket
 from sluice.rounds.compaction import CompactionOptions
 from sluice.rounds.compaction_report import CompactionReport
 from sluice.rounds.lake_files import LiveFiles, WrittenCompaction
@@ -32,6 +32,7 @@ class RoundCompaction:
         self._request = NO_REQUEST
         self.rewrites = Rewrites()
         self._left = 0  # buckets that are worth it, but beyond the budget, or have failed
+        self._beyond: Mapping[TableBucket, str] = {}  # why no round can compact these buckets
         self._not_compacted: Sequence[WrittenCompaction] = ()
 
     def read_request(self, claim: Claim, cluster: Cluster) -> bool:
@@ -61,7 +62,7 @@ class RoundCompaction:
             notes.append(f"only buckets with new rows are compacted: {why}")
             planned = self._planned(plan, active, table, lookups, options)
             self._left += 1
-        notes += self._request.notes_on(options, planned.live or self.rewrites.live)
+        notes += self._request.notes_on(options, planned.live or self.rewrites.live, self._beyond)
         kept = [one for one in planned.splits if not one.is_idle or one.compaction is not None]
         return replace(plan, splits=tuple(kept)), planned.live, notes
 
@@ -74,12 +75,13 @@ class RoundCompaction:
         options: CompactionOptions,
     ) -> PlannedLookups:
         planned = plan_lookups(table, splits, lookups, options)
-        self._left = planned.left
+        self._left, self._beyond = planned.choice.left, planned.choice.beyond
         if not plan.info.has_primary_key:
             # rows that the lake has in the others are of dropped partitions, and will be deleted
             kept = [s for s in splits if s.bucket.partition_id not in plan.created_again]
             self.rewrites = Rewrites.planned(table, kept, options)
-            self._left = self.rewrites.left
+            choice = self.rewrites.choice
+            self._left, self._beyond = choice.left, choice.beyond
         return planned
 
     def splits(self, plan: RoundPlan) -> list[Split]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -224,3 +225,35 @@ def test_a_bucket_of_twenty_budgets_is_compacted_too() -> None:
     assert most < 150  # 80 full ones, and those that are worn or small
     assert stored < 1.7
     assert bucket.rewritten / bucket.written < 10
+
+
+def test_a_request_is_for_all_files_that_are_not_full() -> None:
+    """Large files of an idle bucket have no smaller ones that they could be merged with."""
+    asked = Sizes(1 << 30, 1 << 28, files_min=2, heals=True)
+    large = [data(f"b{i}", 10_000 * (i + 1)) for i in range(20)]
+    huge = data("huge", 2_600_000)  # nearly as large as new files are
+    assert chosen([*large, huge], 0, asked) == [file.path for file in large]
+    tiers = [data(f"t{i}", 100 * 10**i) for i in range(4)]
+    assert chosen(tiers, 0, asked) == [file.path for file in tiers]
+    assert chosen(tiers, 0) == []
+
+
+def test_what_no_round_can_rewrite_has_a_reason() -> None:
+    """It is not left to the next round, which could not rewrite it either."""
+    keys = StoredKeys("keys", 5, 100, 9)
+    files = BucketFiles((LiveFile("huge", 50_000_000, 2 << 30, 1, sequence=1),), (), "", (keys,))
+    live = LiveFiles(1, {ONE: files})
+    asked = Sizes(1 << 30, 1 << 28, files_min=2, seconds_max=90.0, heals=True)
+    found = choose(live, {}, asked)
+    assert (found.files, found.left) == ({}, 0)
+    assert found.beyond[ONE] == (
+        "1 file of 2.1 GB would take about 286 s, and a round rewrites at most 1.1 GB"
+        " (tiering.compaction_bytes) in 90 s (50% of its time limit) of a bucket"
+    )
+    assert choose(live, {}, replace(asked, seconds_max=300.0)).files == {ONE: files.files}
+
+
+def test_a_bucket_with_many_new_rows_is_left_to_a_later_round() -> None:
+    files = BucketFiles(tuple(data(f"b{i}", 100) for i in range(50)))
+    found = choose(LiveFiles(1, {ONE: files}), {ONE: 6_000}, Sizes(1_000_000, 1 << 20))
+    assert (found.files, found.left, found.beyond) == ({}, 1, {})

@@ -16,6 +16,7 @@ from sluice.rounds import copy_keyed, log_ranges
 from sluice.rounds.compaction import CompactionOptions
 from sluice.rounds.compaction_report import CompactionReport
 from sluice.rounds.lake_files import BucketFiles, LiveFiles
+from sluice.rounds.limits import RoundLimits
 from sluice.rounds.log_ranges import ReadProgress
 from sluice.rounds.position_lookups import LookupBudget
 from sluice.rounds.requested_compaction import REQUEST_MS_MAX, CompactionRequest
@@ -241,3 +242,39 @@ def test_a_repair_leaves_the_request_to_the_next_round(keyed: KeyedWorld) -> Non
     assert result.compaction_request_ms is None
     assert keyed.round().compaction_request_ms == REQUEST_MS
     keyed.assert_equal()
+
+
+def test_a_request_that_no_round_can_carry_out_ends_with_a_note(
+    keyed: KeyedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sluice.rounds.compaction.ROW_S", 1e6)
+    keyed.cluster.compaction_request_ms = REQUEST_MS
+    keyed.limits = RoundLimits()
+    result = keyed.round()
+    assert (result.files_compacted, result.compaction_request_ms) == (0, REQUEST_MS)
+    [note] = [one for one in result.notes if "cannot be compacted" in one]
+    assert "1 file of 16 bytes would take about" in note, note
+
+
+@pytest.mark.parametrize("error", [None, NetworkError("no answer")])
+def test_a_round_that_has_lost_its_claim_completes_no_request(
+    log: Compacted, monkeypatch: pytest.MonkeyPatch, error: SluiceError | None
+) -> None:
+    """What it has rewritten is deleted."""
+
+    def still_claimed(_self: MemoryCluster, _claim: Claim) -> bool:
+        if error is not None:
+            raise error
+        return False
+
+    monkeypatch.setattr(MemoryCluster, "still_claimed", still_claimed)
+    log.cluster.compaction_request_ms = REQUEST_MS
+    if error is not None:
+        with pytest.raises(NetworkError):
+            log.round()
+    else:
+        result = log.round()
+        assert (result.outcome, result.compaction_request_ms) == ("claim_lost", None)
+        assert (result.compacted, result.files_compacted) == ("", 0)
+    assert len(log.table.paths()) == 3
+    assert log.table.unreferenced_files() == set()
