@@ -82,7 +82,7 @@ def options(known: Sequence[str]) -> argparse.ArgumentParser:
     scans.add_argument("--buckets", type=int, metavar="COUNT", help=text)
     text = f"bytes that a round of {LAKE_SCANS} rewrites at most"
     scans.add_argument("--compaction-bytes", type=int, metavar="BYTES", help=text)
-    text = "have old snapshots expire after the rounds, down to 60"
+    text = f"have old snapshots expire after the rounds, down to 60, of {LOG_ROUNDS} 100"
     scans.add_argument("--expire", action="store_true", help=text)
     text = "Iceberg's, of the lake table (default 2)"
     scans.add_argument("--format-version", type=int, choices=(2, 3), default=2, help=text)

@@ -17,7 +17,8 @@ import pyarrow as pa
 from bench import data
 from bench.keyed import BUCKETS, WARM, WARM_ROUNDS, WARM_ROWS, Rounds, serving
 from bench.lake_readers import ENGINES
-from bench.lake_scans import COMPACTION, EXPIRY, KEPT, compare, copied
+from bench.lake_scans import COMPACTION, EXPIRY, compare, copied
+from bench.lake_scans import KEPT as KEPT_OF_KEYED
 from bench.measured_rounds import MeasuredRound, report_compactions, report_rounds
 from bench.past_scans import LAST, Past
 from bench.replay import Appended
@@ -28,6 +29,8 @@ from sluice.testing.table_creation import create_table
 
 TABLE, COPY = TablePath("bench", "appended"), TablePath("bench", "copy")
 ROUND_ROWS = 1_000
+KEPT = KEPT_OF_KEYED | {"iceberg.history.expire.min-snapshots-to-keep": "100"}
+"""A round of a log table makes up to two snapshots, and the last 50 rounds are scanned."""
 
 
 def run(
@@ -44,7 +47,7 @@ def run(
     :param engines: those that read the lake, of ``ENGINES``.
     :param limit_s: how long one scan may take.
     :param compaction: whether the rounds compact the table.
-    :param expire: whether snapshots expire after rounds, down to 60.
+    :param expire: whether snapshots expire after rounds, down to 100.
     :raises SystemExit: an engine's answer differs from the rows that were appended.
     """
     count = max(BUCKETS, rows // rounds) if rows else ROUND_ROWS
