@@ -193,6 +193,28 @@ def test_a_task_that_is_stopped_ends_its_driver(
     assert not lives(int((tmp_path / "driver").read_text()))
 
 
+def test_reports_that_cannot_be_read_keep_no_driver_running(place: Place, files: Path) -> None:
+    """At the time limit. Airflow stops the driver only if that is the error that it sees."""
+    submit = files / "spark-submit"
+    submit.write_text(
+        '#!/bin/sh\nfor uri; do :; done\nbase="${uri#file://}"\n'
+        'echo "no report" > "${base%request.json}table-1.json"\n'
+        f"echo $$ > {files}/driver\nexec sleep 600\n"
+    )
+    submit.chmod(0o755)
+    seen = len(place.airflow.log.read_text())
+    run = place.run(
+        file=own_file(files),
+        AIRFLOW__SLUICE__SPARK_BINARY=str(submit),
+        AIRFLOW__SLUICE__MAINTENANCE_TIMEOUT_SECONDS="5",
+        AIRFLOW__SLUICE__MAINTENANCE_RETRIES="0",
+    )
+    log = place.airflow.log.read_text()[seen:]
+    assert run["state"] == "failed"
+    assert "no report of what was done before the time limit: " in log, log[-6000:]
+    assert not lives(int((files / "driver").read_text()))
+
+
 def report(name: str, **values: Any) -> TableReport:
     return TableReport.of(MaintenanceReport(name, **values), applied=True)
 

@@ -140,6 +140,7 @@ class SluiceMaintainOperator(SparkDriverOperator):
             reports_to_continue,
             request_uri,
         )
+        from sluice.rounds.reasons import reason_of
         from sluice_airflow.deployment import lease_of_run
         from sluice_airflow.run_names import RunName, write_run_name
 
@@ -164,7 +165,11 @@ class SluiceMaintainOperator(SparkDriverOperator):
         try:
             why = self._run_driver(context)
         except AirflowTaskTimeout:  # Airflow calls on_kill next
-            self._report(ti, [*earlier, *read_outcome(uri).reports], uri, applied)
+            try:
+                self._report(ti, [*earlier, *read_outcome(uri).reports], uri, applied)
+            except Exception as error:  # Airflow would take it for the failure, and stop no driver
+                reason = reason_of(error, self._secrets)
+                self.log.error("no report of what was done before the time limit: %s", reason)
             raise
         outcome = read_outcome(uri)
         reports = self._report(ti, [*earlier, *outcome.reports], uri, applied)
