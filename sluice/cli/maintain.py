@@ -90,13 +90,17 @@ def _print(report: MaintenanceReport, *, applied: bool) -> None:
     needs = list(report.before.needs())
     click.echo(f"{report.table}: {'; '.join(needs) or 'healthy'}")
     click.echo(f"  {report.before}")
-    from sluice.rounds.maintenance_line import done_words
+    from sluice.rounds.maintenance_line import done_words, due_words
 
     for line in done_words(report):
         click.echo(f"  {line}")
     if report.after is not None and report.after != report.before:
         click.echo(f"  now {report.after}")
-    elif needs and not applied:
-        click.echo(_OFFER + _LATER if report.before.is_worth_rewriting else _OFFER)
+    elif not applied:
+        due = due_words(report)
+        for line in due:
+            click.echo(f"  {line}")
+        if needs or due:
+            click.echo(_OFFER + _LATER if report.compaction_due else _OFFER)
     for note in report.notes:
         click.echo(f"  note: {note}")

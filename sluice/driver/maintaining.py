@@ -12,10 +12,12 @@ from sluice.config import Config
 from sluice.driver.cleaning import all_tables
 from sluice.driver.conversions import ThreadConversions
 from sluice.driver.jvm import Jvm
+from sluice.driver.local import compaction_options
 from sluice.driver.open_lake import checked_jvm, open_lake
-from sluice.errors import LakeTableMismatch, LakeTableMissing
+from sluice.errors import LakeTableMismatch, LakeTableMissing, TableNotExist
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TablePath
+from sluice.rounds.compaction import DEFAULT_COMPACTIONS
 from sluice.rounds.conversion import ConversionRunner
 from sluice.rounds.expiry import AUTO_EXPIRE
 from sluice.rounds.limits import RoundLimits
@@ -24,7 +26,12 @@ from sluice.rounds.reasons import reason_of
 
 
 def maintain_tables(
-    config: Config, path: TablePath | None, *, apply: bool, jvm: Jvm | None = None
+    config: Config,
+    path: TablePath | None,
+    *,
+    apply: bool,
+    lists_folders: bool = True,
+    jvm: Jvm | None = None,
 ) -> Iterator[MaintenanceReport]:
     """Maintains lake tables, and yields a report of each one as soon as it is done.
 
@@ -34,6 +41,7 @@ def maintain_tables(
     :param path: only this table; None: every table of the cluster that the lake has. The report of
         a table that cannot be read has an ``error``.
     :param apply: False: only reports what the tables need.
+    :param lists_folders: whether such a report has the orphan files, for which folders are listed.
     :param jvm: a running JVM to use; None: this function starts one and ends it.
     :raises LakeTableMissing: the lake has no table ``path``.
     :raises LakeNotWritable: catalog or storage of ``path`` cannot be read.
@@ -45,7 +53,13 @@ def maintain_tables(
         with jvm_context as java, open_lake(config, java.gateway) as lake:
             for each in paths:
                 try:
-                    report = maintain_table(config, client, lake, each, run, apply=apply)
+                    report = maintain_table(
+                        config, client, lake, each, run, apply=apply, lists_folders=lists_folders
+                    )
+                except TableNotExist:
+                    if path is not None:
+                        raise
+                    continue  # dropped since the tables were listed
                 except Exception as error:  # whatever it is, the other tables are maintained
                     if path is not None:
                         raise
@@ -79,6 +93,7 @@ def maintain_table(
     run: ConversionRunner,
     *,
     apply: bool,
+    lists_folders: bool = True,
 ) -> MaintenanceReport | None:
     """Maintains one lake table; None: the lake has none of that name in Fluss's layout.
 
@@ -108,6 +123,8 @@ def maintain_table(
         request_compaction=partial(_request, client, path) if compacts else None,
         run=run,
         expires=info.descriptor.properties.get(AUTO_EXPIRE, "").lower() != "false",
+        compaction=compaction_options(config) if compacts else DEFAULT_COMPACTIONS,
+        lists_folders=lists_folders,
         secrets=tuple(config.secrets()),
     )
     return maintain(path, table, options, apply=apply)

@@ -22,7 +22,7 @@ from sluice.driver.conversions import SparkConversions
 from sluice.driver.maintaining import maintain_table
 from sluice.driver.open_lake import open_lake
 from sluice.driver.spark import jvm_is_lost
-from sluice.errors import DriverLost, SluiceError
+from sluice.errors import DriverLost, SluiceError, TableNotExist
 from sluice.failpoints import failpoint
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.masking import mask
@@ -123,6 +123,10 @@ class _Run:
                 return None
             report = found or MaintenanceReport(str(path), error=_not_in_lake(path))
             retryable = found is not None
+        except TableNotExist as error:
+            if str(path) not in self.request.tables:
+                return None  # dropped since the tables were listed
+            retryable, report = False, MaintenanceReport(str(path), error=str(reason_of(error)))
         except Exception as error:  # of this table: the others are maintained
             if jvm_is_lost(self.context):
                 raise DriverLost(_LOST) from error

@@ -25,7 +25,7 @@ def table_findings(config: Config, clock: Clock | None = None) -> Iterator[Findi
         with connect(config.client) as client:
             if not client.statuses.lake_tables():
                 return
-        for report in maintain_tables(config, None, apply=False):
+        for report in maintain_tables(config, None, apply=False, lists_folders=False):
             yield _finding(report)
             if clock.monotonic_s() >= until_s:
                 why = f"not looked at in {SECONDS_MAX:g} s: run `sluice maintain`"

@@ -29,8 +29,9 @@ from sluice.rounds.reasons import reason_of
 from sluice.rounds.types import Split
 
 _BATCH_ROWS = 128 * 1024
-_KEY_COPIES = 8
-"""Keys in memory have several times the bytes of their file, and are hashed and sorted."""
+_KEY_COPIES, _KEY_BYTES = 8, 56
+"""Keys in memory have several times the bytes of their file, and are hashed and sorted: that takes
+so many bytes each, however well the file is compressed."""
 
 
 _CANNOT_CONVERT = (OSError, ValueError, ImportError, MemoryError, SluiceError)
@@ -62,6 +63,26 @@ class BucketConversion:
             return NotConverted(reason_of(error, hidden), isinstance(error, LakeNotWritable))
 
 
+def oldest_keys(keys: Sequence[StoredKeys], memory_bytes: int) -> tuple[StoredKeys, ...]:
+    """The first of these equality deletes, as many as memory may hold.
+
+    :raises LakeTableMismatch: not even the oldest file fits.
+    """
+    found: list[StoredKeys] = []
+    needed = 0
+    for one in keys:
+        needed += max(one.size_bytes * _KEY_COPIES, one.rows * _KEY_BYTES)
+        if needed > memory_bytes:
+            break
+        found.append(one)
+    if not found:
+        raise LakeTableMismatch(
+            f"equality deletes {keys[0].path} need more memory than tiering.changes_memory_bytes,"
+            f" {byte_size(memory_bytes)}"
+        )
+    return tuple(found)
+
+
 class _Conversion:
     """One conversion while it runs. Used by one thread."""
 
@@ -82,7 +103,7 @@ class _Conversion:
         """
         if why := self.bucket.unusable or self.bucket.not_rewritable:
             raise LakeTableMismatch(why)
-        keys = self._within_memory()
+        keys = oldest_keys(self.bucket.keys, self.memory_bytes)
         positions = self._find(keys)
         rows = sum(map(len, positions.values()))
         if not positions:
@@ -98,22 +119,6 @@ class _Conversion:
             )
         size_bytes = self._bytes_read + written.bytes_read
         return ConvertedBucket(keys, written.files, written.replaced, rows, size_bytes)
-
-    def _within_memory(self) -> tuple[StoredKeys, ...]:
-        """:raises LakeTableMismatch: not even the oldest file fits."""
-        found: list[StoredKeys] = []
-        size_bytes = 0
-        for one in self.bucket.keys:
-            size_bytes += one.size_bytes
-            if size_bytes * _KEY_COPIES > self.memory_bytes:
-                break
-            found.append(one)
-        if not found:
-            raise LakeTableMismatch(
-                f"equality deletes {self.bucket.keys[0].path} need more memory than"
-                f" tiering.changes_memory_bytes, {byte_size(self.memory_bytes)}"
-            )
-        return tuple(found)
 
     def _find(self, keys: Sequence[StoredKeys]) -> Positions:
         deletes = EqualityDeletes(keys, self._schema, self._reader)

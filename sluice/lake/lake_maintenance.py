@@ -8,12 +8,15 @@ meanwhile looks them up again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from sluice.errors import (
     LakeCommitOutcomeUnknown,
     LakeCommitRefused,
+    LakeFilesChanged,
     LakeNotWritable,
     LakeTableMismatch,
 )
@@ -34,10 +37,13 @@ from sluice.lake.metadata_orphans import is_shared, is_table_metadata
 from sluice.lake.parquet import ParquetWriterFactory
 from sluice.lake.part_files import PartFiles
 from sluice.lake.position_commit import check_positions, position_files
+from sluice.lake.snapshot_expiry import due_snapshots
 from sluice.lake.storage import delete
 from sluice.lake.tagged_update import TaggedUpdate
 from sluice.model import TablePath
+from sluice.rounds.compaction import DEFAULT_COMPACTIONS, CompactionOptions
 from sluice.rounds.conversion import ConversionRunner, InTurn, NotConverted
+from sluice.rounds.expiry import ExpiryRule
 from sluice.rounds.lake_files import LiveFiles, PlannedCommit
 from sluice.rounds.maintenance import Conversion, ConvertedBucket, TableHealth
 from sluice.rounds.maintenance_names import (
@@ -48,11 +54,12 @@ from sluice.rounds.maintenance_names import (
 )
 from sluice.rounds.types import Split
 
+_LOG = logging.getLogger(__name__)
 _BUCKETS = 16
 """Buckets whose deletes one commit converts; more if more are converted at once."""
 _MANIFEST_PROPERTY, _MANIFEST_BYTES = "commit.manifest.target-size-bytes", 8 << 20
 """Iceberg's table property and its default."""
-_REFUSALS = {"ValidationException", "CommitFailedException", "IllegalArgumentException"}
+_REFUSALS = {"CommitFailedException", "IllegalArgumentException"}
 
 MakeWriters = Callable[[str, Sequence[Split]], ParquetWriterFactory]
 
@@ -112,9 +119,10 @@ class LakeMaintenance:
             self._table.refresh()
             return read_all_live_files(self._gateway, self._table, self._parts)
 
-    def health(self) -> TableHealth:
+    def health(self, options: CompactionOptions = DEFAULT_COMPACTIONS) -> TableHealth:
         """What scans of the table have to read. If files have another partition spec, it says so.
 
+        :param options: those of the rounds.
         :raises LakeNotWritable: the metadata cannot be read.
         """
         unknown = ""
@@ -135,6 +143,7 @@ class LakeMaintenance:
             gc_enabled = str(self._table.properties().getOrDefault("gc.enabled", "true"))
             return TableHealth.of(
                 live,
+                options=options,
                 unknown=unknown,
                 snapshots=int(operations.current().snapshots().size()),
                 data_manifests=len(sizes["DATA"]),
@@ -147,23 +156,32 @@ class LakeMaintenance:
                 keeps_files=gc_enabled.lower() == "false",
             )
 
-    def convert(self, memory_bytes: int, run: ConversionRunner | None = None) -> Conversion:
+    def convert(
+        self, memory_bytes: int, run: ConversionRunner | None = None, done: Conversion | None = None
+    ) -> Conversion:
         """Converts all equality deletes that can be; the result says why others cannot.
+
+        Those that rounds add meanwhile are left to the next maintenance, unless they come along.
 
         Memory: twice ``memory_bytes``, times the buckets that ``run`` converts at once.
 
         :param memory_bytes: for the keys of one bucket, and as much for its positions.
         :param run: converts buckets, on threads or executors. None: one after the other, here.
+        :param done: counts what is done, also if an error ends it. None: a new one.
         :raises SparkJobFailed: Spark gave up a conversion.
         :raises LakeNotWritable: catalog or storage cannot be read, or refuse.
         :raises LakeCommitOutcomeUnknown: a commit may have succeeded; its files stay.
         """
-        done, run = Conversion(), run or InTurn()
+        done, run = done or Conversion(), run or InTurn()
+        newest: int | None = None
         while True:
             splits, live = self.live_files()
             if done.is_given_up:
                 break
-            todo = [split for split in splits if live.buckets[split.bucket].keys]
+            keys = {one: [k.sequence for k in live.buckets[one.bucket].keys] for one in splits}
+            if newest is None:
+                newest = max(chain.from_iterable(keys.values()), default=0)
+            todo = [split for split in splits if min(keys[split], default=newest + 1) <= newest]
             for split in todo:
                 if why := _why_not_alone(live, split):
                     done.left[_place(split)] = why
@@ -245,12 +263,20 @@ class LakeMaintenance:
             self._table.refresh()
             return before - self._data_manifests()
 
-    def remove_metadata_orphans(self, before_ms: int) -> tuple[int, int]:
+    def due_snapshots(self, rule: ExpiryRule) -> int:
+        """How many snapshots the rule would let expire now.
+
+        :raises LakeNotWritable: the metadata cannot be read.
+        """
+        return due_snapshots(self._gateway, self._table, self._path, rule)
+
+    def remove_metadata_orphans(self, before_ms: int, *, apply: bool = True) -> tuple[int, int]:
         """Deletes manifests and files of maintenance that no snapshot references.
 
         Files are listed before the snapshots are read, so a commit in between references its own.
 
         :param before_ms: epoch milliseconds: younger files stay.
+        :param apply: False: only counts them.
         :returns: how many files, and their bytes.
         :raises LakeNotWritable: a folder or a manifest cannot be read.
         """
@@ -271,7 +297,7 @@ class LakeMaintenance:
             stored, metadata, self._uuid
         ):
             orphans = [one for one in orphans if not is_manifest(one.name)]
-        failed = stored.remove([one.path for one in orphans])
+        failed = stored.remove([one.path for one in orphans]) if apply else ()
         removed = [one for one in orphans if one.path not in failed]
         return len(removed), sum(one.size_bytes for one in removed)
 
@@ -320,7 +346,8 @@ class LakeMaintenance:
         try:
             self._commit(converted, live, write_id)
         except LakeCommitRefused as refused:
-            if not self._has_landed(write_id, converted, refused):
+            nobody_was_asked = isinstance(refused, LakeFilesChanged)
+            if nobody_was_asked or not self._has_landed(write_id, converted, refused):
                 done.refused += 1
                 self._delete(converted, factory)
                 return
@@ -371,6 +398,7 @@ class LakeMaintenance:
     def _ask(self, tagged: TaggedUpdate, what: str) -> None:
         """Asks the catalog once.
 
+        :raises LakeFilesChanged: nobody was asked: others have changed the files.
         :raises LakeCommitRefused: as far as the answer shows, nothing was committed.
         :raises LakeCommitOutcomeUnknown: the commit may have succeeded.
         """
@@ -379,14 +407,21 @@ class LakeMaintenance:
                 tagged.commit()
         except (JavaThrew, JvmLost) as error:
             text = f"{what} of lake table {self._path}: {error}"
-            if isinstance(error, JavaThrew) and error.kind in _REFUSALS:
+            kind = error.kind if isinstance(error, JavaThrew) else ""
+            if kind == "ValidationException":  # of Iceberg's checks before that
+                raise LakeFilesChanged(text) from error
+            if kind in _REFUSALS:
                 raise LakeCommitRefused(text) from error
             raise LakeCommitOutcomeUnknown(text) from error
 
     def _delete(self, converted: Sequence[ConvertedBucket], factory: ParquetWriterFactory) -> None:
+        """Deletes files that nothing references. Those that stay are orphans of three days."""
         for one in converted:
             for file in one.files:
-                delete(file.path, factory.storage_properties)
+                try:
+                    delete(file.path, factory.storage_properties)
+                except OSError as error:
+                    _LOG.warning("lake table %s: %s", self._path, error)
 
 
 def _place(split: Split) -> str:

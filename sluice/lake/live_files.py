@@ -29,9 +29,15 @@ FILES_MAX = 20_000
 """Data files of all buckets that are read. Their description takes about a kilobyte each."""
 VECTORS_VERSION = 3
 """The first format version of Iceberg with deletion vectors, and without position delete files."""
+PAIRS_MAX = 20_000_000
+"""Pairs of a data file and a delete file that may apply to it. Each equality delete of a bucket
+makes one with each of its older data files, so they grow with the square of the rounds."""
+_AT_ONCE = 500
+"""Data files that Iceberg describes in one text."""
 _PARQUET, _PUFFIN = "parquet", "puffin"
 _POSITIONS, _EQUALITY = "position-deletes", "equality-deletes"
 _OFFSET = LAKE_COLUMNS[1]
+_COMPACT = "compact the table with Iceberg's rewrite_data_files"
 _Task = tuple[dict[str, Any], list[dict[str, Any]]]
 """The data file and the delete files of a task, in the form in which Iceberg writes them."""
 _COLLECT = "org.apache.iceberg.relocated.com.google.common.collect"
@@ -61,13 +67,14 @@ def _read(
         return splits or (), LiveFiles(None, empty, as_vectors, target_file_bytes=target)
     snapshot_id = int(current.snapshotId())
     key_ids = _key_ids(table)
-    found = _planned_tasks(gateway, table, parts, splits, key_ids)
-    tasks = _described(gateway, table, found)
+    found, tasks, why = _planned_tasks(gateway, table, parts, splits, key_ids)
     is_whole = splits is None
+    spec_id = int(table.spec().specId())
     if splits is None:
+        for data, _ in tasks:  # one of another layout has no bucket that could be named
+            _check_spec(data, spec_id, parts)
         splits = splits_of({tuple(data["partition"]) for data, _ in tasks})
-    if len(tasks) > FILES_MAX:
-        why = f"its buckets have more than {FILES_MAX:,} data files together: compact the table"
+    if why:
         unusable = {split.bucket: BucketFiles(unusable=why) for split in splits}
         return splits, LiveFiles(snapshot_id, unusable, as_vectors)
     is_keyed = bool(table.schema().identifierFieldIds())
@@ -77,11 +84,9 @@ def _read(
         )
         for split in splits
     }
-    spec_id = int(table.spec().specId())
     sequences = _Sequences(found, tasks, has_row_ids=as_vectors)
     for place, (data, deletes) in enumerate(tasks):
-        if data["spec-id"] != spec_id:
-            raise LakeTableMismatch(parts.other_spec(f"file {data['file-path']}"))
+        _check_spec(data, spec_id, parts)
         bucket = gathered.get(tuple(data["partition"]))
         if bucket is None and is_whole:
             raise LakeTableMismatch(
@@ -91,7 +96,7 @@ def _read(
         if bucket is not None:
             bucket.add(data, deletes, key_ids, sequences.of_data(place))
             for one in deletes:
-                if one["content"] == _EQUALITY:
+                if one["content"] == _EQUALITY and not bucket.knows(one):
                     number = sequences.of_keys[one["file-path"]]
                     bucket.add_keys(one, key_ids, number, spec_id)
     descriptions = {k: v for bucket in gathered.values() for k, v in bucket.descriptions.items()}
@@ -101,6 +106,12 @@ def _read(
     return splits, LiveFiles(
         snapshot_id, buckets, as_vectors, descriptions, of_data, of_keys, target
     )
+
+
+def _check_spec(data: Mapping[str, Any], spec_id: int, parts: PartFiles) -> None:
+    """:raises LakeTableMismatch: the file has another partition spec."""
+    if data["spec-id"] != spec_id:
+        raise LakeTableMismatch(parts.other_spec(f"file {data['file-path']}"))
 
 
 def read_all_live_files(
@@ -167,12 +178,10 @@ class _Sequences:
         self._found = found
         self.of_keys: dict[str, int] = {}
         """Of equality deletes, by their path."""
-        keys = [
-            {one["file-path"] for one in many if one["content"] == _EQUALITY} for _, many in tasks
-        ]
         # the oldest data file of a bucket has all deletes of its newer ones
-        for place in sorted(range(len(keys)), key=lambda one: -len(keys[one])):
-            if not keys[place] <= self.of_keys.keys():
+        for place in sorted(range(len(tasks)), key=lambda one: -len(tasks[one][1])):
+            keys = (one["file-path"] for one in tasks[place][1] if one["content"] == _EQUALITY)
+            if any(key not in self.of_keys for key in keys):
                 for one in iterate(found.get(place).deletes()):
                     self.of_keys[str(one.location())] = self._number(one)
         self._needed = has_row_ids or bool(self.of_keys)
@@ -195,6 +204,10 @@ class _Bucket:
         self._files: list[LiveFile] = []
         self._keys: dict[str, StoredKeys] = {}
         self._unusable = self._not_rewritable = ""
+
+    def knows(self, file: Mapping[str, Any]) -> bool:
+        """Whether these equality deletes have been added."""
+        return file["file-path"] in self._keys
 
     def add_keys(
         self, file: dict[str, Any], key_ids: Sequence[int], sequence: int, spec_id: int
@@ -261,10 +274,10 @@ def _planned_tasks(
     parts: PartFiles,
     splits: Sequence[Split] | None,
     key_ids: Sequence[int],
-) -> Any:
-    """Java's list of the tasks of a scan of these splits' partitions.
+) -> tuple[Any, list[_Task], str]:
+    """The tasks of a scan of these splits' partitions: as Java's list, and in Iceberg's own JSON.
 
-    It has at most one more than are read.
+    If there are more than can be read, they end early, and the text says so.
     """
     jvm = gateway.jvm
     names = [table.schema().findColumnName(one) for one in key_ids]
@@ -277,10 +290,21 @@ def _planned_tasks(
     collect = jvm
     for name in _COLLECT.split("."):
         collect = getattr(collect, name)
+    found, described, pairs, why = jvm.java.util.ArrayList(), list[_Task](), 0, ""
     try:
-        return collect.Lists.newArrayList(collect.Iterables.limit(tasks, FILES_MAX + 1))
+        rest = tasks.iterator()
+        while not why and rest.hasNext():
+            some = collect.Lists.newArrayList(collect.Iterators.limit(rest, _AT_ONCE))
+            found.addAll(some)
+            described += _described(gateway, table, some)
+            pairs += sum(len(deletes) for _, deletes in described[-some.size() :])
+            if len(described) > FILES_MAX:
+                why = f"its buckets have more than {FILES_MAX:,} data files together: {_COMPACT}"
+            elif pairs > PAIRS_MAX:
+                why = f"its deletes apply to data files more than {PAIRS_MAX:,} times: {_COMPACT}"
     finally:
         tasks.close()
+    return found, described, why
 
 
 def _described(gateway: Any, table: Any, found: Any) -> list[_Task]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from sluice.lake.iceberg_files import StoredFiles
@@ -14,7 +14,8 @@ _TABLE_METADATA = re.compile(r"\.metadata\.json(\.gz)?$")
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')
 _HEAD_BYTES = 4096
 """Iceberg writes a table's uuid as the second field of its metadata."""
-_READ_THREADS = 8
+_READ_THREADS, _BATCH_FILES = 16, 1_000
+"""A table that keeps its old metadata files may have a hundred thousand of them."""
 
 
 def is_table_metadata(name: str) -> bool:
@@ -22,7 +23,7 @@ def is_table_metadata(name: str) -> bool:
     return _TABLE_METADATA.search(name) is not None
 
 
-def is_shared(stored: StoredFiles, metadata: Iterable[StoredFile], table_uuid: str) -> bool:
+def is_shared(stored: StoredFiles, metadata: Sequence[StoredFile], table_uuid: str) -> bool:
     """Whether one of these metadata files may be another table's.
 
     A table that was renamed keeps its folder, and a new one of the old name gets the same.
@@ -30,8 +31,12 @@ def is_shared(stored: StoredFiles, metadata: Iterable[StoredFile], table_uuid: s
     :raises LakeNotWritable: a file cannot be read.
     """
     with ThreadPoolExecutor(_READ_THREADS) as pool:
-        heads = pool.map(lambda one: stored.head(one.path, _HEAD_BYTES), metadata)
-        return any(head is not None and _uuid_in(head) != table_uuid for head in heads)
+        for start in range(0, len(metadata), _BATCH_FILES):
+            some = metadata[start : start + _BATCH_FILES]
+            heads = pool.map(lambda one: stored.head(one.path, _HEAD_BYTES), some)
+            if any(head is not None and _uuid_in(head) != table_uuid for head in heads):
+                return True
+    return False
 
 
 def _uuid_in(head: bytes) -> str:

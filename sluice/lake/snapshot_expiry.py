@@ -53,6 +53,17 @@ def expire_snapshots(
     return expiry.delete_files()
 
 
+def due_snapshots(gateway: Any, table: Any, path: TablePath, rule: ExpiryRule) -> int:
+    """How many snapshots the rule chooses now.
+
+    :raises LakeNotWritable: the metadata cannot be read.
+    """
+    with lake_errors(f"read the snapshots of lake table {path}"):
+        metadata = table.operations().refresh()
+        text = gateway.jvm.org.apache.iceberg.TableMetadataParser.toJson(metadata)
+    return len(rule.choose(_stored_in(json.loads(text))))
+
+
 class _Expiry:
     """One attempt, in one transaction.
 

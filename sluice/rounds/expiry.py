@@ -18,7 +18,7 @@ ROUND_MS_KEY = "sluice.round-ms"
 """Key in a snapshot's summary: the milliseconds from the start of its round to the lake commit."""
 MAIN, TAG = "main", "sluice-tiered"
 GOING_MIN, GOING_MAX = 5, 200
-"""The least and the largest number of snapshots that expire together."""
+"""The least and the largest number of snapshots that expire together after a round."""
 STAYING_PER_GOING = 10
 """Snapshots expire if there is at least one of them for so many that stay. An expiry reads the
 manifest list of each snapshot that stays."""
@@ -112,6 +112,8 @@ class ExpiryRule:
     """The snapshot that the round was planned from; None: there was none."""
     kept: frozenset[int]
     """Snapshots that stay in any case: this round's, and the registered one."""
+    going_max: int = GOING_MAX
+    """How many expire together."""
 
     def choose(self, stored: StoredSnapshots) -> tuple[int, ...]:
         """The ids of the snapshots to expire, the oldest first; none if it is not worth it yet.
@@ -124,7 +126,7 @@ class ExpiryRule:
         if len(going) < GOING_MIN or len(going) * STAYING_PER_GOING < len(staying):
             return ()
         going.sort(key=lambda entry: (entry.sequence_number, entry.timestamp_ms))
-        return tuple(entry.snapshot_id for entry in going[:GOING_MAX])
+        return tuple(entry.snapshot_id for entry in going[: self.going_max])
 
     def keeps_reference(self, stored: StoredSnapshots, name: str) -> bool:
         """Whether a branch or tag stays. Sluice's tag does, however old it is."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from sluice.errors import LakeCommitRefused, SluiceError
@@ -11,13 +13,17 @@ from sluice.failpoints import failpoint
 from sluice.masking import mask
 from sluice.model import TablePath
 from sluice.rounds.clean import CleanReport, TableFiles, clean
+from sluice.rounds.compaction import DEFAULT_COMPACTIONS, CompactionOptions
 from sluice.rounds.conversion import ConversionRunner
 from sluice.rounds.expiry import Expired, ExpiryRule
 from sluice.rounds.maintenance import MANY_MANIFESTS, Conversion, TableHealth
 from sluice.rounds.reasons import reason_of
 
+_LOG = logging.getLogger(__name__)
 MERGES_MAX = 3
 """How often a merge of manifests is tried, if other writers are faster."""
+EXPIRED_MAX = 2_000
+"""Snapshots that expire together: an expiry reads the manifest list of each that stays."""
 METADATA_AGE_MS = 3 * 24 * 3_600_000
 """Unreferenced manifests that are older are deleted. Iceberg's remove_orphan_files has the same."""
 
@@ -25,13 +31,21 @@ METADATA_AGE_MS = 3 * 24 * 3_600_000
 class Maintenance(Protocol):
     """What may be done to a lake table beside its rounds."""
 
-    def health(self) -> TableHealth:
-        """:raises LakeNotWritable: the metadata cannot be read."""
+    def health(self, options: CompactionOptions = ...) -> TableHealth:
+        """:param options: those of the rounds.
+        :raises LakeNotWritable: the metadata cannot be read.
+        """
 
-    def convert(self, memory_bytes: int, run: ConversionRunner | None = None) -> Conversion:
+    def convert(
+        self,
+        memory_bytes: int,
+        run: ConversionRunner | None = None,
+        done: Conversion | None = None,
+    ) -> Conversion:
         """Converts equality deletes to positions.
 
         :param run: converts buckets; None: one after the other.
+        :param done: counts what is done, also if an error ends it.
 
         :raises LakeNotWritable: catalog or storage cannot be read, or refuse.
         :raises LakeCommitOutcomeUnknown: a commit may have succeeded.
@@ -44,10 +58,14 @@ class Maintenance(Protocol):
         :raises LakeCommitOutcomeUnknown: the commit may have succeeded.
         """
 
-    def remove_metadata_orphans(self, before_ms: int) -> tuple[int, int]:
+    def due_snapshots(self, rule: ExpiryRule) -> int:
+        """How many snapshots the rule would let expire now."""
+
+    def remove_metadata_orphans(self, before_ms: int, *, apply: bool = True) -> tuple[int, int]:
         """Deletes manifests and files of maintenance that no snapshot references.
 
         :param before_ms: epoch milliseconds: younger files stay.
+        :param apply: False: only counts them.
         :returns: how many files, and their bytes.
         """
 
@@ -77,6 +95,12 @@ class MaintenanceReport:
     """Manifests of data files that there are fewer."""
     orphans_removed: int = 0
     orphan_bytes: int = 0
+    snapshots_due: int = 0
+    """Snapshots that may expire, if nothing was to be done."""
+    orphans_found: int = 0
+    """Files that no snapshot references, if nothing was to be done."""
+    compaction_due: bool = False
+    """Whether a compaction would be requested, if nothing was to be done."""
     compaction_requested: bool = False
     """Whether a compaction was requested from the table's next round."""
     compaction_is_open: bool = False
@@ -108,6 +132,10 @@ class MaintenanceOptions:
     round compacts the table."""
     run: ConversionRunner | None = None
     """Converts buckets, on threads or executors. None: one after the other, here."""
+    compaction: CompactionOptions = DEFAULT_COMPACTIONS
+    """Those of the table's rounds: they say which files are small."""
+    lists_folders: bool = True
+    """Whether orphan files are counted if nothing is to be done: that lists the table's folders."""
     expires: bool = True
     """Whether old snapshots may expire."""
     secrets: tuple[str, ...] = ()
@@ -123,75 +151,122 @@ def maintain(
     :raises LakeNotWritable: the table cannot be read.
     """
     work = table.maintenance()
-    report = MaintenanceReport(str(path), work.health())
-    if not apply:
-        return report
-    if report.before.equality_files or report.before.useless_equality_files:
-        _step(report, "convert equality deletes", lambda: _convert(report, work, options))
-    deletes_files = not report.before.keeps_files
-    if deletes_files and options.expires:
-        _step(report, "expire snapshots", lambda: _expire(report, table, options))
-    if report.before.small_data_manifests > MANY_MANIFESTS:
-        _step(report, "merge manifests", lambda: _merge(report, work))
-    if deletes_files:
-        _step(report, "delete orphan files", lambda: _clean(report, path, table, work, options))
-    report.after = work.health()
-    if report.after.is_worth_rewriting:
-        _step(report, "request a compaction", lambda: _request(report, options))
+    report = MaintenanceReport(str(path), work.health(options.compaction))
+    steps = _Steps(path, table, work, options, report)
+    steps.apply() if apply else steps.look()
     report.notes = [mask(note, options.secrets) for note in report.notes]
     return report
 
 
-def _step(report: MaintenanceReport, what: str, act: Callable[[], None]) -> None:
-    try:
-        act()
-    except SluiceError as error:
-        report.notes.append(f"could not {what}: {reason_of(error).text}")
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The steps of the maintenance of one table, which fill its report."""
 
+    path: TablePath
+    table: MaintainedTable
+    work: Maintenance
+    options: MaintenanceOptions
+    report: MaintenanceReport
 
-def _convert(report: MaintenanceReport, work: Maintenance, options: MaintenanceOptions) -> None:
-    report.conversion = work.convert(options.memory_bytes, options.run)
+    def apply(self) -> None:
+        before = self.report.before
+        if before.equality_files or before.useless_equality_files:
+            self._step("convert equality deletes", self._convert)
+        if not before.keeps_files and self.options.expires:
+            self._step("expire snapshots", self._expire)
+        if before.small_data_manifests > MANY_MANIFESTS:
+            self._step("merge manifests", self._merge)
+        if not before.keeps_files:
+            self._step("delete orphan files", self._clean)
+        self._step("read what the table needs now", self._look_again)
+        if (self.report.after or before).is_worth_rewriting:
+            self._step("request a compaction", self._request)
 
+    def look(self) -> None:
+        """Reports what would be done about snapshots, orphan files and small data files."""
+        before, can_request = self.report.before, self.options.request_compaction is not None
+        self.report.compaction_due = before.is_scattered and can_request
+        if not before.keeps_files:
+            if self.options.expires:
+                self._step("find what may expire", self._find_due)
+            if self.options.lists_folders:
+                self._step("find orphan files", self._find_orphans)
 
-def _expire(report: MaintenanceReport, table: MaintainedTable, options: MaintenanceOptions) -> None:
-    newest = table.newest_tiering_snapshot()
-    if newest is None:
-        return
-    kept = {newest.snapshot_id, *filter(None, [options.registered])}
-    base = newest.snapshot_id
-    rule = ExpiryRule(options.now_ms, options.round_ms, base, frozenset(kept))
-    expired = table.expire_by(rule)
-    report.snapshots_expired, report.files_expired = expired.snapshots, expired.files
-    report.notes += expired.notes
-
-
-def _merge(report: MaintenanceReport, work: Maintenance) -> None:
-    for _ in range(MERGES_MAX):
-        failpoint("maintain.manifests.before")
+    def _step(self, what: str, act: Callable[[], None]) -> None:
         try:
-            report.manifests_merged = work.merge_manifests()
-            return
-        except LakeCommitRefused:  # no problem: a later maintenance merges them
-            continue
+            act()
+        except Exception as error:  # whatever it is, the other steps follow
+            if not isinstance(error, SluiceError):
+                _LOG.error("%s: could not %s", self.path, what, exc_info=error)
+            self.report.notes.append(f"could not {what}: {reason_of(error).text}")
 
+    def _convert(self) -> None:
+        done = self.report.conversion = Conversion()
+        self.work.convert(self.options.memory_bytes, self.options.run, done)
 
-def _request(report: MaintenanceReport, options: MaintenanceOptions) -> None:
-    if options.request_compaction is not None:
-        report.compaction_requested = options.request_compaction()
-        report.compaction_is_open = not report.compaction_requested
+    def _rule(self) -> ExpiryRule | None:
+        """The rule of expiry; None: the table has no snapshot of a round yet."""
+        newest, options = self.table.newest_tiering_snapshot(), self.options
+        if newest is None:
+            return None
+        base = newest.snapshot_id
+        kept = frozenset({base, *filter(None, [options.registered])})
+        return ExpiryRule(options.now_ms, options.round_ms, base, kept, EXPIRED_MAX)
 
+    def _expire(self) -> None:
+        """Expires all that may, a part after the other: what is done stays if one fails."""
+        report = self.report
+        while (rule := self._rule()) is not None:
+            try:
+                expired = self.table.expire_by(rule)
+            except LakeCommitRefused as refused:
+                if not refused.details.get("conflict"):
+                    raise
+                return  # others were faster: a later maintenance expires them
+            report.snapshots_expired += expired.snapshots
+            report.files_expired += expired.files
+            report.notes += expired.notes
+            if not expired.snapshots or expired.notes:
+                return
 
-def _clean(
-    report: MaintenanceReport,
-    path: TablePath,
-    table: MaintainedTable,
-    work: Maintenance,
-    options: MaintenanceOptions,
-) -> None:
-    found: CleanReport = clean(path, table, apply=True)
-    sizes = {one.path: one.size_bytes for one in found.dead}
-    failpoint("maintain.orphans.before")
-    count, size_bytes = work.remove_metadata_orphans(options.now_ms - options.metadata_age_ms)
-    report.orphans_removed = len(found.removed) + count
-    report.orphan_bytes = size_bytes + sum(sizes[one] for one in found.removed)
-    report.notes += [f"{one} was not deleted: {why}" for one, why in found.failed.items()]
+    def _find_due(self) -> None:
+        rule = self._rule()
+        if rule is not None:
+            every = replace(rule, going_max=sys.maxsize)
+            self.report.snapshots_due = self.work.due_snapshots(every)
+
+    def _merge(self) -> None:
+        for _ in range(MERGES_MAX):
+            failpoint("maintain.manifests.before")
+            try:
+                self.report.manifests_merged = self.work.merge_manifests()
+                return
+            except LakeCommitRefused:  # no problem: a later maintenance merges them
+                continue
+
+    def _clean(self) -> None:
+        report = self.report
+        found: CleanReport = clean(self.path, self.table, apply=True)
+        sizes = {one.path: one.size_bytes for one in found.dead}
+        failpoint("maintain.orphans.before")
+        count, size_bytes = self.work.remove_metadata_orphans(self._orphans_before_ms)
+        report.orphans_removed = len(found.removed) + count
+        report.orphan_bytes = size_bytes + sum(sizes[one] for one in found.removed)
+        report.notes += [f"{one} was not deleted: {why}" for one, why in found.failed.items()]
+
+    def _find_orphans(self) -> None:
+        found = clean(self.path, self.table, apply=False)
+        count, _ = self.work.remove_metadata_orphans(self._orphans_before_ms, apply=False)
+        self.report.orphans_found = len(found.dead) + count
+
+    @property
+    def _orphans_before_ms(self) -> int:
+        return self.options.now_ms - self.options.metadata_age_ms
+
+    def _look_again(self) -> None:
+        self.report.after = self.work.health(self.options.compaction)
+
+    def _request(self) -> None:
+        if self.options.request_compaction is not None:
+            self.report.compaction_requested = self.options.request_compaction()
+            self.report.compaction_is_open = not self.report.compaction_requested

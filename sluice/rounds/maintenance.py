@@ -17,6 +17,7 @@ from sluice.rounds.compaction import (
     DEFAULT_COMPACTIONS,
     FILES_MIN,
     FULL_SHARE,
+    CompactionOptions,
     Sizes,
     dead_rows,
 )
@@ -70,12 +71,20 @@ class TableHealth:
     """Why the files could not be counted; empty: they were."""
 
     @classmethod
-    def of(cls, live: LiveFiles, *, unknown: str = "", **metadata: Any) -> TableHealth:
-        """:param unknown: why ``live`` is empty, if the files could not be counted.
+    def of(
+        cls,
+        live: LiveFiles,
+        *,
+        options: CompactionOptions = DEFAULT_COMPACTIONS,
+        unknown: str = "",
+        **metadata: Any,
+    ) -> TableHealth:
+        """:param options: of the rounds: with a smaller budget, files are full sooner.
+        :param unknown: why ``live`` is empty, if the files could not be counted.
         :param metadata: snapshots, manifests and their bytes.
         """
         buckets = live.buckets.values()
-        full_bytes = FULL_SHARE * Sizes.of(DEFAULT_COMPACTIONS, live.target_file_bytes).file_bytes
+        full_bytes = FULL_SHARE * Sizes.of(options, live.target_file_bytes).file_bytes
         files = [file for bucket in buckets for file in bucket.files]
         return cls(
             buckets=len(live.buckets),
@@ -116,10 +125,14 @@ class TableHealth:
         return ", ".join(parts)
 
     @property
+    def is_scattered(self) -> bool:
+        """Whether its rows are in many small files, or many of them are deleted."""
+        return self.small_files_of_worst > MANY_FILES or self.dead_share > DEAD_SHARE
+
+    @property
     def is_worth_rewriting(self) -> bool:
         """Whether the next round should compact the table."""
-        many = self.small_files_of_worst > MANY_FILES or self.dead_share > DEAD_SHARE
-        return many or bool(self.equality_files)
+        return self.is_scattered or bool(self.equality_files)
 
     def needs(self) -> Iterator[str]:
         """What is worth doing, in words."""

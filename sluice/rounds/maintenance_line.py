@@ -17,10 +17,22 @@ def report_line(report: MaintenanceReport, *, applied: bool) -> str:
     parts = ["; ".join(report.before.needs()) or "healthy"]
     if applied:
         parts.append(f"done: {', '.join(done_words(report)) or 'nothing'}")
+    elif due := due_words(report):
+        parts.append(f"to do: {', '.join(due)}")
     if gains := gain_words(report):
         parts.append(f"gained: {', '.join(gains)}")
     parts += [f"problem: {note}" for note in report.notes]
     return f"{report.table}: {'; '.join(parts)}"
+
+
+def due_words(report: MaintenanceReport) -> list[str]:
+    """What would be done besides the needs: nothing of it slows scans."""
+    found = []
+    if report.snapshots_due:
+        found.append(f"{counted(report.snapshots_due, 'snapshot')} may expire")
+    if report.orphans_found:
+        found.append(f"{counted(report.orphans_found, 'orphan file')} to delete")
+    return found
 
 
 def done_words(report: MaintenanceReport) -> list[str]:

@@ -18,6 +18,7 @@ from sluice.cli.main import cli
 from sluice.driver.conversions import ThreadConversions
 from sluice.errors import LakeCommitRefused
 from sluice.lake import lake_maintenance, live_files
+from sluice.lake.equality_conversion import BucketConversion
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.iceberg_table import IcebergTable
 from sluice.lake.lake_maintenance import LakeMaintenance
@@ -191,6 +192,74 @@ def test_deletes_stay_if_there_are_too_many_data_files_to_list(
     assert "equality" in forms(stock)
     assert "more than 1 data files" in report.before.unknown
     assert report.before.useless_equality_files == 0
+
+
+def test_deletes_that_apply_too_often_stay(
+    stock: LocalStock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files are described in parts: what all of them would take is not known before."""
+    tiered(stock)
+    by_equality(stock)
+    work = lake_table(stock).maintenance()
+    whole = work.live_files()
+    monkeypatch.setattr(live_files, "_AT_ONCE", 1)
+    assert work.live_files() == whole
+    pairs = sum(len(one.files) for one in whole[1].buckets.values())
+    monkeypatch.setattr(live_files, "PAIRS_MAX", pairs // 2)
+    report = maintained(stock)
+    assert report.before.unknown.startswith(
+        f"its deletes apply to data files more than {pairs // 2} "
+    )
+    assert "equality" in forms(stock)
+
+
+class BusyRounds:
+    """While buckets are converted, a round adds equality deletes to all of them."""
+
+    at_once = 1
+
+    def __init__(self, stock: LocalStock) -> None:
+        self._stock, self.buckets = stock, list[int]()
+
+    def __call__(self, works: Sequence[BucketWork]) -> Sequence[Converted]:
+        assert len(self.buckets) < 10, "the conversion does not end"
+        found = [work.convert() for work in works]
+        items = [work for work in works if isinstance(work, BucketConversion)]
+        self.buckets += [work.split.bucket.bucket for work in items]
+        by_equality(self._stock, 1)
+        return found
+
+
+def test_a_conversion_ends_although_rounds_add_deletes(
+    stock: LocalStock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gets to each bucket, and what rounds have added is left to the next one."""
+    tiered(stock)
+    by_equality(stock)
+    monkeypatch.setattr(lake_maintenance, "_BUCKETS", 1)
+    run = BusyRounds(stock)
+    done = lake_table(stock).maintenance().convert(1 << 28, run)
+    assert run.buckets == [0, 1]
+    assert (done.commits, done.refused, done.left) == (2, 0, {})
+    assert "equality" in forms(stock)
+    stock.assert_equal()
+    assert maintained(stock).notes == []
+    assert "equality" not in forms(stock)
+    stock.assert_equal()
+
+
+def test_a_file_of_a_spec_without_buckets_is_named(stock: LocalStock) -> None:
+    tiered(stock)
+    table = lake_table(stock)._table
+    table.updateSpec().removeField("id_bucket").commit()
+    files = stock.site.jvm.gateway.jvm.org.apache.iceberg.DataFiles.builder(table.spec())
+    files = files.withPath("/x/foreign.parquet").withFormat("parquet")
+    table.newAppend().appendFile(files.withFileSizeInBytes(9).withRecordCount(9).build()).commit()
+    bucket = stock.site.jvm.gateway.jvm.org.apache.iceberg.expressions.Expressions.bucket("id", 2)
+    table.updateSpec().addField("id_bucket", bucket).commit()
+    report = maintained(stock)
+    assert "file /x/foreign.parquet" in report.before.unknown
+    assert report.notes == []
 
 
 def test_a_listing_costs_calls_by_the_number_of_delete_files(stock: LocalStock) -> None:

@@ -179,7 +179,7 @@ class Meddling(ExpiryRule):
 
 def meddling(world: World, *acts: Callable[[], object]) -> Meddling:
     rule = world.rule()
-    return Meddling(rule.now_ms, rule.round_ms, rule.base, rule.kept, list(acts))
+    return Meddling(rule.now_ms, rule.round_ms, rule.base, rule.kept, meddle=[*acts])
 
 
 @in_both

@@ -15,7 +15,9 @@ from typing import Protocol
 from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused, LakeNotWritable, SluiceError
 from sluice.model import TableBucket
 from sluice.rounds.clean import References, StoredFile
+from sluice.rounds.compaction import DEFAULT_COMPACTIONS, CompactionOptions
 from sluice.rounds.conversion import ConversionRunner
+from sluice.rounds.expiry import ExpiryRule
 from sluice.rounds.lake_files import (
     BucketFiles,
     DataFile,
@@ -158,12 +160,17 @@ class SimMaintenance:
 
     # ---- the Maintenance port ----
 
-    def health(self) -> TableHealth:
+    def health(self, options: CompactionOptions = DEFAULT_COMPACTIONS) -> TableHealth:
         _, live, useless = self._list()
-        return TableHealth.of(live, useless_equality_files=len(useless))
+        return TableHealth.of(live, options=options, useless_equality_files=len(useless))
 
-    def convert(self, memory_bytes: int, run: ConversionRunner | None = None) -> Conversion:  # noqa: ARG002
-        done = Conversion()
+    def convert(
+        self,
+        memory_bytes: int,
+        run: ConversionRunner | None = None,  # noqa: ARG002
+        done: Conversion | None = None,
+    ) -> Conversion:
+        done = done or Conversion()
         while not done.is_given_up:
             splits, live, _ = self._list()
             todo = [one for one in splits if live.buckets[one.bucket].keys]
@@ -183,13 +190,16 @@ class SimMaintenance:
     def merge_manifests(self) -> int:
         return 0
 
-    def remove_metadata_orphans(self, before_ms: int) -> tuple[int, int]:
+    def due_snapshots(self, rule: ExpiryRule) -> int:  # noqa: ARG002
+        return 0
+
+    def remove_metadata_orphans(self, before_ms: int, *, apply: bool = True) -> tuple[int, int]:
         listed = orphans_in(self._access.stored_files(), frozenset(), before_ms, self._access.uuid)
         known = self._known({one.name for one in listed})
         orphans = orphans_in(listed, known, before_ms, self._access.uuid)
-        if orphans:
+        if orphans and apply:
             self._access.note("files of dead conversions removed")
-        self._access.delete_files([one.path for one in orphans])
+            self._access.delete_files([one.path for one in orphans])
         return len(orphans), sum(one.size_bytes for one in orphans)
 
     # ---- a conversion ----

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
+from sluice.errors import LakeCommitRefused
 from sluice.model import TablePath
 from sluice.rounds.clean import StoredFile
+from sluice.rounds.compaction import DEFAULT_COMPACTIONS, CompactionOptions
 from sluice.rounds.conversion import ConversionRunner
+from sluice.rounds.expiry import Expired, ExpiryRule
 from sluice.rounds.history import HistoryEntry
 from sluice.rounds.maintain import MaintenanceOptions, maintain
 from sluice.rounds.maintenance import Conversion, TableHealth
+from sluice.rounds.maintenance_line import due_words
 from sluice.rounds.maintenance_names import MAINTENANCE_KEY, new_maintenance_id, orphans_in
 from sluice.rounds.types import COMMIT_USER, COMMIT_USER_KEY
 from sluice.testing.memory_lake import MemoryLakeTable
@@ -23,16 +27,24 @@ MINUTE_MS = 60_000
 class NothingToDo:
     """A table that needs nothing but expiry."""
 
-    def health(self) -> TableHealth:
+    def __init__(self, table: MemoryLakeTable) -> None:
+        self._table = table
+
+    def health(self, options: CompactionOptions = DEFAULT_COMPACTIONS) -> TableHealth:
         return TableHealth()
 
-    def convert(self, memory_bytes: int, run: ConversionRunner | None = None) -> Conversion:
+    def convert(
+        self, memory_bytes: int, run: ConversionRunner | None = None, done: Conversion | None = None
+    ) -> Conversion:
         return Conversion()
 
     def merge_manifests(self) -> int:
         return 0
 
-    def remove_metadata_orphans(self, before_ms: int) -> tuple[int, int]:
+    def due_snapshots(self, rule: ExpiryRule) -> int:
+        return len(rule.choose(self._table.stored_snapshots()))
+
+    def remove_metadata_orphans(self, before_ms: int, *, apply: bool = True) -> tuple[int, int]:
         return 0, 0
 
 
@@ -41,6 +53,7 @@ class Table(MemoryLakeTable):
     """A table with a snapshot of a round a minute."""
 
     at_ms: int = 0
+    count: int = 30
     properties: dict[str, str] = field(
         default_factory=lambda: {
             "history.expire.max-snapshot-age-ms": "1",
@@ -50,12 +63,12 @@ class Table(MemoryLakeTable):
 
     def __post_init__(self) -> None:
         self.now_ms = lambda: self.at_ms
-        for _ in range(30):
+        for _ in range(self.count):
             self.at_ms += MINUTE_MS
             self.tagged = self.foreign_commit((), {COMMIT_USER_KEY: COMMIT_USER})
 
     def maintenance(self) -> NothingToDo:
-        return NothingToDo()
+        return NothingToDo(self)
 
 
 @pytest.mark.parametrize(("round_ms", "kept"), [(0, 1), (5 * MINUTE_MS, 11)])
@@ -66,6 +79,71 @@ def test_snapshots_stay_that_a_running_round_may_read(round_ms: int, kept: int) 
     assert report.notes == []
     assert len(table.stored_snapshots().entries) == kept
     assert report.snapshots_expired == 30 - kept
+
+
+def test_all_snapshots_that_may_expire_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if they are more than expire together. A report says how many there are."""
+    monkeypatch.setattr("sluice.rounds.maintain.EXPIRED_MAX", 100)
+    table = Table("mem:/t", count=250)
+    options = MaintenanceOptions(1, table.at_ms, 0)
+    seen = maintain(PATH, table, options, apply=False)
+    assert (seen.snapshots_due, seen.snapshots_expired) == (249, 0)
+    assert due_words(seen) == ["249 snapshots may expire"]
+    kept = replace(options, expires=False)
+    assert maintain(PATH, table, kept, apply=False).snapshots_due == 0
+    report = maintain(PATH, table, options, apply=True)
+    assert report.snapshots_expired == 249
+    assert len(table.stored_snapshots().entries) == 1
+
+
+def test_others_that_are_faster_are_no_problem_of_an_expiry() -> None:
+    class Busy(Table):
+        def expire_by(self, rule: ExpiryRule) -> Expired:
+            if len(self.stored_snapshots().entries) < 20:
+                raise LakeCommitRefused("too late", conflict=True)
+            return super().expire_by(replace(rule, going_max=20))
+
+    table = Busy("mem:/t")
+    report = maintain(PATH, table, MaintenanceOptions(1, table.at_ms, 0), apply=True)
+    assert (report.notes, report.snapshots_expired) == ([], 20)
+
+
+def test_whatever_ends_a_step_the_others_follow() -> None:
+    """What a step has done before its error is reported."""
+
+    class Bad(NothingToDo):
+        def health(self, options: CompactionOptions = DEFAULT_COMPACTIONS) -> TableHealth:
+            return TableHealth(equality_files=4)
+
+        def convert(
+            self,
+            memory_bytes: int,
+            run: ConversionRunner | None = None,
+            done: Conversion | None = None,
+        ) -> Conversion:
+            assert done is not None
+            done.files_removed = 3
+            raise OSError("no space left")
+
+    class Broken(Table):
+        def maintenance(self) -> NothingToDo:
+            return Bad(self)
+
+    table = Broken("mem:/t")
+    table.properties["history.expire.max-snapshot-age-ms"] = "5d"
+    asked: list[bool] = []
+    options = MaintenanceOptions(
+        1, table.at_ms, 0, request_compaction=lambda: not asked.append(True)
+    )
+    report = maintain(PATH, table, options, apply=True)
+    assert report.notes == [
+        "could not convert equality deletes: OSError: no space left",
+        "could not expire snapshots: ValueError: table property"
+        " history.expire.max-snapshot-age-ms='5d' is not a whole number",
+    ]
+    assert report.conversion is not None
+    assert report.conversion.files_removed == 3
+    assert (report.compaction_requested, len(asked)) == (True, 1)
 
 
 def test_a_conversion_changes_no_rows() -> None:

@@ -86,7 +86,13 @@ def test_files_of_another_version_or_none(work: str) -> None:
 
 
 def test_a_line_says_what_was_needed_done_and_gained() -> None:
-    before = TableHealth(equality_files=4, data_manifests=22, snapshots=9, metadata_bytes=9_000)
+    before = TableHealth(
+        equality_files=4,
+        data_manifests=22,
+        small_data_manifests=22,
+        snapshots=9,
+        metadata_bytes=9_000,
+    )
     after = TableHealth(data_manifests=1, snapshots=2, metadata_bytes=2_000)
     found = MaintenanceReport(
         "shop.stock",
@@ -101,8 +107,8 @@ def test_a_line_says_what_was_needed_done_and_gained() -> None:
         notes=["could not sleep"],
     )
     needs = (
-        "4 equality delete files: PyIceberg, polars and Snowflake refuse the table; 22 manifests of"
-        " data files: each scan reads them"
+        "4 equality delete files: PyIceberg, polars and Snowflake refuse the table; 22 small"
+        " manifests of data files: each scan reads them"
     )
     assert report_line(found, applied=True) == (
         f"shop.stock: {needs}; done: 4 equality delete files became 16 positions, 7 snapshots"
