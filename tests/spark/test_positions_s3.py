@@ -111,5 +111,6 @@ def test_a_keyed_table_on_s3(tmp_path: Path, version: int) -> None:
             stored = [
                 f.path for f in owner.get_file_info(pa.fs.FileSelector("lake", recursive=True))
             ]
-            assert sum(path.endswith(suffix) for path in stored) == 6
+            # the last round deletes in four data files; a position file is about one of them
+            assert sum(path.endswith(suffix) for path in stored) == {2: 8, 3: 6}[version]
             assert not any(path.endswith("-deletes.parquet") for path in stored)
