@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
@@ -18,6 +18,7 @@ from sluice.config import Config
 from sluice.driver.jvm import Jvm
 from sluice.driver.not_due import claim_table
 from sluice.driver.open_lake import checked_jvm, open_lake
+from sluice.driver.round_options import compaction_options, keyed_round_options, round_limits
 from sluice.driver.threads import ThreadRunner
 from sluice.driver.tier_lease import TIER_LEASE_MS, tier_lease_id
 from sluice.errors import (
@@ -31,16 +32,12 @@ from sluice.errors import (
 from sluice.failpoints import failpoint
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import BucketSnapshot, Claim, Reason, TableInfo, TablePath
-from sluice.rounds.compaction import CompactionOptions
 from sluice.rounds.diagnosis import RepairAction
 from sluice.rounds.dropped import how_dropped, table_dropped
 from sluice.rounds.files import RoundResult
-from sluice.rounds.keyed_options import KeyedRoundOptions
-from sluice.rounds.limits import RoundLimits
 from sluice.rounds.parts import PartRules
 from sluice.rounds.phases import seconds_of
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
-from sluice.rounds.position_lookups import LookupBudget
 from sluice.rounds.progress import NoProgress, Progress
 from sluice.rounds.reasons import failure_of, reason_of
 from sluice.rounds.retier import RepairMode
@@ -169,32 +166,6 @@ class CommitObserver:
         if self._in_commit:  # by a second Ctrl-C
             done = " during the commit: the next round finds out whether the lake has the rows"
         return f"{done}, {claim.path} is released and due at once" if released else done
-
-
-def round_limits(config: Config) -> RoundLimits:
-    """The configured limits of a round."""
-    return RoundLimits(config.tiering.max_round_ms, config.tiering.max_round_bytes)
-
-
-def keyed_round_options(config: Config, snapshots: Iterable[BucketSnapshot]) -> KeyedRoundOptions:
-    """The options of a round of a table with a primary key, from leased snapshots and settings."""
-    return KeyedRoundOptions(
-        {snapshot.bucket: snapshot for snapshot in snapshots},
-        config.tiering.changes_memory_bytes,
-        config.tiering.spill_dir,
-        LookupBudget(config.tiering.position_lookup_bytes, config.tiering.position_lookup_files),
-    )
-
-
-def compaction_options(config: Config) -> CompactionOptions:
-    """Which tables are compacted in their rounds, and how much of them."""
-    tiering = config.tiering
-    return CompactionOptions(
-        tiering.auto_compaction,
-        tiering.compaction_bytes,
-        tiering.changes_memory_bytes,
-        tiering.spill_dir,
-    )
 
 
 def _run(

@@ -12,15 +12,14 @@ from sluice.config import Config
 from sluice.driver.cleaning import all_tables
 from sluice.driver.conversions import ThreadConversions
 from sluice.driver.jvm import Jvm
-from sluice.driver.local import compaction_options
 from sluice.driver.open_lake import checked_jvm, open_lake
+from sluice.driver.round_options import compaction_options, round_limits
 from sluice.errors import LakeTableMismatch, LakeTableMissing, TableNotExist
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TablePath
 from sluice.rounds.compaction import DEFAULT_COMPACTIONS
 from sluice.rounds.conversion import ConversionRunner
 from sluice.rounds.expiry import AUTO_EXPIRE
-from sluice.rounds.limits import RoundLimits
 from sluice.rounds.maintain import MaintenanceOptions, MaintenanceReport, maintain
 from sluice.rounds.reasons import reason_of
 
@@ -56,13 +55,11 @@ def maintain_tables(
                     report = maintain_table(
                         config, client, lake, each, run, apply=apply, lists_folders=lists_folders
                     )
-                except TableNotExist:
-                    if path is not None:
-                        raise
-                    continue  # dropped since the tables were listed
                 except Exception as error:  # whatever it is, the other tables are maintained
                     if path is not None:
                         raise
+                    if isinstance(error, TableNotExist):  # dropped since the tables were listed
+                        continue
                     report = MaintenanceReport(
                         str(each), error=str(reason_of(error, config.secrets()))
                     )
@@ -99,6 +96,7 @@ def maintain_table(
 
     :param run: converts the equality deletes of buckets. Each one that it converts at the same time
         needs twice ``tiering.changes_memory_bytes``.
+    :param lists_folders: as of :func:`maintain_tables`.
     :raises LakeNotWritable: the table cannot be read.
     :raises LakeTableMismatch: a tiered table has another layout.
     """
@@ -113,12 +111,11 @@ def maintain_table(
         if info.datalake_enabled or registered is not None:
             raise
         return None  # a table of others that has the same name
-    limits = RoundLimits(config.tiering.max_round_ms)
     compacts = config.tiering.compaction_bytes > 0 and info.datalake_enabled
     options = MaintenanceOptions(
         config.tiering.changes_memory_bytes,
         SystemClock().now_ms(),
-        limits.round_ms(info),
+        round_limits(config).round_ms(info),
         None if registered is None else registered.snapshot_id,
         request_compaction=partial(_request, client, path) if compacts else None,
         run=run,

@@ -117,19 +117,18 @@ class _Run:
         """
         self.files.begin(str(path))
         began_s, retryable = time.monotonic(), True
+        is_named = str(path) in self.request.tables
         try:
             found = self._maintained(client, lake, path)
-            if found is None and str(path) not in self.request.tables:
+            if found is None and not is_named:
                 return None
             report = found or MaintenanceReport(str(path), error=_not_in_lake(path))
             retryable = found is not None
-        except TableNotExist as error:
-            if str(path) not in self.request.tables:
-                return None  # dropped since the tables were listed
-            retryable, report = False, MaintenanceReport(str(path), error=str(reason_of(error)))
         except Exception as error:  # of this table: the others are maintained
             if jvm_is_lost(self.context):
                 raise DriverLost(_LOST) from error
+            if isinstance(error, TableNotExist) and not is_named:
+                return None  # dropped since the tables were listed
             retryable = error.retryable if isinstance(error, SluiceError) else True
             if not isinstance(error, SluiceError):
                 _LOG.error("%s: traceback of the unexpected error", path, exc_info=error)

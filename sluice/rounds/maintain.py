@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from sluice.errors import LakeCommitRefused, SluiceError
@@ -153,7 +153,10 @@ def maintain(
     work = table.maintenance()
     report = MaintenanceReport(str(path), work.health(options.compaction))
     steps = _Steps(path, table, work, options, report)
-    steps.apply() if apply else steps.look()
+    if apply:
+        steps.apply()
+    else:
+        steps.look()
     report.notes = [mask(note, options.secrets) for note in report.notes]
     return report
 
@@ -204,19 +207,19 @@ class _Steps:
         done = self.report.conversion = Conversion()
         self.work.convert(self.options.memory_bytes, self.options.run, done)
 
-    def _rule(self) -> ExpiryRule | None:
+    def _rule(self, going_max: int) -> ExpiryRule | None:
         """The rule of expiry; None: the table has no snapshot of a round yet."""
         newest, options = self.table.newest_tiering_snapshot(), self.options
         if newest is None:
             return None
         base = newest.snapshot_id
         kept = frozenset({base, *filter(None, [options.registered])})
-        return ExpiryRule(options.now_ms, options.round_ms, base, kept, EXPIRED_MAX)
+        return ExpiryRule(options.now_ms, options.round_ms, base, kept, going_max)
 
     def _expire(self) -> None:
         """Expires all that may, a part after the other: what is done stays if one fails."""
         report = self.report
-        while (rule := self._rule()) is not None:
+        while (rule := self._rule(EXPIRED_MAX)) is not None:
             try:
                 expired = self.table.expire_by(rule)
             except LakeCommitRefused as refused:
@@ -230,10 +233,8 @@ class _Steps:
                 return
 
     def _find_due(self) -> None:
-        rule = self._rule()
-        if rule is not None:
-            every = replace(rule, going_max=sys.maxsize)
-            self.report.snapshots_due = self.work.due_snapshots(every)
+        if (rule := self._rule(going_max=sys.maxsize)) is not None:
+            self.report.snapshots_due = self.work.due_snapshots(rule)
 
     def _merge(self) -> None:
         for _ in range(MERGES_MAX):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sluice.config import load_config
-from sluice.driver.local import keyed_round_options
+from sluice.driver.round_options import keyed_round_options
 from sluice.model import BucketSnapshot, TableBucket
 from sluice.rounds.position_lookups import LookupBudget
 
