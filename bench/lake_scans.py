@@ -34,10 +34,8 @@ TABLE, COPY = TablePath("bench", "changed"), TablePath("bench", "copy")
 COMPACTION, BUDGET = "tiering.auto_compaction", "tiering.compaction_bytes"
 EXPIRY = {"tiering.auto_expire_snapshot": "true", "tiering.max_round_ms": "5000"}
 """A round may take 5 s, so snapshots of the last 10 s stay at least."""
-KEPT = {
-    "iceberg.history.expire.max-snapshot-age-ms": "1",
-    "iceberg.history.expire.min-snapshots-to-keep": "60",
-}
+KEPT = 60
+"""Snapshots that stay if old ones expire."""
 
 
 def run(
@@ -70,7 +68,7 @@ def run(
         settings[BUDGET] = str(compaction_bytes)
     if expire:
         settings |= EXPIRY
-        custom |= KEPT
+        custom |= keeping(KEPT)
     last: deque[Past] = deque(maxlen=LAST)
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as tmp:
         home = Path(tmp)
@@ -94,6 +92,14 @@ def run(
         if engines:
             found = Tables(home, TABLE, COPY, replay, limit_s)
             compare(engines, found, copy, list(last) if compaction else [])
+
+
+def keeping(snapshots: int) -> dict[str, str]:
+    """The properties of a table that keeps so many snapshots."""
+    return {
+        "iceberg.history.expire.max-snapshot-age-ms": "1",
+        "iceberg.history.expire.min-snapshots-to-keep": str(snapshots),
+    }
 
 
 def compare(engines: Sequence[str], found: Tables, copy: Past, last: Sequence[Past]) -> None:

@@ -17,8 +17,7 @@ import pyarrow as pa
 from bench import data
 from bench.keyed import BUCKETS, WARM, WARM_ROUNDS, WARM_ROWS, Rounds, serving
 from bench.lake_readers import ENGINES
-from bench.lake_scans import COMPACTION, EXPIRY, compare, copied
-from bench.lake_scans import KEPT as KEPT_OF_KEYED
+from bench.lake_scans import COMPACTION, EXPIRY, compare, copied, keeping
 from bench.measured_rounds import MeasuredRound, report_compactions, report_rounds
 from bench.past_scans import LAST, Past
 from bench.replay import Appended
@@ -29,7 +28,7 @@ from sluice.testing.table_creation import create_table
 
 TABLE, COPY = TablePath("bench", "appended"), TablePath("bench", "copy")
 ROUND_ROWS = 1_000
-KEPT = KEPT_OF_KEYED | {"iceberg.history.expire.min-snapshots-to-keep": "100"}
+KEPT = 100
 """A round of a log table makes up to two snapshots, and the last 50 rounds are scanned."""
 
 
@@ -56,7 +55,7 @@ def run(
     settings = {COMPACTION: str(compaction).lower()}
     if expire:
         settings |= EXPIRY
-        custom |= KEPT
+        custom |= keeping(KEPT)
     last: deque[Past] = deque(maxlen=LAST)
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as tmp:
         home = Path(tmp)
