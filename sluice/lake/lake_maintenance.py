@@ -421,7 +421,8 @@ class LakeMaintenance:
                 try:
                     delete(file.path, factory.storage_properties)
                 except OSError as error:
-                    _LOG.warning("lake table %s: %s", self._path, error)
+                    what = "lake table %s: a file of a refused conversion stays for now: %s"
+                    _LOG.warning(what, self._path, error)
 
 
 def _place(split: Split) -> str:

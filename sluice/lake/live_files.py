@@ -96,7 +96,7 @@ def _read(
         if bucket is not None:
             bucket.add(data, deletes, key_ids, sequences.of_data(place))
             for one in deletes:
-                if one["content"] == _EQUALITY and not bucket.knows(one):
+                if one["content"] == _EQUALITY:
                     number = sequences.of_keys[one["file-path"]]
                     bucket.add_keys(one, key_ids, number, spec_id)
     descriptions = {k: v for bucket in gathered.values() for k, v in bucket.descriptions.items()}
@@ -205,14 +205,13 @@ class _Bucket:
         self._keys: dict[str, StoredKeys] = {}
         self._unusable = self._not_rewritable = ""
 
-    def knows(self, file: Mapping[str, Any]) -> bool:
-        """Whether these equality deletes have been added."""
-        return file["file-path"] in self._keys
-
     def add_keys(
         self, file: dict[str, Any], key_ids: Sequence[int], sequence: int, spec_id: int
     ) -> None:
+        """Adds equality deletes, once: each data file that they apply to names them."""
         path = file["file-path"]
+        if path in self._keys:
+            return
         if file["spec-id"] == spec_id:  # one of another spec may be of other buckets, too
             self.key_descriptions[path] = file
         if not self._is_keyed or sorted(file["equality-ids"]) != sorted(key_ids):
