@@ -252,7 +252,7 @@ class Connection:
         if bucket not in leaders:
             raise UnknownTableOrBucket(
                 f"table {path} has no bucket {bucket}; it has {len(leaders)} buckets there",
-                final=True,
+                final=not _is_behind(reply, bucket),
             )
         address = leaders[bucket]
         if address is None:
@@ -471,6 +471,18 @@ def _combined(failures: list[FlussError]) -> FlussError:
     more = len(texts) - _SHOWN_MAX
     shown = "; ".join(texts[:_SHOWN_MAX]) + (f"; {more} more servers failed" if more > 0 else "")
     return type(first)(shown, **first.details)
+
+
+def _is_behind(reply: Any, bucket: TableBucket) -> bool:
+    """Whether the server knows only an earlier partition of the same name.
+
+    Fluss 0.9.1 looks a partition up by its name. A tablet server that has not heard yet that it was
+    dropped and created again answers with the one before, whose id is smaller.
+    """
+    if bucket.partition_id is None:
+        return False
+    known = [p.partition_id for p in reply.partition_metadata if p.table_id == bucket.table_id]
+    return bool(known) and max(known) < bucket.partition_id
 
 
 def _leaders(reply: Any, servers: _Servers) -> dict[TableBucket, Address | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from sluice.client import LogReader, connect
 from sluice.config import ClientConfig, ServerConfig
-from sluice.errors import NotCoordinatorLeader
+from sluice.errors import NotCoordinatorLeader, UnknownTableOrBucket
 from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
@@ -197,3 +198,37 @@ def test_without_any_leader_the_error_says_so_in_the_end() -> None:
         with connect(config) as client, pytest.raises(NotCoordinatorLeader, match="gave up after"):
             client.admin.list_databases()
     assert one.asked and other.asked
+
+
+@pytest.mark.parametrize("named", [4, 9])
+def test_a_server_that_knows_only_the_dropped_partition_is_asked_again(named: int) -> None:
+    """Fluss 0.9.1 looks a partition up by its name; ids grow."""
+    asked = []
+
+    def answer(request: Any) -> pb.MetadataResponse:
+        reply = metadata(coordinator.port, {1: tablet.port}, 1)
+        if request.partitions_id:
+            asked.append(list(request.partitions_id))
+            known = named if len(asked) < 3 else 7
+            part = reply.partition_metadata.add(table_id=1, partition_name="eu", partition_id=known)
+            part.bucket_metadata.add(bucket_id=0, leader_id=1)
+        return reply
+
+    def offsets(request: Any) -> pb.ListOffsetsResponse:
+        reply = pb.ListOffsetsResponse()
+        reply.buckets_resp.add(bucket_id=0, offset=30)
+        return reply
+
+    with (
+        PeerServer(serving({apis.LIST_OFFSETS: offsets})) as tablet,
+        PeerServer(serving({apis.GET_METADATA: answer}, server_type=1)) as coordinator,
+        connect(f"fluss://127.0.0.1:{coordinator.port}") as client,
+    ):
+        ask = partial(client.admin.list_offsets, INFO.path, [0], 7, table_id=1)
+        if named == 4:
+            assert ask() == {0: 30}
+            assert asked == [[7]] * 3
+        else:  # the partition was dropped
+            with pytest.raises(UnknownTableOrBucket, match=r"no bucket 1\(p=7\):0"):
+                ask()
+            assert asked == [[7]]
