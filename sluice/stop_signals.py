@@ -13,7 +13,7 @@ from typing import Any
 EXIT_TERMINATED = 128 + signal.SIGTERM
 """The exit code of a command that SIGTERM ended."""
 EXIT_INTERRUPTED = 128 + signal.SIGINT
-"""The exit code of a round that Ctrl-C ended."""
+"""The exit code of a command that Ctrl-C ended."""
 _REPEATED_S = 1.0
 """Some senders, such as `timeout`, send SIGTERM twice at once."""
 

@@ -13,6 +13,7 @@ from sluice.cli.errors import InvalidFile
 from sluice.cli.options import TABLE_PATH, Settings, examples, with_settings
 from sluice.did_you_mean import did_you_mean
 from sluice.model import TableInfo, TablePath
+from sluice.stop_signals import sigterm_raises
 
 if TYPE_CHECKING:
     from sluice.cli.append_recorder import AppendRecorder
@@ -80,11 +81,11 @@ def append(
     """
     from sluice.cli.resume import AppendJob, rows_to_skip
     from sluice.cli.resume_command import ResumeCommand
-    from sluice.cli.sending import FileSender, nothing_sent, stopped_by_sigterm
+    from sluice.cli.sending import FileSender, nothing_sent
 
     targets = [name.strip() for name in columns.split(",")] if columns else None
     command = ResumeCommand(context)
-    with settings.connect() as client, stopped_by_sigterm(), ExitStack() as stack:
+    with settings.connect() as client, sigterm_raises(), ExitStack() as stack:
         info = expected = client.admin.table_info(table)
         job = AppendJob(info, file, targets)
         if _duplicates_count(info) and not again:
@@ -131,9 +132,9 @@ def delete(
     from sluice.cli import files
     from sluice.cli.cluster import replaced_advice
     from sluice.cli.resume_command import ResumeCommand
-    from sluice.cli.sending import FileSender, nothing_sent, stopped_by_sigterm
+    from sluice.cli.sending import FileSender, nothing_sent
 
-    with settings.connect() as client, stopped_by_sigterm():
+    with settings.connect() as client, sigterm_raises():
         with replaced_advice("`sluice append` adds rows to its log"):
             writer = client.kv_writer(table)
         schema, keys = writer.info.schema, files.keys_of(writer.info)

@@ -20,7 +20,7 @@ from sluice.errors import (
     TableNotExist,
 )
 from sluice.masking import mask
-from sluice.stop_signals import EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated
+from sluice.stop_signals import EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated, explain_stop
 
 EXIT_FAILED = 1
 EXIT_WRONG_ARGUMENTS = 2
@@ -56,12 +56,15 @@ def show(error: Exception) -> int:
 
 
 def show_stop(stop: BaseException | None) -> int:
-    """Prints why a command ended early and returns the exit code: a stopped round explains it."""
-    notes = getattr(stop, "__notes__", ())
-    if not notes:
+    """Prints why a command ended early and returns the exit code.
+
+    :param stop: None: a question was not answered.
+    """
+    if not isinstance(stop, KeyboardInterrupt):
         click.echo("Aborted!", err=True)
         return EXIT_FAILED
-    for note in notes:
+    explain_stop(stop)
+    for note in getattr(stop, "__notes__", ()):
         click.secho(f"sluice: {mask(note)}", fg="red", err=True)
     return EXIT_TERMINATED if isinstance(stop, Terminated) else EXIT_INTERRUPTED
 

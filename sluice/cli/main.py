@@ -100,8 +100,8 @@ def cli(debug: bool) -> None:
       2  An argument, a setting or the installation is wrong.
       3  The round lost its claim before its commit. A later round copies the
          rows, unless the table was dropped.
-    130  Ctrl-C ended `sluice tier` or `sluice repair --yes`.
-    143  SIGTERM ended `sluice tier` or `sluice repair --yes`.
+    130  Ctrl-C ended the command.
+    143  SIGTERM ended the command.
     """
     del debug  # _Commands reads it from the context
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -172,19 +170,6 @@ def nothing_sent() -> Iterator[None]:
     except KeyboardInterrupt:
         click.echo("\nNothing was sent", err=True)
         raise
-
-
-@contextmanager
-def stopped_by_sigterm() -> Iterator[None]:
-    """Handles SIGTERM like Ctrl-C inside, so that a stopped run prints how to resume."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

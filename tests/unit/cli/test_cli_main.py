@@ -14,8 +14,10 @@ from sluice import __version__
 from sluice.cli.jars import jars
 from sluice.cli.leases import leases
 from sluice.cli.main import cli
-from sluice.config import ServerConfig
+from sluice.cli.options import Settings
+from sluice.config import Config, ServerConfig
 from sluice.server.cluster import EmbeddedCluster
+from sluice.stop_signals import Terminated
 
 NOBODY = "grpc://127.0.0.1:1"
 
@@ -128,3 +130,23 @@ def test_help_fits_80_columns(command: tuple[str, ...], monkeypatch: pytest.Monk
 def test_the_list_of_commands_has_one_short_line_for_each(group: click.Group) -> None:
     lines = {name: c.get_short_help_str(limit=1000) for name, c in group.commands.items()}
     assert {name: line for name, line in lines.items() if len(line) >= 60} == {}
+
+
+@pytest.mark.parametrize(
+    ("stop", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "sluice: stopped by Ctrl-C"),
+        (Terminated(), 143, "sluice: stopped by SIGTERM"),
+    ],
+)
+def test_a_stopped_command_says_by_what(
+    stop: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it was doing."""
+
+    def load(self: object, **_: object) -> Config:
+        raise stop
+
+    monkeypatch.setattr(Settings, "config", load)
+    done = CliRunner().invoke(cli, ["doctor"])
+    assert (done.exit_code, done.stderr.strip()) == (code, said)
