@@ -29,6 +29,7 @@ def print_rounds(rounds: Sequence[TieringRound], now_ms: int, empty: str) -> Non
     notes = [(each, each.note) for each in rounds if each.note]
     early = [(each, note.removeprefix(_EARLY)) for each, note in notes if note.startswith(_EARLY)]
     others = [(each, note) for each, note in notes if not note.startswith(_EARLY)]
+    others += [(each, each.compacted) for each in rounds if each.compacted and _is_told(each)]
     for what, found in (("failed", failed), ("ended early", early), ("noted", others)):
         for line in _grouped(what, found, now_ms):
             print_wrapped(line)
@@ -39,6 +40,11 @@ def print_wide(rounds: Sequence[TieringRound], empty: str) -> None:
     shown = headed_fields(TieringRound)
     rows = [[cell(entry, getattr(each, entry.name)) for entry in shown] for each in rounds]
     print_table([entry.heading for entry in shown], rows, empty, fold=False)
+
+
+def _is_told(each: TieringRound) -> bool:
+    """Whether people want to read what this round has compacted: no other column shows it."""
+    return each.compaction_request_ms is not None or each.outcome == "nothing_new"
 
 
 def _row(each: TieringRound, now_ms: int) -> list[object]:

@@ -193,11 +193,13 @@ def summary(result: RoundResult, spent_s: float) -> str:
         parts.append(counted(result.rows, "row"))
         if result.deletes:
             parts.append(deleted_keys(result))
-        if result.compacted:
-            parts.append(result.compacted)
+    if result.compacted:
+        parts.append(result.compacted)
+    if result.rows or result.files:
         parts += [counted(result.files, "file"), byte_size(result.bytes_written)]
     head = f"{result.table}: {ended(result)}{': ' if parts else ', '}"
-    if result.lake_snapshot_id is not None:
+    is_older = result.outcome == "nothing_new" and result.files_compacted  # than the compaction's
+    if result.lake_snapshot_id is not None and not is_older:
         parts.append(f"lake snapshot id {result.lake_snapshot_id}")
     return f"{head}{', '.join([*parts, f'{spent_s:.1f} s'])}"
 

@@ -62,10 +62,9 @@ class CompactionReport:
         parts = []
         if self.buckets:
             files = counted(self.files_removed, "data file")
-            parts.append(
-                f"{files} of {counted(self.buckets, 'bucket')} were rewritten as"
-                f" {self.files_written}"
-            )
+            verb = "was" if self.files_removed == 1 else "were"
+            of = counted(self.buckets, "bucket")
+            parts.append(f"{files} of {of} {verb} rewritten as {self.files_written}")
         if self.left_out:
             parts.append(f"{counted(self.left_out, 'bucket')} left out: {self.why_not}")
         return "; ".join(parts)

@@ -52,21 +52,26 @@ class CompactionRequest:
         """The options of this round."""
         return compaction.of_table(info, is_requested=self.is_open)
 
-    def notes_on(
+    @property
+    def notes(self) -> list[str]:
+        """Notes of the round about the request itself."""
+        if self.unknown:
+            return [f"not known whether a compaction was requested: {self.unknown}"]
+        return []
+
+    def not_done(
         self,
         options: CompactionOptions,
         live: LiveFiles | None,
         beyond: Mapping[TableBucket, str],
     ) -> list[str]:
-        """What was requested, but cannot be done.
+        """What was requested, but cannot be done: it belongs to what the round has compacted.
 
         :param live: the files of the table; None: they were not read.
         :param beyond: why no round can compact these buckets.
         """
-        if self.unknown:
-            return [f"not known whether a compaction was requested: {self.unknown}"]
         if self.is_old:
-            return ["the requested compaction ended after a day: see `compacted` in the history"]
+            return ["the requested compaction ended after a day: earlier rounds say what they left"]
         if not self.is_open:
             return []
         if options.bytes_max <= 0:

@@ -12,6 +12,7 @@ from sluice.model import Claim, TableBucket
 from sluice.rounds.compaction import CompactionOptions
 from sluice.rounds.compaction_report import CompactionReport
 from sluice.rounds.lake_files import LiveFiles, WrittenCompaction
+from sluice.rounds.note_lists import first_of
 from sluice.rounds.plan import RoundPlan
 from sluice.rounds.ports import Cluster, LakeTable
 from sluice.rounds.position_lookups import LookupBudget, PlannedLookups, plan_lookups
@@ -21,6 +22,8 @@ from sluice.rounds.rewrites import Rewrites
 from sluice.rounds.round_files import Lookups, RoundFiles
 from sluice.rounds.split_outcomes import SplitOutcomes
 from sluice.rounds.types import LakeSnapshot, Split
+
+NOTHING_TO_DO = "the requested compaction found no files that are worth it"
 
 
 class RoundCompaction:
@@ -34,6 +37,7 @@ class RoundCompaction:
         self._left = 0  # buckets that are worth it, but beyond the budget, or have failed
         self._beyond: Mapping[TableBucket, str] = {}  # why no round can compact these buckets
         self._not_compacted: Sequence[WrittenCompaction] = ()
+        self._not_done: Sequence[str] = ()  # of what was requested
 
     def read_request(self, claim: Claim, cluster: Cluster) -> bool:
         """Returns whether buckets without new rows count, too, because that was requested."""
@@ -62,7 +66,9 @@ class RoundCompaction:
             notes.append(f"only buckets with new rows are compacted: {why}")
             planned = self._planned(plan, active, table, lookups, options)
             self._left += 1
-        notes += self._request.notes_on(options, planned.live or self.rewrites.live, self._beyond)
+        live = planned.live or self.rewrites.live
+        self._not_done = self._request.not_done(options, live, self._beyond)
+        notes += self._request.notes
         kept = [one for one in planned.splits if not one.is_idle or one.compaction is not None]
         return replace(plan, splits=tuple(kept)), planned.live, notes
 
@@ -125,7 +131,10 @@ class RoundCompaction:
         elif self._not_compacted:
             report = CompactionReport.of(self._not_compacted)
         done_ms = self._request.completed_ms(report, self._left)
-        return {**report.facts(), "compaction_request_ms": done_ms}
+        said = "; ".join(filter(None, [str(report), first_of(self._not_done, "; ", limit=3)]))
+        if done_ms is not None and not said:
+            said = NOTHING_TO_DO
+        return {**report.facts(), "compacted": said, "compaction_request_ms": done_ms}
 
 
 def _unusable(planned: PlannedLookups, splits: Sequence[Split]) -> str:

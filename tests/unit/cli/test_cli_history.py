@@ -132,6 +132,21 @@ def test_a_table_without_rounds(shop: Shop) -> None:
     assert "did you mean 'shop.orders'?" in missing.stderr
 
 
+def test_what_was_compacted_is_told_if_nothing_else_shows_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Also why a requested compaction was left out."""
+    idle = TieringRound(outcome="nothing_new", ended_ms=0, compacted="3 data files of 1 bucket")
+    asked = replace(DID, ended_ms=0, compacted="1 bucket left out", compaction_request_ms=7)
+    usual = replace(DID, ended_ms=0, compacted="9 data files of 4 buckets")
+    print_rounds([idle, asked, usual], 2_000, "")
+    lines = capsys.readouterr().out.splitlines()[5:]
+    assert lines == [
+        "1 round noted 2 s ago: 3 data files of 1 bucket",
+        "1 round noted 2 s ago: 1 bucket left out",
+    ]
+
+
 @pytest.mark.parametrize("columns", [80, 60])
 def test_a_terminal_gets_its_width(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int

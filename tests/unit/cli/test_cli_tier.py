@@ -54,6 +54,11 @@ def test_a_round_is_one_line() -> None:
     )
     nothing = RoundResult("shop.orders", 0, 1, 1, "nothing_new", lake_snapshot_id=None)
     assert summary(nothing, 0.98) == "shop.orders: no new rows, 1.0 s"
+    compacted = replace(nothing, compacted="3 data files of 1 bucket were rewritten as 1")
+    compacted = replace(compacted, files_compacted=3, lake_snapshot_id=7)  # an older snapshot
+    assert summary(compacted, 0.98) == (
+        "shop.orders: no new rows: 3 data files of 1 bucket were rewritten as 1, 1.0 s"
+    )
 
 
 def test_who_waits_asks_often_at_first_and_seldom_in_the_end() -> None:

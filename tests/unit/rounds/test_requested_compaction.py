@@ -21,6 +21,7 @@ from sluice.rounds.log_ranges import ReadProgress
 from sluice.rounds.position_lookups import LookupBudget
 from sluice.rounds.requested_compaction import REQUEST_MS_MAX, CompactionRequest
 from sluice.rounds.retier import RepairMode
+from sluice.rounds.round_compaction import NOTHING_TO_DO
 from sluice.rounds.types import Split
 from sluice.testing.memory_cluster import MemoryCluster
 from sluice.testing.memory_lake import MemoryLakeTable
@@ -113,7 +114,7 @@ def test_what_is_beyond_the_budget_waits_for_the_next_round(keyed: KeyedWorld) -
 
 
 @pytest.mark.parametrize("world", ["keyed", "log"])
-def test_without_a_budget_the_request_ends_with_a_note(
+def test_without_a_budget_the_request_ends_with_the_reason(
     world: str, request: pytest.FixtureRequest
 ) -> None:
     found: KeyedWorld | World = request.getfixturevalue(world)
@@ -127,8 +128,9 @@ def test_without_a_budget_the_request_ends_with_a_note(
     result = found.round()
     assert result.outcome == "nothing_new"
     assert result.compaction_request_ms == REQUEST_MS
-    [note] = [one for one in result.notes if "compaction" in one]
-    assert note == "the requested compaction was left out: tiering.compaction_bytes is 0"
+    why = "the requested compaction was left out: tiering.compaction_bytes is 0"
+    assert result.details().compacted == why
+    assert not any("compaction" in note for note in result.notes), "it is said once"
 
 
 def test_a_compaction_that_others_refuse_is_tried_again(keyed: KeyedWorld) -> None:
@@ -141,6 +143,11 @@ def test_a_compaction_that_others_refuse_is_tried_again(keyed: KeyedWorld) -> No
     keyed.assert_equal()
     assert keyed.round().compaction_request_ms == REQUEST_MS
     keyed.assert_equal()
+
+
+def test_one_file_was_rewritten() -> None:
+    one = CompactionReport(1, files_removed=1, files_written=1)
+    assert str(one) == "1 data file of 1 bucket was rewritten as 1"
 
 
 def test_a_request_stays_while_something_is_left() -> None:
@@ -156,7 +163,7 @@ def test_a_request_ends_after_a_day(keyed: KeyedWorld, age_ms: int) -> None:
     keyed.cluster.compaction_request_ms = asked_ms = now_ms() - age_ms
     result = keyed.round()
     assert (result.files_compacted, result.compaction_request_ms) == (0 if is_old else 6, asked_ms)
-    assert any("ended after a day" in note for note in result.notes) == is_old
+    assert ("ended after a day" in result.compacted) == is_old
 
 
 @pytest.mark.parametrize("fault", ["other spec", "too many"])
@@ -244,7 +251,18 @@ def test_a_repair_leaves_the_request_to_the_next_round(keyed: KeyedWorld) -> Non
     keyed.assert_equal()
 
 
-def test_a_request_that_no_round_can_carry_out_ends_with_a_note(
+def test_a_request_that_finds_nothing_says_so(keyed: KeyedWorld) -> None:
+    keyed.cluster.compaction_request_ms = REQUEST_MS
+    keyed.round()
+    keyed.cluster.compaction_request_ms = later_ms = REQUEST_MS + 1
+    result = keyed.round()
+    assert (result.outcome, result.compaction_request_ms) == ("nothing_new", later_ms)
+    assert result.details().compacted == NOTHING_TO_DO
+    keyed.cluster.compaction_request_ms = None
+    assert keyed.round().details().compacted is None
+
+
+def test_a_request_that_no_round_can_carry_out_ends_with_the_reason(
     keyed: KeyedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sluice.rounds.compaction.ROW_S", 1e6)
@@ -252,8 +270,7 @@ def test_a_request_that_no_round_can_carry_out_ends_with_a_note(
     keyed.limits = RoundLimits()
     result = keyed.round()
     assert (result.files_compacted, result.compaction_request_ms) == (0, REQUEST_MS)
-    [note] = [one for one in result.notes if "cannot be compacted" in one]
-    assert "1 file of 16 bytes would take about" in note, note
+    assert "cannot be compacted: 1 file of 16 bytes would take about" in result.compacted
 
 
 @pytest.mark.parametrize("error", [None, NetworkError("no answer")])
