@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -20,6 +21,7 @@ from sluice.model import TablePath
 from sluice.stop_signals import explain_stop, sigterm_raises
 
 if TYPE_CHECKING:
+    from sluice.config import Config
     from sluice.rounds.maintain import MaintenanceReport
 
 
@@ -60,27 +62,40 @@ def maintain(table: TablePath | None, yes: bool, output_format: str, settings: S
     config = settings.config()
     require_lake(config)
     from sluice.cli.cluster import require_cluster
-    from sluice.driver.maintaining import maintain_tables
+    from sluice.cli.output import print_json
 
-    require_cluster(config.client)
-    reports = []
+    reports: list[MaintenanceReport] = []
     with sigterm_raises():
         try:
-            for report in maintain_tables(config, table, apply=yes):
-                reports.append(report)
-                if output_format != "json":
-                    _print(report, applied=yes)
+            require_cluster(config.client)
+            _maintain(config, table, reports, yes, is_json=output_format == "json")
         except KeyboardInterrupt as stop:
-            explain_stop(stop, _STOPPED)
+            explain_stop(stop, _STOPPED if yes else "")
             raise
-    if output_format == "json":
-        from sluice.cli.output import print_json
-
-        print_json({"applied": yes, "tables": [report.to_json() for report in reports]})
-    elif not reports:
+        finally:  # what was done is reported, also if an error ends the run
+            if output_format == "json" and (reports or sys.exc_info()[0] is None):
+                print_json({"applied": yes, "tables": [report.to_json() for report in reports]})
+    if output_format != "json" and not reports:
         click.echo("note: this lake has no table of the cluster: check --warehouse", err=True)
     if any(report.error or report.notes for report in reports):
         raise click.exceptions.Exit(1)
+
+
+def _maintain(
+    config: Config,
+    table: TablePath | None,
+    reports: list[MaintenanceReport],
+    applied: bool,
+    *,
+    is_json: bool,
+) -> None:
+    """:param reports: receives the report of each table as soon as it is done."""
+    from sluice.driver.maintaining import maintain_tables
+
+    for report in maintain_tables(config, table, apply=applied):
+        reports.append(report)
+        if not is_json:
+            _print(report, applied=applied)
 
 
 def _print(report: MaintenanceReport, *, applied: bool) -> None:
@@ -90,17 +105,14 @@ def _print(report: MaintenanceReport, *, applied: bool) -> None:
     needs = list(report.before.needs())
     click.echo(f"{report.table}: {'; '.join(needs) or 'healthy'}")
     click.echo(f"  {report.before}")
-    from sluice.rounds.maintenance_line import done_words, due_words
+    from sluice.rounds.maintenance_line import done_words, due_words, standing_words
 
-    for line in done_words(report):
+    due = [] if applied else due_words(report)
+    for line in done_words(report) if applied else [*due, *standing_words(report)]:
         click.echo(f"  {line}")
     if report.after is not None and report.after != report.before:
         click.echo(f"  now {report.after}")
-    elif not applied:
-        due = due_words(report)
-        for line in due:
-            click.echo(f"  {line}")
-        if needs or due:
-            click.echo(_OFFER + _LATER if report.compaction_due else _OFFER)
+    if not applied and (report.before.has_work or report.compaction_due or due):
+        click.echo(_OFFER + _LATER if report.compaction_due else _OFFER)
     for note in report.notes:
         click.echo(f"  note: {note}")

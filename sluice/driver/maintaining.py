@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from dataclasses import dataclass
 
 from sluice.client import connect
 from sluice.client.client import Client
@@ -14,11 +14,13 @@ from sluice.driver.conversions import ThreadConversions
 from sluice.driver.jvm import Jvm
 from sluice.driver.open_lake import checked_jvm, open_lake
 from sluice.driver.round_options import compaction_options, round_limits
-from sluice.errors import LakeTableMismatch, LakeTableMissing, TableNotExist
+from sluice.errors import FlussError, LakeTableMismatch, LakeTableMissing, TableNotExist
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TablePath
+from sluice.quantities import counted
 from sluice.rounds.compaction import DEFAULT_COMPACTIONS
 from sluice.rounds.conversion import ConversionRunner
+from sluice.rounds.dropped import is_unanswered
 from sluice.rounds.expiry import AUTO_EXPIRE
 from sluice.rounds.maintain import MaintenanceOptions, MaintenanceReport, maintain
 from sluice.rounds.reasons import reason_of
@@ -44,13 +46,14 @@ def maintain_tables(
     :param jvm: a running JVM to use; None: this function starts one and ends it.
     :raises LakeTableMissing: the lake has no table ``path``.
     :raises LakeNotWritable: catalog or storage of ``path`` cannot be read.
+    :raises NetworkError, RequestTimeOut: the cluster does not answer; the other tables are left.
     """
     jvm_context = checked_jvm(config, jvm)
     run = ThreadConversions(config.tiering.parallelism)
     with connect(config.client) as client:
         paths: Sequence[TablePath] = [path] if path is not None else [*all_tables(client)]
         with jvm_context as java, open_lake(config, java.gateway) as lake:
-            for each in paths:
+            for place, each in enumerate(paths):
                 try:
                     report = maintain_table(
                         config, client, lake, each, run, apply=apply, lists_folders=lists_folders
@@ -60,6 +63,8 @@ def maintain_tables(
                         raise
                     if isinstance(error, TableNotExist):  # dropped since the tables were listed
                         continue
+                    if isinstance(error, FlussError) and is_unanswered(error):
+                        raise _ended(error, len(paths) - place, len(paths)) from error
                     report = MaintenanceReport(
                         str(each), error=str(reason_of(error, config.secrets()))
                     )
@@ -73,13 +78,25 @@ def maintain_tables(
                     )
 
 
-def _request(client: Client, path: TablePath) -> bool:
-    """Requests a compaction; a request that is open stays as it is, and the answer is False."""
-    [status] = client.statuses.list(path, lags=False)
-    is_new = status.compaction_requested_ms is None
-    if is_new:
-        client.statuses.request_compaction(path)
-    return is_new
+def _ended(error: FlussError, left: int, count: int) -> FlussError:
+    """The error of a cluster that does not answer: each other table would wait as long."""
+    text = f"{error.message}. The command did not get to {left} of {counted(count, 'table')}"
+    return type(error)(text, **error.details)
+
+
+@dataclass(frozen=True, slots=True)
+class _Requests:
+    """The request for a compaction of one table."""
+
+    client: Client
+    path: TablePath
+
+    def is_open(self) -> bool:
+        [status] = self.client.statuses.list(self.path, lags=False)
+        return status.compaction_requested_ms is not None
+
+    def make(self) -> None:
+        self.client.statuses.request_compaction(self.path)
 
 
 def maintain_table(
@@ -117,7 +134,7 @@ def maintain_table(
         SystemClock().now_ms(),
         round_limits(config).round_ms(info),
         None if registered is None else registered.snapshot_id,
-        request_compaction=partial(_request, client, path) if compacts else None,
+        requests=_Requests(client, path) if compacts else None,
         run=run,
         expires=info.descriptor.properties.get(AUTO_EXPIRE, "").lower() != "false",
         compaction=compaction_options(config) if compacts else DEFAULT_COMPACTIONS,

@@ -22,13 +22,14 @@ from sluice.driver.conversions import SparkConversions
 from sluice.driver.maintaining import maintain_table
 from sluice.driver.open_lake import open_lake
 from sluice.driver.spark import jvm_is_lost
-from sluice.errors import DriverLost, SluiceError, TableNotExist
+from sluice.errors import DriverLost, FlussError, SluiceError, TableNotExist
 from sluice.failpoints import failpoint
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.masking import mask
 from sluice.model import Reason, TablePath
 from sluice.model.table_patterns import is_pattern, matches
 from sluice.quantities import counted
+from sluice.rounds.dropped import is_unanswered
 from sluice.rounds.maintain import MaintenanceReport
 from sluice.rounds.maintenance_files import (
     MaintenanceFiles,
@@ -114,6 +115,8 @@ class _Run:
         """Maintains one table; None: it matches a pattern, but the lake does not have it.
 
         :raises DriverLost: the driver's JVM was killed.
+        :raises NetworkError, RequestTimeOut: the cluster does not answer, and each other table
+            would wait as long.
         """
         self.files.begin(str(path))
         began_s, retryable = time.monotonic(), True
@@ -127,6 +130,8 @@ class _Run:
         except Exception as error:  # of this table: the others are maintained
             if jvm_is_lost(self.context):
                 raise DriverLost(_LOST) from error
+            if isinstance(error, FlussError) and is_unanswered(error):
+                raise
             if isinstance(error, TableNotExist) and not is_named:
                 return None  # dropped since the tables were listed
             retryable = error.retryable if isinstance(error, SluiceError) else True
@@ -136,6 +141,8 @@ class _Run:
             report = MaintenanceReport(str(path), error=str(why))
         made = TableReport.of(report, applied=self.request.apply, retryable=retryable)
         level, word = (logging.ERROR, "problem") if made.problems else (logging.INFO, "done")
+        if not made.problems and not self.request.apply:
+            word = "looked at"
         _LOG.log(level, "%s: %s in %.1f s", path, word, time.monotonic() - began_s)
         return made
 

@@ -11,6 +11,7 @@ from sluice.config import Config
 from sluice.driver.maintaining import maintain_tables
 from sluice.masking import reason_text
 from sluice.rounds.maintain import MaintenanceReport
+from sluice.rounds.maintenance_line import NOT_REWRITTEN
 
 NEEDS_WORK = "needs work"
 SECONDS_MAX = 60.0
@@ -43,6 +44,18 @@ def _finding(report: MaintenanceReport) -> Finding:
     needs = "; ".join(report.before.needs())
     if not needs:
         return Finding(what, True, str(report.before))
-    command = f"`sluice maintain {report.table} --yes`, with the same options, helps"
-    seen = f"{needs}. It has {report.before}. {command}"
+    seen = ". ".join(filter(None, [needs, f"It has {report.before}", _help(report)]))
     return Finding(what, True, seen, result=NEEDS_WORK)
+
+
+def _help(report: MaintenanceReport) -> str:
+    """What to do about the needs of a table; empty if nothing can be done here."""
+    said = []
+    if report.compaction_is_open:
+        said.append("A compaction is requested: the table's next round makes it")
+    elif report.before.is_scattered and not report.compaction_due:
+        said.append(NOT_REWRITTEN.capitalize())
+    if report.before.has_work or report.compaction_due:
+        command = f"`sluice maintain {report.table} --yes`"
+        said.append(f"{command}, with the same --config or --warehouse, helps")
+    return ". ".join(said)

@@ -243,6 +243,7 @@ def _spec_text(fields: list[tuple[str, str]]) -> str:
 
 def _mismatch(info: TableInfo, what: str) -> LakeTableMismatch:
     return LakeTableMismatch(
-        f"lake table {info.path} has {what}. Drop or rename the lake table, or tier another one",
+        f"lake table {info.path} has {what}. Check that this is the lake of this cluster. If it is,"
+        " drop or rename the lake table, or tier another one",
         table=str(info.path),
     )

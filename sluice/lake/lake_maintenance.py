@@ -191,6 +191,7 @@ class LakeMaintenance:
             count = max(_BUCKETS, run.at_once)
             self._convert(todo[:count], live, memory_bytes, run, done)
         self._remove_useless(live, done)
+        done.is_complete = not (done.left or done.is_given_up)
         return done
 
     def _useless_deletes(self, live: LiveFiles) -> list[Any]:
@@ -236,7 +237,7 @@ class LakeMaintenance:
         except LakeCommitRefused:
             done.refused += 1
             return
-        done.files_removed += len(useless)
+        done.useless_removed += len(useless)
         done.commits += 1
 
     def merge_manifests(self) -> int:

@@ -80,6 +80,16 @@ class MaintainedTable(TableFiles, Protocol):
         """Expires the snapshots that the rule chooses."""
 
 
+class CompactionRequests(Protocol):
+    """The request for a compaction that is kept with the table's status."""
+
+    def is_open(self) -> bool:
+        """Whether one was made, and no round has completed it yet."""
+
+    def make(self) -> None:
+        """Requests a compaction from the table's next round."""
+
+
 @dataclass(slots=True)
 class MaintenanceReport:
     """What one table needed, and what became of it."""
@@ -104,7 +114,7 @@ class MaintenanceReport:
     compaction_requested: bool = False
     """Whether a compaction was requested from the table's next round."""
     compaction_is_open: bool = False
-    """Whether that had been requested before, and no round has completed it yet."""
+    """Whether one that would help had been requested before, and no round has completed it yet."""
     notes: list[str] = field(default_factory=list)
     """What did not work, without secrets."""
     error: str = ""
@@ -127,9 +137,8 @@ class MaintenanceOptions:
     registered: int | None = None
     """The snapshot that Fluss has registered, if that is known: it does not expire."""
     metadata_age_ms: int = METADATA_AGE_MS
-    request_compaction: Callable[[], bool] | None = None
-    """Requests a compaction from the table's next round, and returns False if one is open. None: no
-    round compacts the table."""
+    requests: CompactionRequests | None = None
+    """Requests a compaction from the table's next round. None: no round compacts the table."""
     run: ConversionRunner | None = None
     """Converts buckets, on threads or executors. None: one after the other, here."""
     compaction: CompactionOptions = DEFAULT_COMPACTIONS
@@ -182,13 +191,23 @@ class _Steps:
         if not before.keeps_files:
             self._step("delete orphan files", self._clean)
         self._step("read what the table needs now", self._look_again)
-        if (self.report.after or before).is_worth_rewriting:
+        if self._needs_compaction():
             self._step("request a compaction", self._request)
+
+    def _needs_compaction(self) -> bool:
+        """Whether the next round should rewrite rows.
+
+        Equality deletes that a round has added meanwhile are left to the next maintenance.
+        """
+        health, done = self.report.after or self.report.before, self.report.conversion
+        is_left = done is not None and not done.is_complete and health.equality_files > 0
+        return self.options.requests is not None and (health.is_scattered or is_left)
 
     def look(self) -> None:
         """Reports what would be done about snapshots, orphan files and small data files."""
-        before, can_request = self.report.before, self.options.request_compaction is not None
-        self.report.compaction_due = before.is_scattered and can_request
+        before = self.report.before
+        if self.options.requests is not None and (before.is_scattered or before.equality_files):
+            self._step("read whether a compaction is requested", self._find_request)
         if not before.keeps_files:
             if self.options.expires:
                 self._step("find what may expire", self._find_due)
@@ -268,6 +287,14 @@ class _Steps:
         self.report.after = self.work.health(self.options.compaction)
 
     def _request(self) -> None:
-        if self.options.request_compaction is not None:
-            self.report.compaction_requested = self.options.request_compaction()
-            self.report.compaction_is_open = not self.report.compaction_requested
+        assert self.options.requests is not None
+        self.report.compaction_is_open = self.options.requests.is_open()
+        if not self.report.compaction_is_open:
+            self.options.requests.make()
+            self.report.compaction_requested = True
+
+    def _find_request(self) -> None:
+        assert self.options.requests is not None
+        report = self.report
+        report.compaction_is_open = self.options.requests.is_open()
+        report.compaction_due = report.before.is_scattered and not report.compaction_is_open

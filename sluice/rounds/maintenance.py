@@ -130,9 +130,10 @@ class TableHealth:
         return self.small_files_of_worst > MANY_FILES or self.dead_share > DEAD_SHARE
 
     @property
-    def is_worth_rewriting(self) -> bool:
-        """Whether the next round should compact the table."""
-        return self.is_scattered or bool(self.equality_files)
+    def has_work(self) -> bool:
+        """Whether maintenance itself can do what the table needs; only rounds rewrite rows."""
+        keys = self.equality_files + self.useless_equality_files
+        return keys > 0 or self.small_data_manifests > MANY_MANIFESTS
 
     def needs(self) -> Iterator[str]:
         """What is worth doing, in words."""
@@ -173,7 +174,9 @@ class Conversion:
     buckets: int = 0
     """Buckets whose equality deletes are gone, or fewer."""
     files_removed: int = 0
-    """Equality delete files."""
+    """Equality delete files that became positions."""
+    useless_removed: int = 0
+    """Equality delete files that applied to nothing, and are removed."""
     rows: int = 0
     """Rows that they delete."""
     files_written: int = 0
@@ -184,6 +187,8 @@ class Conversion:
     left: dict[str, str] = field(default_factory=dict)
     """Why buckets still have equality deletes, by their place in the table. A compaction removes
     them."""
+    is_complete: bool = False
+    """Whether nothing is left of the equality deletes that it began with."""
 
     @property
     def is_given_up(self) -> bool:

@@ -6,6 +6,8 @@ from sluice.quantities import byte_size, counted
 from sluice.rounds.maintain import MaintenanceReport
 from sluice.rounds.maintenance import TableHealth
 
+NOT_REWRITTEN = "no round rewrites it: the table is not tiered, or tiering.compaction_bytes is 0"
+
 
 def report_line(report: MaintenanceReport, *, applied: bool) -> str:
     """Returns ``shop.stock: 6 equality delete files: ...; done: ...; gained: ...``.
@@ -19,6 +21,8 @@ def report_line(report: MaintenanceReport, *, applied: bool) -> str:
         parts.append(f"done: {', '.join(done_words(report)) or 'nothing'}")
     elif due := due_words(report):
         parts.append(f"to do: {', '.join(due)}")
+    if not applied:
+        parts += standing_words(report)
     if gains := gain_words(report):
         parts.append(f"gained: {', '.join(gains)}")
     parts += [f"problem: {note}" for note in report.notes]
@@ -35,6 +39,20 @@ def due_words(report: MaintenanceReport) -> list[str]:
     return found
 
 
+def standing_words(report: MaintenanceReport) -> list[str]:
+    """What holds whether the table is maintained or only looked at."""
+    found = []
+    if report.before.keeps_files:
+        found.append("its property gc.enabled is false: nothing expires, and no file is deleted")
+    if report.compaction_is_open:
+        found.append("a compaction is requested already: the table's next round makes it")
+    health, has_request = report.after or report.before, report.compaction_requested
+    has_request |= report.compaction_due or report.compaction_is_open
+    if health.is_scattered and not has_request and not report.notes:
+        found.append(NOT_REWRITTEN)
+    return found
+
+
 def done_words(report: MaintenanceReport) -> list[str]:
     """What was done, a text for each kind."""
     found = []
@@ -42,26 +60,25 @@ def done_words(report: MaintenanceReport) -> list[str]:
     if done is not None and done.files_removed:
         files = counted(done.files_removed, "equality delete file")
         found.append(f"{files} became {counted(done.rows, 'position')}")
+    if done is not None and done.useless_removed:
+        files = counted(done.useless_removed, "equality delete file")
+        found.append(f"{files} removed: no row is left that they delete")
     if done is not None and done.is_given_up:
         times = counted(done.refused, "time")
         found.append(f"other writers were faster {times}: a later run converts the rest")
     for place, why in done.left.items() if done is not None else ():
         found.append(f"bucket {place} keeps its equality deletes: {why}")
-    if report.after is not None and report.before.keeps_files:
-        found.append("its property gc.enabled is false: nothing expired, and no file was deleted")
     if report.snapshots_expired:
         snapshots = counted(report.snapshots_expired, "snapshot")
         found.append(f"{snapshots} expired, {counted(report.files_expired, 'file')} deleted")
     if report.manifests_merged:
-        found.append(f"{counted(report.manifests_merged, 'manifest')} merged into others")
+        found.append(f"manifests merged: {report.manifests_merged} fewer")
     if report.orphans_removed:
         orphans = counted(report.orphans_removed, "orphan file")
         found.append(f"{orphans} deleted, {byte_size(report.orphan_bytes)}")
     if report.compaction_requested:
         found.append("a compaction was requested: the table's next round makes it")
-    if report.compaction_is_open:
-        found.append("a compaction is requested already: the table's next round makes it")
-    return found
+    return [*found, *standing_words(report)]
 
 
 def gain_words(report: MaintenanceReport) -> list[str]:
@@ -85,7 +102,7 @@ def gained(report: MaintenanceReport) -> dict[str, int]:
     """What was done, as numbers that tables add up to."""
     done = report.conversion
     return {
-        "equality_files_removed": 0 if done is None else done.files_removed,
+        "equality_files_removed": 0 if done is None else done.files_removed + done.useless_removed,
         "positions": 0 if done is None else done.rows,
         "snapshots_expired": report.snapshots_expired,
         "files_expired": report.files_expired,

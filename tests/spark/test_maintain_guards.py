@@ -5,15 +5,25 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from sluice.errors import LakeTableMismatch
+from sluice.config import Config
+from sluice.driver import spark_maintaining
+from sluice.driver.local import tier_once
+from sluice.driver.maintaining import maintain_tables
+from sluice.driver.spark_maintaining import run_maintenance
+from sluice.errors import LakeTableMismatch, NetworkError
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.java import java_list
 from sluice.lake.tagged_update import TaggedUpdate
 from sluice.model import Column, Schema, TableDescriptor, TablePath, types
+from sluice.rounds.files import write_json
+from sluice.rounds.maintenance_files import MaintenanceRequest, read_outcome, request_uri
 from sluice.rounds.maintenance_line import done_words
 
 from .conftest import STOCK, LocalStock
@@ -131,3 +141,37 @@ def test_a_table_of_others_with_the_same_name_is_left_alone(stock: LocalStock) -
     assert doctor(stock)["ok"]
     named = run(stock, "shop.afirst")
     assert (named.exit_code, "or is not one of Fluss" in named.stderr) == (1, True)
+
+
+@pytest.fixture
+def three(stock: LocalStock) -> Config:
+    """Three tables in the lake. The client gives up soon."""
+    for name in ("a", "b", "c"):
+        path = TablePath("shop", name)
+        stock.site.create(path, {"id": types.BIGINT})
+        stock.site.append(path, pa.table({"id": [1]}))
+        tier_once(stock.site.config, path, jvm=stock.site.jvm, now=True)
+    client = replace(stock.site.config.client, retry_timeout_ms=300)
+    return replace(stock.site.config, client=client)
+
+
+def test_a_cluster_that_does_not_answer_ends_the_run(stock: LocalStock, three: Config) -> None:
+    """Each other table would wait as long. What was done is reported."""
+    reports = maintain_tables(three, None, apply=True, jvm=stock.site.jvm)
+    assert next(reports).table == "shop.a"
+    stock.cluster.stop()
+    with pytest.raises(NetworkError, match="The command did not get to 2 of 3 tables"):
+        next(reports)
+
+
+def test_a_cluster_that_does_not_answer_ends_the_application(
+    stock: LocalStock, three: Config, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_maintaining, "failpoint", lambda _: stock.cluster.stop())
+    uri = request_uri(stock.site.work_uri, "run", "try-1")
+    write_json(uri, MaintenanceRequest(three.client.bootstrap, ("*",)).to_json())
+    assert run_maintenance(spark.sparkContext, uri, three, lambda: 0) == 1
+    outcome = read_outcome(uri)
+    assert [report.table for report in outcome.reports] == ["shop.a"]
+    assert outcome.error is not None
+    assert (outcome.error.kind, outcome.error.retryable) == ("NetworkError", True)

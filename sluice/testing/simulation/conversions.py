@@ -185,6 +185,7 @@ class SimMaintenance:
                 raise
             self.stage = ""
         self._remove_useless(done)
+        done.is_complete = not (done.left or done.is_given_up)
         return done
 
     def merge_manifests(self) -> int:
@@ -355,7 +356,7 @@ class SimMaintenance:
         except LakeCommitRefused:
             done.refused += 1
             return
-        done.files_removed += len(useless)
+        done.useless_removed += len(useless)
         done.commits += 1
 
 

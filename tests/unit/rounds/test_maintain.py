@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import pytest
 
@@ -15,7 +16,7 @@ from sluice.rounds.expiry import Expired, ExpiryRule
 from sluice.rounds.history import HistoryEntry
 from sluice.rounds.maintain import MaintenanceOptions, maintain
 from sluice.rounds.maintenance import Conversion, TableHealth
-from sluice.rounds.maintenance_line import due_words
+from sluice.rounds.maintenance_line import NOT_REWRITTEN, due_words, report_line, standing_words
 from sluice.rounds.maintenance_names import MAINTENANCE_KEY, new_maintenance_id, orphans_in
 from sluice.rounds.types import COMMIT_USER, COMMIT_USER_KEY
 from sluice.testing.memory_lake import MemoryLakeTable
@@ -131,10 +132,8 @@ def test_whatever_ends_a_step_the_others_follow() -> None:
 
     table = Broken("mem:/t")
     table.properties["history.expire.max-snapshot-age-ms"] = "5d"
-    asked: list[bool] = []
-    options = MaintenanceOptions(
-        1, table.at_ms, 0, request_compaction=lambda: not asked.append(True)
-    )
+    requests = Requests()
+    options = MaintenanceOptions(1, table.at_ms, 0, requests=requests)
     report = maintain(PATH, table, options, apply=True)
     assert report.notes == [
         "could not convert equality deletes: OSError: no space left",
@@ -143,7 +142,93 @@ def test_whatever_ends_a_step_the_others_follow() -> None:
     ]
     assert report.conversion is not None
     assert report.conversion.files_removed == 3
-    assert (report.compaction_requested, len(asked)) == (True, 1)
+    assert (report.compaction_requested, requests.made) == (True, 1)
+
+
+@dataclass
+class Requests:
+    """The request with a table's status."""
+
+    made: int = 0
+
+    def is_open(self) -> bool:
+        return self.made > 0
+
+    def make(self) -> None:
+        self.made += 1
+
+
+class OfRounds(NothingToDo):
+    """A table whose rounds add equality deletes while others are converted."""
+
+    left: ClassVar[dict[str, str]] = {}
+    later = TableHealth(equality_files=2)
+
+    def __init__(self, table: MemoryLakeTable) -> None:
+        super().__init__(table)
+        self.seen = [self.later, TableHealth(equality_files=4)]
+
+    def health(self, options: CompactionOptions = DEFAULT_COMPACTIONS) -> TableHealth:
+        return self.seen.pop()
+
+    def convert(
+        self, memory_bytes: int, run: ConversionRunner | None = None, done: Conversion | None = None
+    ) -> Conversion:
+        assert done is not None
+        done.left, done.is_complete = self.left, not self.left
+        return done
+
+
+@pytest.mark.parametrize(
+    ("left", "later", "is_requested"),
+    [
+        ({}, TableHealth(equality_files=2), False),
+        ({}, TableHealth(equality_files=2, rows=10, dead_rows=4), True),
+        ({"bucket 0": "memory"}, TableHealth(equality_files=2), True),
+        ({"bucket 0": "memory"}, TableHealth(), False),  # a round has rewritten it meanwhile
+    ],
+)
+def test_deletes_that_rounds_add_meanwhile_need_no_compaction(
+    left: dict[str, str], later: TableHealth, is_requested: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OfRounds, "left", left)
+    monkeypatch.setattr(OfRounds, "later", later)
+    monkeypatch.setattr(Table, "maintenance", lambda table: OfRounds(table))
+    table, requests = Table("mem:/t"), Requests()
+    options = MaintenanceOptions(1, table.at_ms, 0, requests=requests)
+    report = maintain(PATH, table, options, apply=True)
+    assert (report.compaction_requested, requests.made) == (is_requested, int(is_requested))
+    assert not report.compaction_is_open
+    assert report.notes == []
+
+
+def test_a_request_that_is_open_is_shown_and_not_made_again() -> None:
+    class Scattered(NothingToDo):
+        def health(self, options: CompactionOptions = DEFAULT_COMPACTIONS) -> TableHealth:
+            return TableHealth(small_files_of_worst=90)
+
+    class Small(Table):
+        def maintenance(self) -> NothingToDo:
+            return Scattered(self)
+
+    table, requests = Small("mem:/t"), Requests()
+    options = MaintenanceOptions(1, table.at_ms, 0, requests=requests, expires=False)
+    seen = maintain(PATH, table, options, apply=False)
+    assert (seen.compaction_due, seen.compaction_is_open) == (True, False)
+    assert maintain(PATH, table, options, apply=True).compaction_requested
+    seen = maintain(PATH, table, options, apply=False)
+    assert (seen.compaction_due, seen.compaction_is_open) == (False, True)
+    open_words = "a compaction is requested already: the table's next round makes it"
+    assert standing_words(seen) == [open_words]
+    assert report_line(seen, applied=False).endswith(f"; {open_words}")
+    again = maintain(PATH, table, options, apply=True)
+    assert (again.compaction_requested, again.compaction_is_open) == (False, True)
+    assert requests.made == 1
+    nobody = replace(options, requests=None)
+    for apply in (False, True):
+        without = maintain(PATH, table, nobody, apply=apply)
+        assert (without.compaction_due, without.compaction_requested) == (False, False)
+        assert NOT_REWRITTEN in report_line(without, applied=apply)
 
 
 def test_a_conversion_changes_no_rows() -> None:

@@ -43,11 +43,11 @@ def test_files_rows_and_deletes_are_counted() -> None:
 def test_an_empty_table_needs_nothing() -> None:
     found = TableHealth.of(LiveFiles(None, {}))
     assert list(found.needs()) == []
-    assert (found.dead_share, found.is_worth_rewriting) == (0.0, False)
+    assert (found.dead_share, found.is_scattered) == (0.0, False)
 
 
 @pytest.mark.parametrize(
-    ("changes", "words", "rewrites"),
+    ("changes", "words", "is_scattered"),
     [
         ({"small_files_of_worst": MANY_FILES}, "", False),
         ({"small_files_of_worst": MANY_FILES + 1}, "up to 17 small data files in a bucket", True),
@@ -55,7 +55,7 @@ def test_an_empty_table_needs_nothing() -> None:
         ({"keeps_files": True}, "", False),
         ({"dead_rows": 30}, "", False),
         ({"dead_rows": 31}, "about 31% of its rows are deleted", True),
-        ({"equality_files": 1}, "1 equality delete file: ", True),
+        ({"equality_files": 1}, "1 equality delete file: ", False),
         ({"useless_equality_files": 2}, "2 equality delete files: ", False),
         ({"data_manifests": MANY_MANIFESTS + 1}, "", False),
         ({"small_data_manifests": MANY_MANIFESTS}, "", False),
@@ -63,12 +63,12 @@ def test_an_empty_table_needs_nothing() -> None:
         ({"unknown": "too many"}, "its files could not be counted: too many", False),
     ],
 )
-def test_each_need_has_a_bound(changes: dict[str, int], words: str, rewrites: bool) -> None:
+def test_each_need_has_a_bound(changes: dict[str, int], words: str, is_scattered: bool) -> None:
     found = replace(HEALTHY, **changes)
     needs = list(found.needs())
     assert len(needs) == bool(words)
     assert all(need.startswith(words) for need in needs)
-    assert found.is_worth_rewriting == rewrites
+    assert found.is_scattered == is_scattered
 
 
 def test_full_files_are_not_worth_rewriting() -> None:
@@ -76,4 +76,4 @@ def test_full_files_are_not_worth_rewriting() -> None:
     small = [data(f"s{i}") for i in range(3)]
     found = TableHealth.of(LiveFiles(7, {ONE: BucketFiles((*full, *small))}))
     assert (found.files_of_worst, found.small_files_of_worst) == (23, 3)
-    assert not found.is_worth_rewriting
+    assert not found.is_scattered

@@ -112,7 +112,7 @@ def test_a_line_says_what_was_needed_done_and_gained() -> None:
     )
     assert report_line(found, applied=True) == (
         f"shop.stock: {needs}; done: 4 equality delete files became 16 positions, 7 snapshots"
-        " expired, 1 file deleted, 21 manifests merged into others, 2 orphan files deleted,"
+        " expired, 1 file deleted, manifests merged: 21 fewer, 2 orphan files deleted,"
         " 500 bytes; gained: 4 -> 0 files of equality deletes, 22 -> 1 manifests, 9 -> 2 snapshots,"
         " 9.0 kB -> 2.0 kB of metadata; problem: could not sleep"
     )
