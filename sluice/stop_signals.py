@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +18,8 @@ EXIT_INTERRUPTED = 128 + signal.SIGINT
 """The exit code of a command that Ctrl-C ended."""
 _REPEATED_S = 1.0
 """Some senders, such as `timeout`, send SIGTERM twice at once."""
+_AGAIN_S = 0.05
+"""After so long, a signal is sent again whose exception was dropped."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -42,6 +46,9 @@ def sigterm_raises() -> Iterator[None]:
 
     Both leave the block with an explanation (:func:`explain_stop`). Does nothing in other threads,
     which receive no signals.
+
+    Python drops an exception of a finalizer, and a signal may arrive while one runs: py4j has them.
+    Then the signal is sent again.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -56,6 +63,23 @@ def sigterm_raises() -> Iterator[None]:
         if not is_repeated:
             raise Terminated
 
+    def send_again(number: int) -> None:
+        time.sleep(_AGAIN_S)
+        if not has_ended:
+            os.kill(os.getpid(), number)
+
+    def on_dropped(dropped: sys.UnraisableHookArgs) -> None:
+        nonlocal last_s
+        if has_ended or not issubclass(dropped.exc_type, KeyboardInterrupt):
+            hook(dropped)
+            return
+        last_s = -_REPEATED_S
+        is_term = issubclass(dropped.exc_type, Terminated)
+        number = signal.SIGTERM if is_term else signal.SIGINT
+        # Not threading.Thread: the finalizer may run while its lock is held.
+        _thread.start_new_thread(send_again, (number,))
+
+    has_ended, hook, sys.unraisablehook = False, sys.unraisablehook, on_dropped
     before = signal.signal(signal.SIGTERM, handle)
     try:
         yield
@@ -63,6 +87,9 @@ def sigterm_raises() -> Iterator[None]:
         explain_stop(stop)
         raise
     finally:
+        has_ended = True
+        if sys.unraisablehook is on_dropped:
+            sys.unraisablehook = hook
         signal.signal(signal.SIGTERM, before)
 
 

@@ -139,7 +139,7 @@ def test_a_command_that_is_stopped_says_how_to_go_on(shop: Shop, number: signal.
     command = shop.begin(*shop.words(path))
     wait_for("the server to stand still", lambda: shop.server.is_stopped)
     command.signal(number)
-    assert command.wait() == 1
+    assert command.wait() == 128 + number
     _, words = told(command.stderr)
     shop.restart()
     done = shop.run(*words)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -118,3 +119,43 @@ def test_other_threads_leave_the_handlers_alone() -> None:
     thread.start()
     thread.join()
     assert seen == [signal.SIG_DFL]
+
+
+class Finalizer:
+    """A signal arrives while it is collected: Python drops whatever its finalizer raises."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        self._number = number
+
+    def __del__(self) -> None:
+        signal.raise_signal(self._number)
+        time.sleep(0)
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C")]
+)
+def test_a_signal_that_a_finalizer_has_dropped_arrives(number: signal.Signals, said: str) -> None:
+    hook = sys.unraisablehook
+    began_s = time.monotonic()
+    with pytest.raises(KeyboardInterrupt) as stop, sigterm_raises():
+        Finalizer(number)
+        while time.monotonic() < began_s + 10:
+            time.sleep(0.01)
+    assert stop.value.__notes__ == [f"stopped by {said}"]
+    assert isinstance(stop.value, Terminated) == (number == signal.SIGTERM)
+    assert sys.unraisablehook is hook
+
+
+def test_other_errors_of_finalizers_are_reported_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Broken:
+        def __del__(self) -> None:
+            raise ValueError("broken")
+
+    seen: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda dropped: seen.append(dropped.exc_type))
+    with sigterm_raises():
+        Broken()
+    assert seen == [ValueError]
