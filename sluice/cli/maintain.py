@@ -18,6 +18,7 @@ from sluice.cli.options import (
     with_settings,
 )
 from sluice.model import TablePath
+from sluice.model.table_patterns import is_pattern
 from sluice.stop_signals import explain_stop, sigterm_raises
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ def maintain(table: TablePath | None, yes: bool, output_format: str, settings: S
     not work. 130: Ctrl-C ended the command. 143: SIGTERM ended it. What is done by then stays, and
     the next call does the rest.
     """
+    if table is not None and is_pattern(str(table)):
+        raise click.UsageError(
+            f"TABLE: {str(table)!r} is a pattern; give one name, or none for all"
+        )
     check_warehouse(settings.warehouse)
     config = settings.config()
     require_lake(config)
@@ -75,8 +80,9 @@ def maintain(table: TablePath | None, yes: bool, output_format: str, settings: S
         finally:  # what was done is reported, also if an error ends the run
             if output_format == "json" and (reports or sys.exc_info()[0] is None):
                 print_json({"applied": yes, "tables": [report.to_json() for report in reports]})
-    if output_format != "json" and not reports:
-        click.echo("note: this lake has no table of the cluster: check --warehouse", err=True)
+    if not reports:
+        places = "--warehouse and --bootstrap"
+        click.echo(f"note: this lake has no table of the cluster: check {places}", err=True)
     if any(report.error or report.notes for report in reports):
         raise click.exceptions.Exit(1)
 

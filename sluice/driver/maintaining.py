@@ -24,6 +24,7 @@ from sluice.rounds.dropped import is_unanswered
 from sluice.rounds.expiry import AUTO_EXPIRE
 from sluice.rounds.maintain import MaintenanceOptions, MaintenanceReport, maintain
 from sluice.rounds.reasons import reason_of
+from sluice.rounds.recover import check_owner
 
 
 def maintain_tables(
@@ -44,6 +45,7 @@ def maintain_tables(
     :param apply: False: only reports what the tables need.
     :param lists_folders: whether such a report has the orphan files, for which folders are listed.
     :param jvm: a running JVM to use; None: this function starts one and ends it.
+    :raises TableNotExist, DatabaseNotExist: the cluster has no table ``path``.
     :raises LakeTableMissing: the lake has no table ``path``.
     :raises LakeNotWritable: catalog or storage of ``path`` cannot be read.
     :raises NetworkError, RequestTimeOut: the cluster does not answer; the other tables are left.
@@ -51,6 +53,8 @@ def maintain_tables(
     jvm_context = checked_jvm(config, jvm)
     run = ThreadConversions(config.tiering.parallelism)
     with connect(config.client) as client:
+        if path is not None:
+            client.admin.table_info(path)  # if it does not exist, the lake is not the problem
         paths: Sequence[TablePath] = [path] if path is not None else [*all_tables(client)]
         with jvm_context as java, open_lake(config, java.gateway) as lake:
             for place, each in enumerate(paths):
@@ -80,7 +84,10 @@ def maintain_tables(
 
 def _ended(error: FlussError, left: int, count: int) -> FlussError:
     """The error of a cluster that does not answer: each other table would wait as long."""
-    text = f"{error.message}. The command did not get to {left} of {counted(count, 'table')}"
+    text = (
+        f"{error.message}. The command did not get to {left} of {counted(count, 'table')}: call it"
+        " again"
+    )
     return type(error)(text, **error.details)
 
 
@@ -115,15 +122,18 @@ def maintain_table(
         needs twice ``tiering.changes_memory_bytes``.
     :param lists_folders: as of :func:`maintain_tables`.
     :raises LakeNotWritable: the table cannot be read.
-    :raises LakeTableMismatch: a tiered table has another layout.
+    :raises LakeTableMismatch: a tiered table has another layout, or is one of another cluster.
     """
     table = lake.load(path)
     if table is None:
         return None
     registered = client.tiering.lake_snapshot(path)
     info = client.admin.table_info(path)
+    newest = table.newest_tiering_snapshot()
     try:
         table.check_layout(info)
+        if newest is not None:
+            check_owner(path, info.table_id, newest)
     except LakeTableMismatch:
         if info.datalake_enabled or registered is not None:
             raise

@@ -91,7 +91,7 @@ class KeptStatus:
     )
     compaction_requested_ms: int | None = described(
         TIME,
-        "When a compaction of the table was requested; null once a round has made it",
+        "When a compaction of the table was requested; null once a round has made or ended it",
         number=21,
         heading="compaction requested",
     )

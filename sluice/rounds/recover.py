@@ -182,8 +182,9 @@ def check_owner(path: TablePath, table_id: int, ours: LakeSnapshot) -> None:
         found = match[1]
     if found is not None and found != str(table_id):
         raise LakeTableMismatch(
-            f"lake table {path} holds the rows of Fluss table id {found}, which was dropped; the"
-            f" Fluss table of that name now has id {table_id}. Drop or rename the lake table",
+            f"lake table {path} holds the rows of Fluss table id {found}, which was dropped or is"
+            f" one of another cluster; the Fluss table of that name has id {table_id}. Check that"
+            " this is the lake of this cluster. If it is, drop or rename the lake table",
             table_id=table_id,
         )
 

@@ -23,7 +23,10 @@ from sluice.rounds.round_files import Lookups, RoundFiles
 from sluice.rounds.split_outcomes import SplitOutcomes
 from sluice.rounds.types import LakeSnapshot, Split
 
-NOTHING_TO_DO = "the requested compaction found no files that are worth it"
+NOTHING_TO_DO = (
+    "the requested compaction rewrote nothing: no bucket has two data files that are not full, as"
+    " tiering.compaction_bytes says"
+)
 
 
 class RoundCompaction:

@@ -438,5 +438,8 @@ def test_the_command_shows_and_does_what_tables_need(stock: LocalStock, tmp_path
     assert health["seen"].startswith("2 data files in 2 buckets, at most 1 in one, ")
     missing = run(stock, "shop.nothing", "--yes")
     assert missing.exit_code == 1
-    assert "table shop.nothing does not exist in the lake" in missing.stderr
+    assert missing.stderr.startswith("sluice: TableNotExist: ")
+    pattern = run(stock, "shop.*")
+    assert pattern.exit_code == 2
+    assert "'shop.*' is a pattern; give one name, or none for all" in pattern.stderr
     stock.assert_equal()

@@ -143,6 +143,21 @@ def test_a_table_of_others_with_the_same_name_is_left_alone(stock: LocalStock) -
     assert (named.exit_code, "or is not one of Fluss" in named.stderr) == (1, True)
 
 
+def test_the_lake_table_of_another_fluss_table_is_left_alone(stock: LocalStock) -> None:
+    """Of a dropped one, or one of another cluster: its rounds are not known here."""
+    stock.create()
+    stock.put({1: 1})
+    stock.tier()
+    stock.client.admin.drop_table(STOCK)
+    stock.create()
+    manifest = orphan(stock)
+    done = run(stock, "--yes")
+    assert done.exit_code == 1
+    assert "LakeTableMismatch: lake table shop.stock holds the rows of Fluss table" in done.stdout
+    assert "Check that this is the lake of this cluster" in done.stdout
+    assert manifest.exists()
+
+
 @pytest.fixture
 def three(stock: LocalStock) -> Config:
     """Three tables in the lake. The client gives up soon."""
