@@ -46,51 +46,67 @@ def sigterm_raises() -> Iterator[None]:
 
     Both leave the block with an explanation (:func:`explain_stop`). Does nothing in other threads,
     which receive no signals.
-
-    Python drops an exception of a finalizer, and a signal may arrive while one runs: py4j has them.
-    Then the signal is sent again.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     last_s = -_REPEATED_S
+    again = _SentAgain()
 
     def handle(number: int, frame: Any) -> None:
         nonlocal last_s
         del number, frame
         now_s = time.monotonic()
-        is_repeated, last_s = now_s - last_s < _REPEATED_S, now_s
+        is_repeated = now_s - last_s < _REPEATED_S and again.dropped is None
+        last_s, again.dropped = now_s, None
         if not is_repeated:
             raise Terminated
 
-    def send_again(number: int) -> None:
-        time.sleep(_AGAIN_S)
-        if not has_ended:
-            os.kill(os.getpid(), number)
-
-    def on_dropped(dropped: sys.UnraisableHookArgs) -> None:
-        nonlocal last_s
-        if has_ended or not issubclass(dropped.exc_type, KeyboardInterrupt):
-            hook(dropped)
-            return
-        last_s = -_REPEATED_S
-        is_term = issubclass(dropped.exc_type, Terminated)
-        number = signal.SIGTERM if is_term else signal.SIGINT
-        # Not threading.Thread: the finalizer may run while its lock is held.
-        _thread.start_new_thread(send_again, (number,))
-
-    has_ended, hook, sys.unraisablehook = False, sys.unraisablehook, on_dropped
     before = signal.signal(signal.SIGTERM, handle)
     try:
         yield
+        if again.dropped is not None:  # it is about to be sent
+            raise again.dropped
     except KeyboardInterrupt as stop:
         explain_stop(stop)
         raise
     finally:
-        has_ended = True
-        if sys.unraisablehook is on_dropped:
-            sys.unraisablehook = hook
+        again.end()
         signal.signal(signal.SIGTERM, before)
+
+
+class _SentAgain:
+    """Sends a signal again whose exception Python has dropped, until :meth:`end`.
+
+    Python drops exceptions of finalizers, and a signal may arrive while one runs: py4j has them.
+    """
+
+    def __init__(self) -> None:
+        self.dropped: type[KeyboardInterrupt] | None = None
+        """What was dropped, and has not been raised since."""
+        self._before = sys.unraisablehook
+        self._hook = self._on_dropped
+        sys.unraisablehook = self._hook
+
+    def end(self) -> None:
+        """Nothing is sent any more."""
+        self.dropped = None
+        if sys.unraisablehook is self._hook:
+            sys.unraisablehook = self._before
+
+    def _on_dropped(self, found: sys.UnraisableHookArgs) -> None:
+        if not issubclass(found.exc_type, KeyboardInterrupt):
+            self._before(found)
+            return
+        self.dropped = found.exc_type
+        # Not threading.Thread: the finalizer may run while its lock is held.
+        _thread.start_new_thread(self._send, ())
+
+    def _send(self) -> None:
+        time.sleep(_AGAIN_S)
+        if self.dropped is not None:
+            is_term = issubclass(self.dropped, Terminated)
+            os.kill(os.getpid(), signal.SIGTERM if is_term else signal.SIGINT)
 
 
 @contextmanager

@@ -33,7 +33,8 @@ Maintains tables in the lake of the Apache Fluss cluster `{connection}`, each by
 | Old snapshots expire | the table's properties `history.expire.*` say so, or after 5 days |
 | Manifests are merged | a table has more than 20 |
 | Files that nothing references are deleted | there are some |
-| The next round compacts the table | a bucket has many files, or many rows are deleted |
+| The next round compacts the table | a bucket has many files, many rows are deleted, or equality \
+deletes could not be converted |
 
 The log of `{task}` has a line for each table: what it needed, what was done and gained. The XCom
 `report` has the same in numbers. A run with *Dry run* only says what tables need.

@@ -58,7 +58,7 @@ def show(error: Exception) -> int:
 def show_stop(stop: BaseException | None) -> int:
     """Prints why a command ended early and returns the exit code.
 
-    :param stop: None: a question was not answered.
+    :param stop: what ended it; no KeyboardInterrupt: a question was not answered.
     """
     if not isinstance(stop, KeyboardInterrupt):
         click.echo("Aborted!", err=True)

@@ -43,8 +43,12 @@ def print_wide(rounds: Sequence[TieringRound], empty: str) -> None:
 
 
 def _is_told(each: TieringRound) -> bool:
-    """Whether people want to read what this round has compacted: no other column shows it."""
-    return each.compaction_request_ms is not None or each.outcome == "nothing_new"
+    """Whether people want to read what this round has compacted, or why it has not.
+
+    The files of a usual compaction are among those of its round.
+    """
+    is_requested = each.compaction_request_ms is not None
+    return is_requested or each.outcome == "nothing_new" or not each.files_compacted
 
 
 def _row(each: TieringRound, now_ms: int) -> list[object]:

@@ -58,7 +58,7 @@ class _Commands(CommandGroup):
         except click.ClickException as error:
             sys.exit(show(error))
         except click.Abort as error:
-            sys.exit(show_stop(error.__cause__))
+            sys.exit(show_stop(error.__cause__ or error.__context__))
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -100,8 +100,8 @@ def cli(debug: bool) -> None:
       2  An argument, a setting or the installation is wrong.
       3  The round lost its claim before its commit. A later round copies the
          rows, unless the table was dropped.
-    130  Ctrl-C ended the command.
-    143  SIGTERM ended the command.
+    130  Ctrl-C ended the command before its work was done.
+    143  SIGTERM did.
     """
     del debug  # _Commands reads it from the context
 

@@ -79,7 +79,9 @@ def maintain(table: TablePath | None, yes: bool, output_format: str, settings: S
             raise
         finally:  # what was done is reported, also if an error ends the run
             if output_format == "json" and (reports or sys.exc_info()[0] is None):
-                print_json({"applied": yes, "tables": [report.to_json() for report in reports]})
+                tables = [report.to_json() for report in reports]
+                is_complete = sys.exc_info()[0] is None
+                print_json({"applied": yes, "complete": is_complete, "tables": tables})
     if not reports:
         places = "--warehouse and --bootstrap"
         click.echo(f"note: this lake has no table of the cluster: check {places}", err=True)

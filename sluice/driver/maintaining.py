@@ -14,9 +14,15 @@ from sluice.driver.conversions import ThreadConversions
 from sluice.driver.jvm import Jvm
 from sluice.driver.open_lake import checked_jvm, open_lake
 from sluice.driver.round_options import compaction_options, round_limits
-from sluice.errors import FlussError, LakeTableMismatch, LakeTableMissing, TableNotExist
+from sluice.errors import (
+    FlussError,
+    LakeTableMismatch,
+    LakeTableMissing,
+    StatusUnreadable,
+    TableNotExist,
+)
 from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.model import TablePath
+from sluice.model import TableInfo, TablePath
 from sluice.quantities import counted
 from sluice.rounds.compaction import DEFAULT_COMPACTIONS
 from sluice.rounds.conversion import ConversionRunner
@@ -25,6 +31,7 @@ from sluice.rounds.expiry import AUTO_EXPIRE
 from sluice.rounds.maintain import MaintenanceOptions, MaintenanceReport, maintain
 from sluice.rounds.reasons import reason_of
 from sluice.rounds.recover import check_owner
+from sluice.rounds.requested_compaction import request_ms_max
 
 
 def maintain_tables(
@@ -96,14 +103,22 @@ class _Requests:
     """The request for a compaction of one table."""
 
     client: Client
-    path: TablePath
+    info: TableInfo
+    now_ms: int
 
     def is_open(self) -> bool:
-        [status] = self.client.statuses.list(self.path, lags=False)
-        return status.compaction_requested_ms is not None
+        """Whether a request is open that the next round does not end as too old.
+
+        :raises StatusUnreadable: on a cluster whose statuses are a table that cannot be read.
+        """
+        [status] = self.client.statuses.list(self.info.path, lags=False)
+        if status.is_unread:
+            raise StatusUnreadable(f"the status of table {self.info.path}: {status.note}")
+        requested_ms = status.compaction_requested_ms
+        return requested_ms is not None and self.now_ms - requested_ms <= request_ms_max(self.info)
 
     def make(self) -> None:
-        self.client.statuses.request_compaction(self.path)
+        self.client.statuses.request_compaction(self.info.path)
 
 
 def maintain_table(
@@ -122,29 +137,29 @@ def maintain_table(
         needs twice ``tiering.changes_memory_bytes``.
     :param lists_folders: as of :func:`maintain_tables`.
     :raises LakeNotWritable: the table cannot be read.
-    :raises LakeTableMismatch: a tiered table has another layout, or is one of another cluster.
+    :raises LakeTableMismatch: a tiered table has another layout, or rows of another table id.
     """
     table = lake.load(path)
     if table is None:
         return None
     registered = client.tiering.lake_snapshot(path)
     info = client.admin.table_info(path)
-    newest = table.newest_tiering_snapshot()
     try:
         table.check_layout(info)
-        if newest is not None:
+        if (newest := table.newest_tiering_snapshot()) is not None:
             check_owner(path, info.table_id, newest)
     except LakeTableMismatch:
         if info.datalake_enabled or registered is not None:
             raise
         return None  # a table of others that has the same name
     compacts = config.tiering.compaction_bytes > 0 and info.datalake_enabled
+    now_ms = SystemClock().now_ms()
     options = MaintenanceOptions(
         config.tiering.changes_memory_bytes,
-        SystemClock().now_ms(),
+        now_ms,
         round_limits(config).round_ms(info),
         None if registered is None else registered.snapshot_id,
-        requests=_Requests(client, path) if compacts else None,
+        requests=_Requests(client, info, now_ms) if compacts else None,
         run=run,
         expires=info.descriptor.properties.get(AUTO_EXPIRE, "").lower() != "false",
         compaction=compaction_options(config) if compacts else DEFAULT_COMPACTIONS,

@@ -49,13 +49,14 @@ def _finding(report: MaintenanceReport) -> Finding:
 
 
 def _help(report: MaintenanceReport) -> str:
-    """What to do about the needs of a table; empty if nothing can be done here."""
+    """What to do about the needs of a table, and what could not be found out."""
     said = []
     if report.compaction_is_open:
         said.append("A compaction is requested: the table's next round makes it")
-    elif report.before.is_scattered and not report.compaction_due:
+    elif report.before.is_scattered and not report.is_rewritten:
         said.append(NOT_REWRITTEN.capitalize())
     if report.before.has_work or report.compaction_due:
         command = f"`sluice maintain {report.table} --yes`"
         said.append(f"{command}, with the same --config or --warehouse, helps")
+    said += report.notes
     return ". ".join(said)

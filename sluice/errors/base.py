@@ -114,7 +114,7 @@ class ClaimLost(RoundError):
 
 
 class StatusUnreadable(RoundError):
-    """Whether tables are paused cannot be read, so none is claimed."""
+    """Whether a table is paused, or a compaction is requested, cannot be read."""
 
     retryable = True
 

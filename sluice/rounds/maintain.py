@@ -111,6 +111,8 @@ class MaintenanceReport:
     """Files that no snapshot references, if nothing was to be done."""
     compaction_due: bool = False
     """Whether a compaction would be requested, if nothing was to be done."""
+    is_rewritten: bool = True
+    """Whether the table's rounds make a compaction that is requested."""
     compaction_requested: bool = False
     """Whether a compaction was requested from the table's next round."""
     compaction_is_open: bool = False
@@ -138,7 +140,7 @@ class MaintenanceOptions:
     """The snapshot that Fluss has registered, if that is known: it does not expire."""
     metadata_age_ms: int = METADATA_AGE_MS
     requests: CompactionRequests | None = None
-    """Requests a compaction from the table's next round. None: no round compacts the table."""
+    """Where a compaction is requested from the table's next round. None: no round makes one."""
     run: ConversionRunner | None = None
     """Converts buckets, on threads or executors. None: one after the other, here."""
     compaction: CompactionOptions = DEFAULT_COMPACTIONS
@@ -161,6 +163,7 @@ def maintain(
     """
     work = table.maintenance()
     report = MaintenanceReport(str(path), work.health(options.compaction))
+    report.is_rewritten = options.requests is not None
     steps = _Steps(path, table, work, options, report)
     if apply:
         steps.apply()

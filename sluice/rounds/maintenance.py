@@ -175,10 +175,10 @@ class Conversion:
     """Buckets whose equality deletes are gone, or fewer."""
     files_removed: int = 0
     """Equality delete files that became positions."""
-    useless_removed: int = 0
-    """Equality delete files that applied to nothing, and are removed."""
     rows: int = 0
     """Rows that they delete."""
+    useless_removed: int = 0
+    """Equality delete files that applied to nothing, and are removed."""
     files_written: int = 0
     bytes_read: int = 0
     commits: int = 0
@@ -188,7 +188,7 @@ class Conversion:
     """Why buckets still have equality deletes, by their place in the table. A compaction removes
     them."""
     is_complete: bool = False
-    """Whether nothing is left of the equality deletes that it began with."""
+    """Whether it has converted all equality deletes that it began with."""
 
     @property
     def is_given_up(self) -> bool:

@@ -46,9 +46,8 @@ def standing_words(report: MaintenanceReport) -> list[str]:
         found.append("its property gc.enabled is false: nothing expires, and no file is deleted")
     if report.compaction_is_open:
         found.append("a compaction is requested already: the table's next round makes it")
-    health, has_request = report.after or report.before, report.compaction_requested
-    has_request |= report.compaction_due or report.compaction_is_open
-    if health.is_scattered and not has_request and not report.notes:
+    health = report.after or report.before
+    if health.is_scattered and not report.is_rewritten:
         found.append(NOT_REWRITTEN)
     return found
 

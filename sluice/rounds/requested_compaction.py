@@ -1,7 +1,7 @@
 """A compaction that was requested for one table: the table's next round carries it out.
 
 The request is kept with the table's status. It stays until a round has rewritten all that is worth
-it, within its budget, and ends after a day, whatever became of it.
+it, within its budget, and ends after a day, or after twice the table's freshness.
 """
 
 from __future__ import annotations
@@ -16,9 +16,15 @@ from sluice.rounds.compaction_report import CompactionReport
 from sluice.rounds.lake_files import LiveFiles
 from sluice.rounds.ports import Cluster
 from sluice.rounds.reasons import reason_of
+from sluice.statuses import freshness_ms
 
 REQUEST_MS_MAX = 24 * 3_600_000
-"""An older request ends with the next round."""
+"""An older request of a table with a freshness below half of it ends with the next round."""
+
+
+def request_ms_max(info: TableInfo) -> int:
+    """An older request ends with the table's next round: rounds may be further apart than a day."""
+    return max(REQUEST_MS_MAX, 2 * freshness_ms(info.descriptor.properties))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,9 @@ class CompactionRequest:
     """Whether it ends with this round, which does not carry it out."""
 
     @classmethod
-    def read(cls, claim: Claim, cluster: Cluster, now_ms: int) -> CompactionRequest:
+    def read(
+        cls, claim: Claim, cluster: Cluster, info: TableInfo, now_ms: int
+    ) -> CompactionRequest:
         """Reads the request; if the status cannot be read, the next round reads it again.
 
         :param now_ms: epoch milliseconds.
@@ -42,7 +50,8 @@ class CompactionRequest:
             found = cluster.compaction_requested_ms(claim)
         except SluiceError as error:
             return cls(None, reason_of(error).text)
-        return cls(found, is_old=found is not None and now_ms - found > REQUEST_MS_MAX)
+        is_old = found is not None and now_ms - found > request_ms_max(info)
+        return cls(found, is_old=is_old)
 
     @property
     def is_open(self) -> bool:
@@ -71,7 +80,7 @@ class CompactionRequest:
         :param beyond: why no round can compact these buckets.
         """
         if self.is_old:
-            return ["the requested compaction ended after a day: earlier rounds say what they left"]
+            return ["the requested compaction ended unfinished: it is too old"]
         if not self.is_open:
             return []
         if options.bytes_max <= 0:

@@ -177,7 +177,7 @@ class _Round:
         # same epoch.
         with self._phases("plan"):
             wanted = self._repair_mode is None
-            wanted = wanted and self._compaction.read_request(self._claim, self._cluster)
+            wanted = wanted and self._compaction.read_request(self._claim, self._cluster, info)
             plan = make_plan(
                 info,
                 self._cluster,

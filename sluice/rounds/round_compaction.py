@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from sluice.errors import SluiceError
-from sluice.model import Claim, TableBucket
+from sluice.model import Claim, TableBucket, TableInfo
 from sluice.rounds.compaction import CompactionOptions
 from sluice.rounds.compaction_report import CompactionReport
 from sluice.rounds.lake_files import LiveFiles, WrittenCompaction
@@ -42,9 +42,9 @@ class RoundCompaction:
         self._not_compacted: Sequence[WrittenCompaction] = ()
         self._not_done: Sequence[str] = ()  # of what was requested
 
-    def read_request(self, claim: Claim, cluster: Cluster) -> bool:
+    def read_request(self, claim: Claim, cluster: Cluster, info: TableInfo) -> bool:
         """Returns whether buckets without new rows count, too, because that was requested."""
-        self._request = CompactionRequest.read(claim, cluster, self._started_ms)
+        self._request = CompactionRequest.read(claim, cluster, info, self._started_ms)
         return self._request.is_open and self._options.bytes_max > 0
 
     def plan(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.config import Config
-from sluice.driver import spark_maintaining
+from sluice.driver import maintaining, spark_maintaining
 from sluice.driver.local import tier_once
 from sluice.driver.maintaining import maintain_tables
 from sluice.driver.spark_maintaining import run_maintenance
@@ -23,6 +24,7 @@ from sluice.lake.java import java_list
 from sluice.lake.tagged_update import TaggedUpdate
 from sluice.model import Column, Schema, TableDescriptor, TablePath, types
 from sluice.rounds.files import write_json
+from sluice.rounds.maintain import MaintenanceReport
 from sluice.rounds.maintenance_files import MaintenanceRequest, read_outcome, request_uri
 from sluice.rounds.maintenance_line import done_words
 
@@ -190,3 +192,33 @@ def test_a_cluster_that_does_not_answer_ends_the_application(
     assert [report.table for report in outcome.reports] == ["shop.a"]
     assert outcome.error is not None
     assert (outcome.error.kind, outcome.error.retryable) == ("NetworkError", True)
+
+
+@pytest.mark.parametrize("end", ["cluster", "SIGTERM"])
+def test_a_command_that_ends_early_reports_what_it_did(
+    stock: LocalStock, three: Config, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maintain = maintaining.maintain_table
+    seen = []
+
+    def then_end(*arguments: Any, **options: Any) -> MaintenanceReport | None:
+        seen.append(arguments)
+        if end == "SIGTERM" and len(seen) == 2:
+            signal.raise_signal(signal.SIGTERM)
+        report = maintain(*arguments, **options)
+        if end == "cluster":
+            stock.cluster.stop()
+        return report
+
+    monkeypatch.setattr(maintaining, "maintain_table", then_end)
+    monkeypatch.setenv("SLUICE_CLIENT_RETRY_TIMEOUT_MS", str(three.client.retry_timeout_ms))
+    done = run(stock, "--yes", "--format", "json")
+    shown = json.loads(done.stdout)
+    assert (shown["applied"], shown["complete"]) == (True, False)
+    assert [table["table"] for table in shown["tables"]] == ["shop.a"]
+    if end == "cluster":
+        assert done.exit_code == 1
+        assert "The command did not get to 2 of 3 tables: call it again" in done.stderr
+    else:
+        assert done.exit_code == 143
+        assert "stopped by SIGTERM: what was done stays; call the command again" in done.stderr

@@ -132,19 +132,43 @@ class Finalizer:
         time.sleep(0)
 
 
+@pytest.mark.parametrize("works_s", [10, 0])
 @pytest.mark.parametrize(
     ("number", "said"), [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C")]
 )
-def test_a_signal_that_a_finalizer_has_dropped_arrives(number: signal.Signals, said: str) -> None:
+def test_a_signal_that_a_finalizer_has_dropped_arrives(
+    number: signal.Signals, said: str, works_s: float
+) -> None:
+    """Also if the block ends before it is sent again."""
     hook = sys.unraisablehook
     began_s = time.monotonic()
     with pytest.raises(KeyboardInterrupt) as stop, sigterm_raises():
         Finalizer(number)
-        while time.monotonic() < began_s + 10:
+        while time.monotonic() < began_s + works_s:
             time.sleep(0.01)
     assert stop.value.__notes__ == [f"stopped by {said}"]
     assert isinstance(stop.value, Terminated) == (number == signal.SIGTERM)
     assert sys.unraisablehook is hook
+
+
+def test_a_dropped_signal_waits_for_the_end_of_a_call() -> None:
+    done = []
+    with pytest.raises(Terminated), sigterm_raises():
+        with signals_deferred():
+            pass
+        Finalizer(signal.SIGTERM)
+        with signals_deferred():
+            time.sleep(0.2)
+            done.append("committed")
+        time.sleep(10)
+    assert done == ["committed"]
+
+
+def test_two_blocks_inside_each_other_stop_both() -> None:
+    with pytest.raises(Terminated), sigterm_raises():
+        with pytest.raises(Terminated), sigterm_raises():
+            Finalizer(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
 
 
 def test_other_errors_of_finalizers_are_reported_as_before(

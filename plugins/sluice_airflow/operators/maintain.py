@@ -47,8 +47,9 @@ class SluiceMaintainOperator(SparkDriverOperator):
     It converts equality deletes to positions, expires snapshots, merges manifests, deletes files
     that nothing references, and requests compactions. It holds no claim: rounds run beside it. The
     log has a line for each table, and the XCom ``report`` summarizes them. The task fails if a
-    table could not be read or a step did not work; the other tables are maintained all the same. A
-    retry maintains only what had a problem or was not reached.
+    table could not be read or a step did not work; the other tables are maintained all the same,
+    unless the cluster does not answer. A retry maintains only what had a problem or was not
+    reached.
 
     Everything from ``spark_conn_id`` on has the name and meaning of an option of the section
     [sluice] of Airflow's configuration. None: that option counts. The section also says ``pool``,

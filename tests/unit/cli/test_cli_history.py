@@ -137,13 +137,17 @@ def test_what_was_compacted_is_told_if_nothing_else_shows_it(
 ) -> None:
     """Also why a requested compaction was left out."""
     idle = TieringRound(outcome="nothing_new", ended_ms=0, compacted="3 data files of 1 bucket")
-    asked = replace(DID, ended_ms=0, compacted="1 bucket left out", compaction_request_ms=7)
-    usual = replace(DID, ended_ms=0, compacted="9 data files of 4 buckets")
-    print_rounds([idle, asked, usual], 2_000, "")
-    lines = capsys.readouterr().out.splitlines()[5:]
+    idle = replace(idle, files_compacted=3)
+    asked = replace(DID, ended_ms=0, compacted="8 data files of 2 buckets", files_compacted=8)
+    asked = replace(asked, compaction_request_ms=7)
+    left = replace(DID, ended_ms=0, compacted="1 bucket left out: no disk", files_compacted=0)
+    usual = replace(DID, ended_ms=0, compacted="9 data files of 4 buckets", files_compacted=9)
+    print_rounds([idle, asked, left, usual], 2_000, "")
+    lines = capsys.readouterr().out.splitlines()[6:]
     assert lines == [
         "1 round noted 2 s ago: 3 data files of 1 bucket",
-        "1 round noted 2 s ago: 1 bucket left out",
+        "1 round noted 2 s ago: 8 data files of 2 buckets",
+        "1 round noted 2 s ago: 1 bucket left out: no disk",
     ]
 
 

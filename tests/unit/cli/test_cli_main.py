@@ -132,6 +132,7 @@ def test_the_list_of_commands_has_one_short_line_for_each(group: click.Group) ->
     assert {name: line for name, line in lines.items() if len(line) >= 60} == {}
 
 
+@pytest.mark.parametrize("at_question", [False, True])
 @pytest.mark.parametrize(
     ("stop", "code", "said"),
     [
@@ -140,13 +141,25 @@ def test_the_list_of_commands_has_one_short_line_for_each(group: click.Group) ->
     ],
 )
 def test_a_stopped_command_says_by_what(
-    stop: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch
+    stop: BaseException, code: int, said: str, at_question: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it was doing."""
+    """Whatever it was doing: click turns a stop at a question into an error without a cause."""
 
     def load(self: object, **_: object) -> Config:
+        if at_question:
+            monkeypatch.setattr("click.termui.visible_prompt_func", answer)
+            click.confirm("Go on?")
+        raise stop
+
+    def answer(_: object) -> str:
         raise stop
 
     monkeypatch.setattr(Settings, "config", load)
     done = CliRunner().invoke(cli, ["doctor"])
     assert (done.exit_code, done.stderr.strip()) == (code, said)
+
+
+def test_no_answer_to_a_question_is_no_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Settings, "config", lambda _: click.confirm("Go on?"))
+    done = CliRunner().invoke(cli, ["doctor"], input="")
+    assert (done.exit_code, done.stderr.strip()) == (1, "Aborted!")

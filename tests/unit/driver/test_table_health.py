@@ -20,7 +20,12 @@ REQUESTED = "A compaction is requested: the table's next round makes it"
         (MaintenanceReport("shop.stock", SCATTERED, compaction_due=True), f"metadata. {COMMAND}"),
         (MaintenanceReport("shop.stock", SCATTERED, compaction_is_open=True), REQUESTED),
         (MaintenanceReport("shop.stock", BOTH, compaction_is_open=True), f"{REQUESTED}. {COMMAND}"),
-        (MaintenanceReport("shop.stock", SCATTERED), "or tiering.compaction_bytes is 0"),
+        (
+            MaintenanceReport("shop.stock", SCATTERED, is_rewritten=False),
+            "metadata. No round rewrites it: the table is not tiered, or tiering.compaction_bytes"
+            " is 0",
+        ),
+        (MaintenanceReport("shop.stock", SCATTERED, notes=["no answer"]), "metadata. no answer"),
         (MaintenanceReport("shop.stock", TableHealth(unknown="too many")), "of metadata"),
     ],
 )

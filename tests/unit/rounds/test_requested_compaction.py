@@ -19,7 +19,11 @@ from sluice.rounds.lake_files import BucketFiles, LiveFiles
 from sluice.rounds.limits import RoundLimits
 from sluice.rounds.log_ranges import ReadProgress
 from sluice.rounds.position_lookups import LookupBudget
-from sluice.rounds.requested_compaction import REQUEST_MS_MAX, CompactionRequest
+from sluice.rounds.requested_compaction import (
+    REQUEST_MS_MAX,
+    CompactionRequest,
+    request_ms_max,
+)
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.round_compaction import NOTHING_TO_DO
 from sluice.rounds.types import Split
@@ -163,7 +167,14 @@ def test_a_request_ends_after_a_day(keyed: KeyedWorld, age_ms: int) -> None:
     keyed.cluster.compaction_request_ms = asked_ms = now_ms() - age_ms
     result = keyed.round()
     assert (result.files_compacted, result.compaction_request_ms) == (0 if is_old else 6, asked_ms)
-    assert ("ended after a day" in result.compacted) == is_old
+    assert ("it is too old" in result.compacted) == is_old
+
+
+def test_a_request_of_a_table_with_seldom_rounds_stays_as_long() -> None:
+    """Else the round that should carry it out would end it."""
+    days = {"table.datalake.freshness": "2d"}
+    assert request_ms_max(table_info({"a": t.BIGINT}, properties=days)) == 4 * REQUEST_MS_MAX
+    assert request_ms_max(table_info({"a": t.BIGINT})) == REQUEST_MS_MAX
 
 
 @pytest.mark.parametrize("fault", ["other spec", "too many"])
