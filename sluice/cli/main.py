@@ -101,7 +101,7 @@ def cli(debug: bool) -> None:
       3  The round lost its claim before its commit. A later round copies the
          rows, unless the table was dropped.
     130  Ctrl-C ended the command before its work was done.
-    143  SIGTERM did.
+    143  SIGTERM ended it before its work was done.
     """
     del debug  # _Commands reads it from the context
 

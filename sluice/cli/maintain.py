@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -70,17 +69,18 @@ def maintain(table: TablePath | None, yes: bool, output_format: str, settings: S
     from sluice.cli.output import print_json
 
     reports: list[MaintenanceReport] = []
+    is_complete = False
     with sigterm_raises():
         try:
             require_cluster(config.client)
             _maintain(config, table, reports, yes, is_json=output_format == "json")
+            is_complete = True
         except KeyboardInterrupt as stop:
             explain_stop(stop, _STOPPED if yes else "")
             raise
         finally:  # what was done is reported, also if an error ends the run
-            if output_format == "json" and (reports or sys.exc_info()[0] is None):
+            if output_format == "json" and (reports or is_complete):
                 tables = [report.to_json() for report in reports]
-                is_complete = sys.exc_info()[0] is None
                 print_json({"applied": yes, "complete": is_complete, "tables": tables})
     if not reports:
         places = "--warehouse and --bootstrap"

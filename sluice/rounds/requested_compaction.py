@@ -19,7 +19,7 @@ from sluice.rounds.reasons import reason_of
 from sluice.statuses import freshness_ms
 
 REQUEST_MS_MAX = 24 * 3_600_000
-"""An older request of a table with a freshness below half of it ends with the next round."""
+"""A request lasts at least so long."""
 
 
 def request_ms_max(info: TableInfo) -> int:
