@@ -26,7 +26,7 @@ from sluice.errors import (
     TableNotExist,
 )
 from sluice.failpoints import failpoint
-from sluice.model import Claim, TableBucket
+from sluice.model import EARLIEST, Claim, TableBucket
 from sluice.rounds.bucket_repairs import accepted_in, done, repairs_in
 from sluice.rounds.expiry import ROUND_MS_KEY
 from sluice.rounds.lake_files import DataFile
@@ -113,8 +113,8 @@ def commit_round(
     :param rewrite: commits rewritten files of a log table, right before the lake commit.
     :raises LakeRolledBack: the round has ended below the floor; nothing was committed.
     :raises ClaimLost: another round was started; nothing of this one is in the lake.
-    :raises LakeCommitRefused: another tiering snapshot came in between, or Iceberg's checks failed;
-        this round has none.
+    :raises LakeCommitRefused: another tiering snapshot came in between, or was registered with
+        Fluss, or Iceberg's checks failed; this round has none.
     :raises LakeCommitOutcomeUnknown: the commit may have succeeded; the next round finds out.
     """
     results, stored = files.results, NO_SUMMARY
@@ -130,6 +130,7 @@ def commit_round(
         replaced = [LakePart(values, seen_main=repairs.seen_main) for values in again]
         replaced += repairs.replaced(plan.splits)
         check_claim(claim, cluster)
+        _check_log_starts(cluster, plan)
         with phases("prepare"):
             path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
             stored = store_offsets(table, claim.table_id, offsets, write_id)
@@ -183,6 +184,32 @@ def check_claim(claim: Claim, cluster: Cluster) -> None:
             f"table {claim.path}: this round lost its claim: tiering epoch {claim.tiering_epoch} is"
             " no longer valid. Nothing was committed"
         )
+
+
+def _check_log_starts(cluster: Cluster, plan: RoundPlan) -> None:
+    """Checks, after all rows were read, that no log lost rows because another round tiered them.
+
+    A bucket that was never tiered is copied from wherever its log begins. If an older round tiers
+    it meanwhile, Fluss may delete those rows from the log; if main is then rolled back, the lake
+    lacks them, and the base is still what it was. Fluss deletes them after the registration, so
+    one look at what is registered now is enough.
+
+    :raises LakeCommitRefused: Fluss has registered another snapshot since the round was planned.
+    """
+    if all(split.start_offset != EARLIEST for split in plan.splits):
+        return
+    registered = cluster.lake_snapshot(plan.info.path)
+    if registered is None or registered.snapshot_id == _registered_id(plan):
+        return
+    raise LakeCommitRefused(
+        f"table {plan.info.path}: lake snapshot {registered.snapshot_id} was registered with Fluss"
+        " after this round was planned, so a log that the round read from its beginning may lack"
+        " rows by now. Nothing was committed; the next round plans again"
+    )
+
+
+def _registered_id(plan: RoundPlan) -> int | None:
+    return plan.registered.snapshot_id if plan.registered else None
 
 
 def _check_floor(

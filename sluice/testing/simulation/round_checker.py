@@ -31,6 +31,8 @@ _REFUSED = frozenset({"LakeCommitRefused", "LakeFilesChanged"})
 """Errors of a lake commit with which a round that has met only rewrites may not fail."""
 _REGISTERED_BY_OTHERS = "each time an older round registered another one"
 """Text of a LakeCommitRefused before the lake commit, which other writers do not cause."""
+_REGISTERED_SINCE = "was registered with Fluss after this round was planned"
+"""Text of another one, which must have happened."""
 _DELETED = ("LogOffsetOutOfRange", "its log ended at offset None")
 """Texts of errors about a log that has lost its beginning, or all of its rows."""
 
@@ -136,6 +138,7 @@ class RoundChecker:
         """
         kind = type(error).__name__
         by_others = _REGISTERED_BY_OTHERS in str(error)
+        by_others |= _REGISTERED_SINCE in str(error) and self.registered_since()
         if kind in _REFUSED and not by_others and self._met_only_rewrites():
             self._wrong(f"{self._actor.name} was starved by rewrites: {kind}: {error}")
         deleted = any(text in str(error) for text in _DELETED)

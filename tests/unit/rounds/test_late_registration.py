@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sluice.errors import LakeCommitRefused
+from sluice.errors import LakeCommitRefused, LakeRolledBack
 from sluice.model import Claim
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.types import LakeSnapshot
@@ -127,3 +127,58 @@ def test_a_try_that_meets_a_landed_one_and_a_newer_round_sees_no_rollback(world:
     table.before_commit = other_try
     assert world.round(claim).outcome == "already_landed"
     world.assert_exactly_once()
+
+
+@pytest.mark.parametrize("step", ["plan.before", "copy.before"])
+@pytest.mark.parametrize("foreign", [True, False], ids=["beside other writers", "alone"])
+def test_a_log_truncated_behind_a_registration_that_a_round_missed_loses_no_row(
+    world: World, at: Callable[[str, Callable[[], None]], None], step: str, foreign: bool
+) -> None:
+    """An older round commits, main is rolled back below it, and retention follows Fluss's offsets.
+
+    To the newer round, the lake and Fluss looked as if the table had never been tiered.
+    """
+    world.append(0, 3)
+    world.append(0, 4)
+    older = world.cluster.begin_round()
+    table = world.lake.create(world.cluster.table_info(older.path))
+    before = table.foreign_commit() if foreign else None
+
+    def older_round() -> None:
+        """It had verified its claim before the newer round began."""
+        world.cluster.tiering_epoch = older.tiering_epoch
+        world.round(older)
+        world.cluster.tiering_epoch += 1
+        table.roll_back_to(before)
+        world.cluster.truncate_before(world.bucket(0), 3)
+
+    at(step, older_round)
+    with pytest.raises(LakeCommitRefused, match="was registered with Fluss"):
+        world.round()
+    assert world.offsets_in_lake() == []
+    with pytest.raises(LakeRolledBack, match="its history has no tiering snapshot any more"):
+        world.round()
+
+
+def test_a_new_bucket_is_not_begun_after_a_registration_that_the_round_missed(
+    partitioned: World, at: Callable[[str, Callable[[], None]], None]
+) -> None:
+    """The table was tiered before; only the bucket is new, and tiered by an older round."""
+    partitioned.append(0, 1, 5)
+    first = partitioned.round().lake_snapshot_id
+    partitioned.append(0, 3, 6)
+    partitioned.append(0, 4, 6)
+    older = partitioned.cluster.begin_round()
+
+    def older_round() -> None:
+        partitioned.cluster.tiering_epoch = older.tiering_epoch
+        partitioned.round(older)
+        partitioned.cluster.tiering_epoch += 1
+        partitioned.table.roll_back_to(first)
+        partitioned.cluster.truncate_before(partitioned.bucket(0, 6), 3)
+
+    at("copy.before", older_round)
+    with pytest.raises(LakeCommitRefused, match="was registered with Fluss"):
+        partitioned.round()
+    with pytest.raises(LakeRolledBack):
+        partitioned.round()
