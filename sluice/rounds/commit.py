@@ -8,7 +8,7 @@ searches for its commit, and deletes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -151,12 +151,7 @@ def commit_round(
         committed = _commit_lake(claim, cluster, table, plan, files, summary, replaced, phases)
     if committed.by_earlier_attempt:
         return committed
-    committed.created_again = capped(
-        [
-            f"partition {'/'.join(values)} was dropped and created again: its old rows were deleted"
-            for values in again
-        ]
-    )
+    committed.created_again = _created_again(again)
     committed.notes += repairs.notes()
     committed.accepted, committed.offsets = repairs.accepted(), offsets
     committed.repaired_buckets = len(repairs)
@@ -165,6 +160,15 @@ def commit_round(
     failpoint("round.unused_files.before")
     committed.notes += [*files.notes, *discard(table, files.unused)]
     return committed
+
+
+def _created_again(partitions: Iterable[tuple[str, ...]]) -> list[str]:
+    return capped(
+        [
+            f"partition {'/'.join(values)} was dropped and created again: its old rows were deleted"
+            for values in partitions
+        ]
+    )
 
 
 def _summary(claim: Claim, write_id: str) -> dict[str, str]:
