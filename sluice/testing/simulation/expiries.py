@@ -69,9 +69,13 @@ class ExpiryChecker:
         table: SimTable,
         going: Sequence[int],
         facts: RoundFacts,
-        now_ms: int,
+        decided_ms: int,
     ) -> None:
-        """Checks that nobody needs these snapshots any more."""
+        """Checks that nobody needs these snapshots any more.
+
+        :param decided_ms: when the round chose them. It may have waited for the catalog since, and
+            the time that it has taken would grow twice as fast as their age.
+        """
         fluss = self.cluster.tables.get(path)
         registered = None if fluss is None else fluss.latest_registered()
         needed = {"tagged": table.tagged, "current": table.main, "base": facts.base}
@@ -84,7 +88,8 @@ class ExpiryChecker:
         if not limit_ms and fluss is not None:
             freshness = fluss.described.descriptor.properties[FRESHNESS]
             limit_ms = max(60_000, duration_ms(FRESHNESS, freshness))
-        since_ms = now_ms - 2 * max(limit_ms, now_ms - facts.started_ms, *table.took_ms(), 0)
+        took_ms = max(limit_ms, decided_ms - facts.started_ms, *table.took_ms(), 0)
+        since_ms = decided_ms - 2 * took_ms
         young = [one for one in going if table.made_ms(one) > since_ms]
         if young:
             self.wrong(f"{table.location}: snapshots {young} expire too young")

@@ -302,6 +302,7 @@ class DriverTable:
         self.look("tag").tag(snapshot_id)
 
     def expire_by(self, rule: ExpiryRule) -> Expired:
+        decided_ms = self._context.lake.now_ms()
         for _ in range(_COMMIT_TRIES_MAX):
             table = self.look("expire reads")
             seen, going = table.version, self._chosen(table, rule)
@@ -311,14 +312,14 @@ class DriverTable:
             if not self._is_there():
                 raise LakeCommitRefused(f"lake table {self._path} is gone")
             if table.version == seen:
-                return self._expire(going)
+                return self._expire(going, decided_ms)
             self._context.note("expiry met another writer")
         raise LakeCommitRefused("others were faster each time")
 
     def _chosen(self, table: SimTable, rule: ExpiryRule) -> tuple[int, ...]:
         return rule.choose(table.stored_snapshots())
 
-    def _expire(self, going: Sequence[int]) -> Expired:
+    def _expire(self, going: Sequence[int], decided_ms: int) -> Expired:
         """Requests the catalog to expire snapshots; request or response may be lost."""
         table, context = self._stored, self._context
         faults, roll = context.faults(), context.rng.random
@@ -333,7 +334,7 @@ class DriverTable:
 
             context.send_late("late expiry arrived", arrive)
             raise LakeCommitOutcomeUnknown("no answer")
-        context.on_expiry(self._actor, self._path, going)
+        context.on_expiry(self._actor, self._path, going, decided_ms)
         files = table.expired_files(going)
         context.note("snapshots expired after a round")
         self.step("expired")

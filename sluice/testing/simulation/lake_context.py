@@ -25,8 +25,8 @@ class LakeContext:
     send_late: Callable[[str, Callable[[], object]], None]
     on_commit: Callable[[Actor, TablePath], None]
     """Called just before each commit of Sluice's lands."""
-    on_expiry: Callable[[Actor, TablePath, Sequence[int]], None]
-    """Called just before snapshots expire after a round."""
+    on_expiry: Callable[[Actor, TablePath, Sequence[int], int], None]
+    """Called just before snapshots expire, with the time when that was decided."""
     before_commit: Callable[[TablePath, Sequence[DataFile]], None] = lambda *_: None
     """Called before a commit of Sluice's is validated: others may be faster."""
     after_listing: Callable[[TablePath, LiveFiles], None] = lambda *_: None

@@ -252,13 +252,15 @@ class Simulation:
         if self.checker.behind(fluss, table, actor.registered.get(path)):
             self.checker.wrong(f"{actor.name} commits to {path}, which is behind Fluss")
 
-    def expiring(self, actor: Actor, path: TablePath, going: Sequence[int]) -> None:
+    def expiring(
+        self, actor: Actor, path: TablePath, going: Sequence[int], decided_ms: int
+    ) -> None:
         """Called when snapshots are about to expire after a round, or in maintenance."""
         table, running = self.lake.tables[path], self.actor_factory.rounds.get(actor)
-        facts = RoundFacts(self.clock.now_ms(), 0) if running is None else running.facts
+        facts = RoundFacts(decided_ms, 0) if running is None else running.facts
         if running is None and (base := table.newest_tiering_snapshot()):
             facts.base = base.snapshot_id
-        self.expiries.check(path, table, going, facts, self.clock.now_ms())
+        self.expiries.check(path, table, going, facts, decided_ms)
 
     # ---- the run ----
 

@@ -249,7 +249,7 @@ class SimLake:
         """:param as_vectors: whether new tables have deletion vectors.
         :param properties: of new tables. :param now_ms: the clock of commits.
         """
-        self._properties, self._now_ms = properties, now_ms
+        self._properties, self.now_ms = properties, now_ms
         self._on_snapshot, self._on_deleted = on_snapshot, on_deleted
         self._as_vectors = as_vectors
         self.tables: dict[TablePath, SimTable] = {}
@@ -268,7 +268,7 @@ class SimLake:
             folder.keyed,
             as_vectors=self._as_vectors,
             properties=dict(self._properties),
-            now_ms=self._now_ms,
+            now_ms=self.now_ms,
             owners=folder.owners,
             written_ms=folder.written_ms,
             on_snapshot=self._on_snapshot,
