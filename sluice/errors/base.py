@@ -82,7 +82,10 @@ class LakeFileUnreadable(LakeError):
 
 
 class LakeCommitRefused(LakeError):
-    """The lake has changed since the plan: nothing was committed, no file is referenced."""
+    """The lake, or what Fluss has registered of it, has changed since the plan.
+
+    Nothing was committed, and no file is referenced.
+    """
 
 
 class LakeFilesChanged(LakeCommitRefused):

@@ -26,7 +26,7 @@ from sluice.errors import (
     TableNotExist,
 )
 from sluice.failpoints import failpoint
-from sluice.model import EARLIEST, Claim, TableBucket
+from sluice.model import Claim, LakeSnapshotInfo, TableBucket
 from sluice.rounds.bucket_repairs import accepted_in, done, repairs_in
 from sluice.rounds.expiry import ROUND_MS_KEY
 from sluice.rounds.lake_files import DataFile
@@ -36,7 +36,14 @@ from sluice.rounds.phases import Phases
 from sluice.rounds.plan import RoundPlan
 from sluice.rounds.ports import Cluster, LakeTable
 from sluice.rounds.reasons import reason_of
-from sluice.rounds.recover import KEEP_ALL, OFFSETS_PATH_KEY, register_unknown
+from sluice.rounds.recover import (
+    KEEP_ALL,
+    OFFSETS_PATH_KEY,
+    LakeStatus,
+    compare,
+    register_unknown,
+    rolled_back,
+)
 from sluice.rounds.round_files import RoundFiles
 from sluice.rounds.types import (
     COMMIT_USER,
@@ -111,7 +118,8 @@ def commit_round(
         replaced.
     :param floor: registered offsets, if the round started below them to copy rows again.
     :param rewrite: commits rewritten files of a log table, right before the lake commit.
-    :raises LakeRolledBack: the round has ended below the floor; nothing was committed.
+    :raises LakeRolledBack: the round has ended below the floor, and nothing was committed; or Fluss
+        has registered offsets meanwhile that the committed snapshot lacks.
     :raises ClaimLost: another round was started; nothing of this one is in the lake.
     :raises LakeCommitRefused: another tiering snapshot came in between, or was registered with
         Fluss, or Iceberg's checks failed; this round has none.
@@ -130,13 +138,17 @@ def commit_round(
         replaced = [LakePart(values, seen_main=repairs.seen_main) for values in again]
         replaced += repairs.replaced(plan.splits)
         check_claim(claim, cluster)
-        _check_log_starts(cluster, plan)
+        _check_registered(cluster, plan)
         with phases("prepare"):
             path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
             stored = store_offsets(table, claim.table_id, offsets, write_id)
         if rewrite is not None:
             with phases("rewrite"):
                 rewrite()
+    except LakeCommitRefused:
+        if (landed := _landed_meanwhile(claim, cluster, table, plan, files, stored)) is None:
+            raise
+        return landed
     except BaseException:  # also Ctrl-C: nothing can reference the files before the lake commit
         discard(table, files.all, stored)
         raise
@@ -156,7 +168,7 @@ def commit_round(
     committed.accepted, committed.offsets = repairs.accepted(), offsets
     committed.repaired_buckets = len(repairs)
     with phases("fluss_commit"):
-        _commit_fluss(claim, cluster, plan, files.results, offsets, path, committed)
+        _commit_fluss(claim, cluster, table, plan, files.results, offsets, path, committed)
     failpoint("round.unused_files.before")
     committed.notes += [*files.notes, *discard(table, files.unused)]
     return committed
@@ -190,30 +202,38 @@ def check_claim(claim: Claim, cluster: Cluster) -> None:
         )
 
 
-def _check_log_starts(cluster: Cluster, plan: RoundPlan) -> None:
-    """Checks, after all rows were read, that no log lost rows because another round tiered them.
+def _registered_since(cluster: Cluster, plan: RoundPlan) -> LakeSnapshotInfo | None:
+    """The snapshot that Fluss has registered since the plan; None: still the planned one, or none.
 
-    A bucket that was never tiered is copied from wherever its log begins. If an older round tiers
-    it meanwhile, Fluss may delete those rows from the log; if main is then rolled back, the lake
-    lacks them, and the base is still what it was. Fluss deletes them after the registration, so
-    one look at what is registered now is enough.
+    Not of a table with a primary key: what its logs lose is in its KV snapshots.
+    """
+    if plan.info.has_primary_key:
+        return None
+    registered = cluster.lake_snapshot(plan.info.path)
+    known = plan.registered.snapshot_id if plan.registered else None
+    if registered is None or registered.snapshot_id == known:
+        return None
+    return registered
+
+
+def _check_registered(cluster: Cluster, plan: RoundPlan) -> None:
+    """Checks, after all rows were read, that Fluss still names the snapshot of the plan.
+
+    An older round may register its snapshot late. Fluss may then delete its rows from the logs. If
+    main is rolled back below it, the base is what it was before, but buckets that were never tiered
+    begin later, or have no rows any more. This round would register a snapshot that does not name
+    those rows, and nobody would miss them. Fluss deletes after the registration, so a look after
+    the copy finds it, unless the planned snapshot was itself registered again behind it.
 
     :raises LakeCommitRefused: Fluss has registered another snapshot since the round was planned.
     """
-    if all(split.start_offset != EARLIEST for split in plan.splits):
-        return
-    registered = cluster.lake_snapshot(plan.info.path)
-    if registered is None or registered.snapshot_id == _registered_id(plan):
-        return
-    raise LakeCommitRefused(
-        f"table {plan.info.path}: lake snapshot {registered.snapshot_id} was registered with Fluss"
-        " after this round was planned, so a log that the round read from its beginning may lack"
-        " rows by now. Nothing was committed; the next round plans again"
-    )
-
-
-def _registered_id(plan: RoundPlan) -> int | None:
-    return plan.registered.snapshot_id if plan.registered else None
+    if (registered := _registered_since(cluster, plan)) is not None:
+        raise LakeCommitRefused(
+            f"table {plan.info.path}: another round registered lake snapshot"
+            f" {registered.snapshot_id} with Fluss while this round ran, so Fluss may have deleted"
+            " rows that this round had yet to read. Nothing was committed. The next round plans"
+            " again, or reports that main was rolled back"
+        )
 
 
 def _check_floor(
@@ -354,15 +374,40 @@ def _committed_earlier(
     )
 
 
+def _landed_meanwhile(
+    claim: Claim,
+    cluster: Cluster,
+    table: LakeTable,
+    plan: RoundPlan,
+    files: RoundFiles,
+    stored: Mapping[str, str],
+) -> CommitResult | None:
+    """Ends a round that was refused before its lake commit; None: no other attempt has committed.
+
+    Nothing references the files of this attempt: they are deleted.
+    """
+    try:
+        earlier = committed_since(claim, table, plan.base)
+    except BaseException:
+        discard(table, files.all, stored)
+        raise
+    if earlier is None:
+        discard(table, files.all, stored)
+        return None
+    return _committed_earlier(claim, cluster, table, earlier, files.all, stored)
+
+
 def _commit_fluss(
     claim: Claim,
     cluster: Cluster,
+    table: LakeTable,
     plan: RoundPlan,
     results: Sequence[SplitResult],
     offsets: dict[TableBucket, int],
     path: str,
     committed: CommitResult,
 ) -> None:
+    """:raises LakeRolledBack: Fluss has registered offsets since that the lake lacks."""
     stamps = {r.bucket: r.max_timestamp_ms for r in results if r.max_timestamp_ms >= 0}
     keep = plan.registered.snapshot_id if plan.registered else KEEP_ALL
     snapshot_id = committed.snapshot.snapshot_id
@@ -373,6 +418,10 @@ def _commit_fluss(
     # Apache Fluss accepts a late commit of any round, and would return to these offsets.
     if not cluster.still_claimed(claim):
         raise _lost_after(claim, committed.snapshot, overtaken)
+    if (registered := _registered_since(cluster, plan)) is not None:
+        found = compare(claim.path, claim.table_id, table, committed.snapshot, registered)
+        if found.status is LakeStatus.BEHIND:  # a registration would hide it
+            raise rolled_back(claim.path, registered, found.why)
     try:
         cluster.commit_lake_snapshot(claim, snapshot_id, path, offsets, stamps, keep)
     except (FencedTieringEpoch, InvalidCoordinator, TableNotExist) as error:

@@ -31,8 +31,8 @@ _REFUSED = frozenset({"LakeCommitRefused", "LakeFilesChanged"})
 """Errors of a lake commit with which a round that has met only rewrites may not fail."""
 _REGISTERED_BY_OTHERS = "each time an older round registered another one"
 """Text of a LakeCommitRefused before the lake commit, which other writers do not cause."""
-_REGISTERED_SINCE = "was registered with Fluss after this round was planned"
-"""Text of another one, which must have happened."""
+_REGISTERED_SINCE = "with Fluss while this round ran"
+"""Text of another one, which is true only if a snapshot was registered since the round began."""
 _DELETED = ("LogOffsetOutOfRange", "its log ended at offset None")
 """Texts of errors about a log that has lost its beginning, or all of its rows."""
 

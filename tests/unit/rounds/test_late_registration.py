@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sluice.errors import LakeCommitRefused, LakeRolledBack
-from sluice.model import Claim
+from sluice.model import Claim, TableBucket
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.types import LakeSnapshot
 from sluice.testing.memory_cluster import MemoryCluster, RegisteredSnapshot
@@ -129,56 +129,126 @@ def test_a_try_that_meets_a_landed_one_and_a_newer_round_sees_no_rollback(world:
     world.assert_exactly_once()
 
 
+def missed(
+    world: World, older: Claim, snapshot_id: int | None, truncated: dict[TableBucket, int]
+) -> Callable[[], None]:
+    """What a newer round misses: an older one commits, main is rolled back, retention deletes.
+
+    The older round had verified its claim before the newer one began.
+    """
+
+    def older_round() -> None:
+        world.cluster.tiering_epoch = older.tiering_epoch
+        world.round(older)
+        world.cluster.tiering_epoch = older.tiering_epoch + 1
+        world.table.roll_back_to(snapshot_id)
+        for bucket, offset in truncated.items():
+            world.cluster.truncate_before(bucket, offset)
+
+    return older_round
+
+
+def assert_refused(world: World) -> None:
+    """The next round is refused and deletes its files; the one behind it says what has happened."""
+    with pytest.raises(LakeCommitRefused, match="another round registered lake snapshot"):
+        world.round()
+    assert not world.table.unreferenced_files()
+    late = world.cluster.registered[-1].snapshot_id
+    with pytest.raises(LakeRolledBack, match=f"behind snapshot {late}"):
+        world.round()
+
+
 @pytest.mark.parametrize("step", ["plan.before", "copy.before"])
 @pytest.mark.parametrize("foreign", [True, False], ids=["beside other writers", "alone"])
-def test_a_log_truncated_behind_a_registration_that_a_round_missed_loses_no_row(
+def test_a_log_truncated_behind_a_missed_registration_loses_no_row(
     world: World, at: Callable[[str, Callable[[], None]], None], step: str, foreign: bool
 ) -> None:
-    """An older round commits, main is rolled back below it, and retention follows Fluss's offsets.
-
-    To the newer round, the lake and Fluss looked as if the table had never been tiered.
-    """
+    """To the newer round, the lake and Fluss look as if the table had never been tiered."""
     world.append(0, 3)
     world.append(0, 4)
     older = world.cluster.begin_round()
     table = world.lake.create(world.cluster.table_info(older.path))
     before = table.foreign_commit() if foreign else None
-
-    def older_round() -> None:
-        """It had verified its claim before the newer round began."""
-        world.cluster.tiering_epoch = older.tiering_epoch
-        world.round(older)
-        world.cluster.tiering_epoch += 1
-        table.roll_back_to(before)
-        world.cluster.truncate_before(world.bucket(0), 3)
-
-    at(step, older_round)
-    with pytest.raises(LakeCommitRefused, match="was registered with Fluss"):
-        world.round()
+    at(step, missed(world, older, before, {world.bucket(0): 3}))
+    assert_refused(world)
     assert world.offsets_in_lake() == []
-    with pytest.raises(LakeRolledBack, match="its history has no tiering snapshot any more"):
-        world.round()
 
 
-def test_a_new_bucket_is_not_begun_after_a_registration_that_the_round_missed(
+def test_a_new_partition_tiered_by_a_missed_round_loses_no_row(
     partitioned: World, at: Callable[[str, Callable[[], None]], None]
 ) -> None:
-    """The table was tiered before; only the bucket is new, and tiered by an older round."""
     partitioned.append(0, 1, 5)
     first = partitioned.round().lake_snapshot_id
     partitioned.append(0, 3, 6)
     partitioned.append(0, 4, 6)
     older = partitioned.cluster.begin_round()
+    at("copy.before", missed(partitioned, older, first, {partitioned.bucket(0, 6): 3}))
+    assert_refused(partitioned)
 
-    def older_round() -> None:
-        partitioned.cluster.tiering_epoch = older.tiering_epoch
-        partitioned.round(older)
-        partitioned.cluster.tiering_epoch += 1
-        partitioned.table.roll_back_to(first)
-        partitioned.cluster.truncate_before(partitioned.bucket(0, 6), 3)
 
-    at("copy.before", older_round)
-    with pytest.raises(LakeCommitRefused, match="was registered with Fluss"):
-        partitioned.round()
-    with pytest.raises(LakeRolledBack):
-        partitioned.round()
+def test_a_bucket_whose_rows_are_all_deleted_behind_a_missed_round_is_missed(
+    world: World, at: Callable[[str, Callable[[], None]], None]
+) -> None:
+    """The newer round has no split of it, and would register a snapshot that does not name it."""
+    world.append(0, 3)
+    first = world.round().lake_snapshot_id
+    world.append(0, 1)
+    world.append(1, 7)
+    older = world.cluster.begin_round()
+    at("plan.before", missed(world, older, first, {world.bucket(1): 7}))
+    assert_refused(world)
+
+
+def test_a_registration_that_comes_after_the_lake_commit_is_not_hidden(
+    world: World, at: Callable[[str, Callable[[], None]], None]
+) -> None:
+    """The lake has the round's own rows; the other bucket, which it could not read, is named."""
+    world.append(0, 3)
+    first = world.round().lake_snapshot_id
+    world.append(0, 1)
+    world.append(1, 7)
+    older = world.cluster.begin_round()
+    world.cluster.unreadable.add((world.bucket(1), 0))
+
+    def late() -> None:
+        path = world.cluster.prepare_lake_snapshot(1, older.path, {world.bucket(1): 7})
+        world.cluster.registered.append(RegisteredSnapshot(4711, path))
+
+    at("fluss_commit.before", late)
+    with pytest.raises(LakeRolledBack, match="behind snapshot 4711"):
+        world.round()
+    assert world.table.snapshots()[0].snapshot_id != first
+    assert world.cluster.registered[-1].snapshot_id == 4711
+    with pytest.raises(LakeRolledBack, match="behind snapshot 4711"):
+        world.round()
+
+
+@pytest.mark.parametrize("step", ["copy.before", "fluss_commit.before"])
+def test_the_planned_snapshot_may_be_registered_again(
+    unfenced: World, at: Callable[[str, Callable[[], None]], None], step: str
+) -> None:
+    assert isinstance(unfenced.cluster, _Unfenced)
+    again = unfenced.cluster.late
+    unfenced.append(0, 1)
+    unfenced.append(1, 1)
+    at(step, lambda: unfenced.cluster.registered.append(again))
+    assert unfenced.round().rows == 2
+    unfenced.assert_exactly_once()
+
+
+def test_a_try_that_sees_the_registration_of_a_landed_one_reports_it(world: World) -> None:
+    """Both have one claim: the other try commits after this one has searched for its commit."""
+    world.append(0, 3)
+    claim = world.cluster.begin_round()
+    verify = world.cluster.still_claimed
+
+    def other_try(asked: Claim) -> bool:
+        world.cluster.still_claimed = verify  # type: ignore[method-assign]
+        world.round(claim)
+        return verify(asked)
+
+    world.cluster.still_claimed = other_try  # type: ignore[method-assign]
+    result = world.round(claim)
+    assert result.outcome == "already_landed"
+    world.assert_exactly_once()
+    assert len(world.table.files) == 1
