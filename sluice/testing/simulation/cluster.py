@@ -56,6 +56,8 @@ class FlussTable(MemoryCluster):
         self.described = info
         self.acknowledged: dict[TableBucket, list[int]] = {}
         """Offsets of all rows ever appended, in order, including rows that were deleted since."""
+        self.lake_ends: dict[TableBucket, int] = {}
+        """The highest offset ever registered of each bucket: leaders never lower it."""
 
     def buckets(self) -> list[TableBucket]:
         """The buckets that exist now."""
@@ -291,6 +293,8 @@ class SimCluster:
                 if offsets.get(bucket, -1) < before.offsets.get(bucket, -1):
                     raise InvalidUpdateVersion(f"bucket {bucket} would go back")
         table.retain(asked.snapshot_id, path, asked.earliest_snapshot_id_to_keep)
+        for bucket, offset in offsets.items():
+            table.lake_ends[bucket] = max(offset, table.lake_ends.get(bucket, 0))
         self._on_registered(table, asked.snapshot_id, before)
 
     def _check_round(self, asked: pb.PbLakeTableSnapshotMetadata) -> None:

@@ -153,7 +153,7 @@ class WorldEvents:
         self._world.note("empty batch appended" if empty else "rows appended")
 
     def _truncate(self, fluss: FlussTable) -> None:
-        """Applies log retention to rows that Fluss has registered.
+        """Applies log retention to rows that Fluss has registered, now or earlier.
 
         The lake may lack them only while a user repairs it: the user can always restore them.
         """
@@ -162,7 +162,7 @@ class WorldEvents:
         if registered is None or (is_behind and not repairers):
             return
         for bucket in fluss.buckets():
-            held = registered.offsets.get(bucket, 0)
+            held = fluss.lake_ends.get(bucket, 0)
             log = fluss.logs.get(bucket, [])
             if log and log[0].next_offset <= held:
                 self._world.note("log truncated during a repair" if is_behind else "log truncated")
