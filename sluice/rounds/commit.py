@@ -26,7 +26,7 @@ from sluice.errors import (
     TableNotExist,
 )
 from sluice.failpoints import failpoint
-from sluice.model import Claim, LakeSnapshotInfo, TableBucket
+from sluice.model import Claim, TableBucket
 from sluice.rounds.bucket_repairs import accepted_in, done, repairs_in
 from sluice.rounds.expiry import ROUND_MS_KEY
 from sluice.rounds.lake_files import DataFile
@@ -39,10 +39,8 @@ from sluice.rounds.reasons import reason_of
 from sluice.rounds.recover import (
     KEEP_ALL,
     OFFSETS_PATH_KEY,
-    LakeStatus,
-    compare,
     register_unknown,
-    rolled_back,
+    registered_meanwhile,
 )
 from sluice.rounds.round_files import RoundFiles
 from sluice.rounds.types import (
@@ -118,8 +116,7 @@ def commit_round(
         replaced.
     :param floor: registered offsets, if the round started below them to copy rows again.
     :param rewrite: commits rewritten files of a log table, right before the lake commit.
-    :raises LakeRolledBack: the round has ended below the floor, and nothing was committed; or Fluss
-        has registered offsets meanwhile that the committed snapshot lacks.
+    :raises LakeRolledBack: the round has ended below the floor; nothing was committed.
     :raises ClaimLost: another round was started; nothing of this one is in the lake.
     :raises LakeCommitRefused: another tiering snapshot came in between, or was registered with
         Fluss, or Iceberg's checks failed; this round has none.
@@ -168,7 +165,7 @@ def commit_round(
     committed.accepted, committed.offsets = repairs.accepted(), offsets
     committed.repaired_buckets = len(repairs)
     with phases("fluss_commit"):
-        _commit_fluss(claim, cluster, table, plan, files.results, offsets, path, committed)
+        _commit_fluss(claim, cluster, plan, files.results, offsets, path, committed)
     failpoint("round.unused_files.before")
     committed.notes += [*files.notes, *discard(table, files.unused)]
     return committed
@@ -202,38 +199,21 @@ def check_claim(claim: Claim, cluster: Cluster) -> None:
         )
 
 
-def _registered_since(cluster: Cluster, plan: RoundPlan) -> LakeSnapshotInfo | None:
-    """The snapshot that Fluss has registered since the plan; None: still the planned one, or none.
-
-    Not of a table with a primary key: what its logs lose is in its KV snapshots.
-    """
-    if plan.info.has_primary_key:
-        return None
-    registered = cluster.lake_snapshot(plan.info.path)
-    known = plan.registered.snapshot_id if plan.registered else None
-    if registered is None or registered.snapshot_id == known:
-        return None
-    return registered
-
-
 def _check_registered(cluster: Cluster, plan: RoundPlan) -> None:
     """Checks, after all rows were read, that Fluss still names the snapshot of the plan.
 
-    An older round may register its snapshot late. Fluss may then delete its rows from the logs. If
-    main is rolled back below it, the base is what it was before, but buckets that were never tiered
-    begin later, or have no rows any more. This round would register a snapshot that does not name
-    those rows, and nobody would miss them. Fluss deletes after the registration, so a look after
-    the copy finds it, unless the planned snapshot was itself registered again behind it.
+    An older round may register its snapshot late. Fluss may then delete the rows that it names from
+    the logs, or a user its partitions. If main is rolled back below it, the base is what it was
+    before. This round would register a snapshot without those rows, and no later round would notice
+    that they are gone. Fluss deletes only after a registration, so one look after the copy sees it.
+    Any other snapshot counts, an older one too: it may have been registered after a dangerous one.
 
     :raises LakeCommitRefused: Fluss has registered another snapshot since the round was planned.
     """
-    if (registered := _registered_since(cluster, plan)) is not None:
-        raise LakeCommitRefused(
-            f"table {plan.info.path}: another round registered lake snapshot"
-            f" {registered.snapshot_id} with Fluss while this round ran, so Fluss may have deleted"
-            " rows that this round had yet to read. Nothing was committed. The next round plans"
-            " again, or reports that main was rolled back"
-        )
+    registered = cluster.lake_snapshot(plan.info.path)
+    known = plan.registered.snapshot_id if plan.registered else None
+    if registered is not None and registered.snapshot_id != known:
+        raise registered_meanwhile(plan.info.path, registered)
 
 
 def _check_floor(
@@ -400,14 +380,12 @@ def _landed_meanwhile(
 def _commit_fluss(
     claim: Claim,
     cluster: Cluster,
-    table: LakeTable,
     plan: RoundPlan,
     results: Sequence[SplitResult],
     offsets: dict[TableBucket, int],
     path: str,
     committed: CommitResult,
 ) -> None:
-    """:raises LakeRolledBack: Fluss has registered offsets since that the lake lacks."""
     stamps = {r.bucket: r.max_timestamp_ms for r in results if r.max_timestamp_ms >= 0}
     keep = plan.registered.snapshot_id if plan.registered else KEEP_ALL
     snapshot_id = committed.snapshot.snapshot_id
@@ -418,10 +396,6 @@ def _commit_fluss(
     # Apache Fluss accepts a late commit of any round, and would return to these offsets.
     if not cluster.still_claimed(claim):
         raise _lost_after(claim, committed.snapshot, overtaken)
-    if (registered := _registered_since(cluster, plan)) is not None:
-        found = compare(claim.path, claim.table_id, table, committed.snapshot, registered)
-        if found.status is LakeStatus.BEHIND:  # a registration would hide it
-            raise rolled_back(claim.path, registered, found.why)
     try:
         cluster.commit_lake_snapshot(claim, snapshot_id, path, offsets, stamps, keep)
     except (FencedTieringEpoch, InvalidCoordinator, TableNotExist) as error:

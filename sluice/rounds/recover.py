@@ -9,7 +9,12 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from sluice.errors import LakeRolledBack, LakeTableMismatch, LakeTableMissing
+from sluice.errors import (
+    LakeCommitRefused,
+    LakeRolledBack,
+    LakeTableMismatch,
+    LakeTableMissing,
+)
 from sluice.failpoints import failpoint
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TablePath
 from sluice.rounds.offsets import TABLE_ID_KEY, offsets_of
@@ -85,8 +90,10 @@ def register_unknown(
 ) -> int | None:
     """Registers the newest tiering snapshot with Fluss, unless it is registered already.
 
-    :returns: the id of the snapshot that was registered; None if there was nothing to do.
+    :returns: the id of the snapshot that was registered, here or by another driver meanwhile; None
+        if there was nothing to do.
     :raises LakeRolledBack: its offsets are below the registered ones.
+    :raises LakeCommitRefused: another snapshot was registered meanwhile.
     :raises LakeTableMismatch: the snapshot belongs to another Fluss table, or is of an old Fluss.
     :raises LakeOffsetsLost: the file with its offsets is missing or damaged.
     :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim is no longer valid.
@@ -103,6 +110,11 @@ def register_unknown(
     if path is None:
         # A new file: the killed round's file may have been deleted since.
         path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
+    now = cluster.lake_snapshot(claim.path)
+    if now is not None and now.snapshot_id == ours.snapshot_id:
+        return ours.snapshot_id
+    if now is not None and (registered is None or now.snapshot_id != registered.snapshot_id):
+        raise registered_meanwhile(claim.path, now)  # this registration would hide that one
     failpoint("round.recover.prepared")
     keep = registered.snapshot_id if registered else KEEP_ALL
     cluster.commit_lake_snapshot(claim, ours.snapshot_id, path, offsets, {}, keep)
@@ -124,6 +136,16 @@ def rolled_back(path: TablePath, registered: LakeSnapshotInfo, what: str) -> Lak
         " --warehouse or --config: it lists the possible repairs, and applies one with --yes",
         table=str(path),
         registered_snapshot_id=registered.snapshot_id,
+    )
+
+
+def registered_meanwhile(path: TablePath, registered: LakeSnapshotInfo) -> LakeCommitRefused:
+    """The error for a snapshot of another round, which a registration by this one would hide."""
+    return LakeCommitRefused(
+        f"table {path}: another round registered lake snapshot {registered.snapshot_id} with Fluss"
+        " while this round ran, so Fluss may have deleted rows that this round has not read."
+        " This attempt committed nothing. The next one plans again, or reports that main was rolled"
+        " back"
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sluice.errors import LakeCommitRefused, LakeRolledBack
+from sluice.errors import LakeCommitRefused, LakeFileUnreadable, LakeRolledBack
 from sluice.model import Claim, TableBucket
 from sluice.rounds.retier import RepairMode
 from sluice.rounds.types import LakeSnapshot
@@ -129,10 +129,10 @@ def test_a_try_that_meets_a_landed_one_and_a_newer_round_sees_no_rollback(world:
     world.assert_exactly_once()
 
 
-def missed(
+def overlooked(
     world: World, older: Claim, snapshot_id: int | None, truncated: dict[TableBucket, int]
 ) -> Callable[[], None]:
-    """What a newer round misses: an older one commits, main is rolled back, retention deletes.
+    """What a newer round overlooks: an older one commits, main is rolled back, retention deletes.
 
     The older round had verified its claim before the newer one began.
     """
@@ -160,7 +160,7 @@ def assert_refused(world: World) -> None:
 
 @pytest.mark.parametrize("step", ["plan.before", "copy.before"])
 @pytest.mark.parametrize("foreign", [True, False], ids=["beside other writers", "alone"])
-def test_a_log_truncated_behind_a_missed_registration_loses_no_row(
+def test_a_log_truncated_behind_an_overlooked_round_loses_no_row(
     world: World, at: Callable[[str, Callable[[], None]], None], step: str, foreign: bool
 ) -> None:
     """To the newer round, the lake and Fluss look as if the table had never been tiered."""
@@ -169,12 +169,12 @@ def test_a_log_truncated_behind_a_missed_registration_loses_no_row(
     older = world.cluster.begin_round()
     table = world.lake.create(world.cluster.table_info(older.path))
     before = table.foreign_commit() if foreign else None
-    at(step, missed(world, older, before, {world.bucket(0): 3}))
+    at(step, overlooked(world, older, before, {world.bucket(0): 3}))
     assert_refused(world)
     assert world.offsets_in_lake() == []
 
 
-def test_a_new_partition_tiered_by_a_missed_round_loses_no_row(
+def test_a_new_partition_of_an_overlooked_round_loses_no_row(
     partitioned: World, at: Callable[[str, Callable[[], None]], None]
 ) -> None:
     partitioned.append(0, 1, 5)
@@ -182,11 +182,11 @@ def test_a_new_partition_tiered_by_a_missed_round_loses_no_row(
     partitioned.append(0, 3, 6)
     partitioned.append(0, 4, 6)
     older = partitioned.cluster.begin_round()
-    at("copy.before", missed(partitioned, older, first, {partitioned.bucket(0, 6): 3}))
+    at("copy.before", overlooked(partitioned, older, first, {partitioned.bucket(0, 6): 3}))
     assert_refused(partitioned)
 
 
-def test_a_bucket_whose_rows_are_all_deleted_behind_a_missed_round_is_missed(
+def test_a_bucket_deleted_behind_an_overlooked_round_is_reported(
     world: World, at: Callable[[str, Callable[[], None]], None]
 ) -> None:
     """The newer round has no split of it, and would register a snapshot that does not name it."""
@@ -195,32 +195,78 @@ def test_a_bucket_whose_rows_are_all_deleted_behind_a_missed_round_is_missed(
     world.append(0, 1)
     world.append(1, 7)
     older = world.cluster.begin_round()
-    at("plan.before", missed(world, older, first, {world.bucket(1): 7}))
+    at("plan.before", overlooked(world, older, first, {world.bucket(1): 7}))
     assert_refused(world)
 
 
-def test_a_registration_that_comes_after_the_lake_commit_is_not_hidden(
-    world: World, at: Callable[[str, Callable[[], None]], None]
+def test_a_partition_dropped_behind_an_overlooked_round_is_reported(
+    partitioned: World, at: Callable[[str, Callable[[], None]], None]
 ) -> None:
-    """The lake has the round's own rows; the other bucket, which it could not read, is named."""
+    """Also of a table with a primary key, whose KV snapshots are gone with the partition."""
+    partitioned.append(0, 1, 5)
+    first = partitioned.round().lake_snapshot_id
+    partitioned.append(0, 1, 5)
+    partitioned.append(0, 3, 6)
+    older = partitioned.cluster.begin_round()
+    older_round = overlooked(partitioned, older, first, {})
+
+    def older_round_and_drop() -> None:
+        older_round()
+        partitioned.cluster.drop_partition(6)
+
+    at("plan.before", older_round_and_drop)
+    assert_refused(partitioned)
+
+
+def test_a_recovery_hides_no_registration_that_it_overlooked(
+    world: World, arm: Callable[[str], None]
+) -> None:
+    """It registers the snapshot of a dead round, which could not read bucket 1."""
     world.append(0, 3)
-    first = world.round().lake_snapshot_id
+    world.round()
     world.append(0, 1)
     world.append(1, 7)
-    older = world.cluster.begin_round()
     world.cluster.unreadable.add((world.bucket(1), 0))
+    arm("round.fluss_commit.before=raise")
+    with pytest.raises(RuntimeError):
+        world.round()
+    arm("")
+    prepare = world.cluster.prepare_lake_snapshot
 
-    def late() -> None:
-        path = world.cluster.prepare_lake_snapshot(1, older.path, {world.bucket(1): 7})
+    def overlook(*what: Any) -> str:
+        world.cluster.prepare_lake_snapshot = prepare  # type: ignore[method-assign]
+        path = prepare(1, what[1], {world.bucket(0): 3, world.bucket(1): 7})
         world.cluster.registered.append(RegisteredSnapshot(4711, path))
+        return prepare(*what)
 
-    at("fluss_commit.before", late)
+    world.cluster.prepare_lake_snapshot = overlook  # type: ignore[method-assign]
+    with pytest.raises(LakeCommitRefused, match="another round registered lake snapshot 4711"):
+        world.round()
     with pytest.raises(LakeRolledBack, match="behind snapshot 4711"):
         world.round()
-    assert world.table.snapshots()[0].snapshot_id != first
-    assert world.cluster.registered[-1].snapshot_id == 4711
-    with pytest.raises(LakeRolledBack, match="behind snapshot 4711"):
+
+
+def test_two_drivers_that_recover_the_same_snapshot_agree(
+    world: World, arm: Callable[[str], None]
+) -> None:
+    world.append(0, 3)
+    arm("round.fluss_commit.before=raise")
+    with pytest.raises(RuntimeError):
         world.round()
+    arm("")
+    prepare = world.cluster.prepare_lake_snapshot
+    lost = world.table.snapshots()[0].snapshot_id
+
+    def be_slower(*what: Any) -> str:
+        world.cluster.prepare_lake_snapshot = prepare  # type: ignore[method-assign]
+        world.cluster.registered.append(RegisteredSnapshot(lost, prepare(*what)))
+        return prepare(*what)
+
+    world.cluster.prepare_lake_snapshot = be_slower  # type: ignore[method-assign]
+    world.append(0, 1)
+    result = world.round()
+    assert (result.rows, result.recovered_snapshot_id) == (1, lost)
+    world.assert_exactly_once()
 
 
 @pytest.mark.parametrize("step", ["copy.before", "fluss_commit.before"])
@@ -252,3 +298,28 @@ def test_a_try_that_sees_the_registration_of_a_landed_one_reports_it(world: Worl
     assert result.outcome == "already_landed"
     world.assert_exactly_once()
     assert len(world.table.files) == 1
+
+
+def test_a_refused_try_that_cannot_read_the_lake_deletes_its_files(
+    world: World, at: Callable[[str, Callable[[], None]], None]
+) -> None:
+    """Whether its other try has landed stays unknown; nothing references this one's files."""
+    world.append(0, 3)
+    older = world.cluster.begin_round()
+    table = world.lake.create(world.cluster.table_info(older.path))
+    find = table.find_tiering_snapshot
+    looks = iter([True, False])
+
+    def find_once(*what: Any) -> LakeSnapshot | None:
+        if next(looks):
+            return find(*what)
+        raise LakeFileUnreadable("no metadata file")
+
+    def older_round_and_blindness() -> None:
+        overlooked(world, older, None, {})()
+        table.find_tiering_snapshot = find_once  # type: ignore[method-assign]
+
+    at("copy.before", older_round_and_blindness)
+    with pytest.raises(LakeFileUnreadable):
+        world.round()
+    assert not table.unreferenced_files()
