@@ -387,7 +387,7 @@ CONTROLS: Mapping[str, Variant] = {
     "hasty deletion": Variant(make_lake=_lake_of(DeletesUnknownCommits)),
     "naive clean-up": Variant(cleaner=_naive_cleaner),
     "no clean-up": Variant(cleaner=_idle_cleaner),
-    "trusting coordinator": Variant(trusting=True),
+    "trusting coordinator": Variant(trusting=True, more={"request_late": 0.2}),
     "believed tablets": Variant(make_admin=BelievesTablets),
     "no record of repairs": Variant(make_lake=_lake_of(RecordsNoRepairs)),
     "rebuilt beside": Variant(make_lake=_lake_of(KeepsRebuiltFiles), keyed=True),
@@ -406,7 +406,9 @@ CONTROLS: Mapping[str, Variant] = {
     "half conversions": Variant(make_lake=_maintained_by(ConvertsHalf), keyed=True),
     "newer rows converted": Variant(make_lake=_maintained_by(ConvertsNewerRows), keyed=True),
     "short lists": Variant(make_lake=_maintained_by(TrustsShortLists), keyed=True),
-    "forgotten conversions": Variant(make_lake=_maintained_by(ForgetsItsCommit), keyed=True),
+    "forgotten conversions": Variant(
+        make_lake=_maintained_by(ForgetsItsCommit), keyed=True, more={"commit_misnamed": 0.4}
+    ),
     "orphans by age alone": Variant(make_lake=_maintained_by(DeletesAllOldFiles), keyed=True),
     "tagged conversions": Variant(make_lake=_maintained_by(TagsConversions), keyed=True),
     "conversions as rounds": Variant(make_lake=_maintained_by(ClaimsConversions), keyed=True),

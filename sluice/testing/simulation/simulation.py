@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from sluice.model import TablePath
 from sluice.rounds.parts import PartRules
@@ -55,6 +56,8 @@ class Variant:
     """The coordinator accepts every lake commit, but is checked by the embedded server's rules."""
     keyed: bool = False
     """Tables have a primary key, so there are changes, KV snapshots and equality deletes."""
+    more: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    """Probabilities of faults that the control needs more often than they are drawn, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,8 @@ class Simulation:
         self.happened: Counter[str] = Counter()
         self.trace: list[str] | None = [] if trace else None
         self._digest = 0
-        self.faults = self._drawn_faults = faults.draw(self.rng, seed)
+        drawn = faults.draw(self.rng, seed)
+        self.faults = self._drawn_faults = replace(drawn, **variant.more)
         self.cleans = self.rng.random() < 0.7
         self._scheduler = ActorScheduler()
         self.actors: list[Actor] = []
