@@ -153,8 +153,10 @@ class SimTable(MemoryLakeTable):
         """Expires snapshots; returns the files that no other snapshot references."""
         before = set().union(*(self._nodes[number].paths for number in old))
         if old:
+            base = self.newest_tiering_snapshot()
             self.expire(*old)
             self.version += 1
+            self.disturbed += base != self.newest_tiering_snapshot()
         return sorted(before - self.referenced()[0])
 
     def upgrade(self) -> None:
