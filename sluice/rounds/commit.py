@@ -41,6 +41,7 @@ from sluice.rounds.recover import (
     OFFSETS_PATH_KEY,
     register_unknown,
     registered_meanwhile,
+    registered_since,
 )
 from sluice.rounds.round_files import RoundFiles
 from sluice.rounds.types import (
@@ -210,10 +211,9 @@ def _check_registered(cluster: Cluster, plan: RoundPlan) -> None:
 
     :raises LakeCommitRefused: Fluss has registered another snapshot since the round was planned.
     """
-    registered = cluster.lake_snapshot(plan.info.path)
-    known = plan.registered.snapshot_id if plan.registered else None
-    if registered is not None and registered.snapshot_id != known:
-        raise registered_meanwhile(plan.info.path, registered)
+    path = plan.info.path
+    if (other := registered_since(path, cluster, plan.registered)) is not None:
+        raise registered_meanwhile(path, other)
 
 
 def _check_floor(
@@ -366,13 +366,13 @@ def _landed_meanwhile(
 
     Nothing references the files of this attempt: they are deleted.
     """
+    earlier = None
     try:
         earlier = committed_since(claim, table, plan.base)
-    except BaseException:
-        discard(table, files.all, stored)
-        raise
+    finally:
+        if earlier is None:
+            discard(table, files.all, stored)
     if earlier is None:
-        discard(table, files.all, stored)
         return None
     return _committed_earlier(claim, cluster, table, earlier, files.all, stored)
 

@@ -110,11 +110,10 @@ def register_unknown(
     if path is None:
         # A new file: the killed round's file may have been deleted since.
         path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
-    now = cluster.lake_snapshot(claim.path)
-    if now is not None and now.snapshot_id == ours.snapshot_id:
-        return ours.snapshot_id
-    if now is not None and (registered is None or now.snapshot_id != registered.snapshot_id):
-        raise registered_meanwhile(claim.path, now)  # this registration would hide that one
+    if (other := registered_since(claim.path, cluster, registered)) is not None:
+        if other.snapshot_id == ours.snapshot_id:
+            return ours.snapshot_id
+        raise registered_meanwhile(claim.path, other)  # this registration would hide that one
     failpoint("round.recover.prepared")
     keep = registered.snapshot_id if registered else KEEP_ALL
     cluster.commit_lake_snapshot(claim, ours.snapshot_id, path, offsets, {}, keep)
@@ -137,6 +136,16 @@ def rolled_back(path: TablePath, registered: LakeSnapshotInfo, what: str) -> Lak
         table=str(path),
         registered_snapshot_id=registered.snapshot_id,
     )
+
+
+def registered_since(
+    path: TablePath, cluster: Cluster, known: LakeSnapshotInfo | None
+) -> LakeSnapshotInfo | None:
+    """Asks Fluss again; None: it still names the known snapshot, or it names none."""
+    now = cluster.lake_snapshot(path)
+    if now is None or (known is not None and now.snapshot_id == known.snapshot_id):
+        return None
+    return now
 
 
 def registered_meanwhile(path: TablePath, registered: LakeSnapshotInfo) -> LakeCommitRefused:

@@ -224,13 +224,9 @@ def test_a_recovery_hides_no_registration_that_it_overlooked(
     """It registers the snapshot of a dead round, which could not read bucket 1."""
     world.append(0, 3)
     world.round()
-    world.append(0, 1)
     world.append(1, 7)
     world.cluster.unreadable.add((world.bucket(1), 0))
-    arm("round.fluss_commit.before=raise")
-    with pytest.raises(RuntimeError):
-        world.round()
-    arm("")
+    die_between_the_commits(world, arm)
     prepare = world.cluster.prepare_lake_snapshot
 
     def overlook(*what: Any) -> str:
@@ -249,11 +245,7 @@ def test_a_recovery_hides_no_registration_that_it_overlooked(
 def test_two_drivers_that_recover_the_same_snapshot_agree(
     world: World, arm: Callable[[str], None]
 ) -> None:
-    world.append(0, 3)
-    arm("round.fluss_commit.before=raise")
-    with pytest.raises(RuntimeError):
-        world.round()
-    arm("")
+    die_between_the_commits(world, arm)
     prepare = world.cluster.prepare_lake_snapshot
     lost = world.table.snapshots()[0].snapshot_id
 
