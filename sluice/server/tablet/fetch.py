@@ -208,7 +208,7 @@ class Fetcher:
         with buffer.getbuffer() as view:
             position = 0
             for piece in layout:
-                size = piece.length if isinstance(piece, Slice) else len(piece)
+                size = _size(piece)
                 target = view[position : position + size]
                 if isinstance(piece, Slice):
                     read_slice(self._files, piece, target)
@@ -230,10 +230,10 @@ class Fetcher:
             # Fluss always sends 0, and its clients ignore it: docs/fluss/messages.md#fetch-log
             bucket.log_start_offset = part.log.start_offset
         inner: list[bytes | Slice] = [bucket.SerializeToString()]
-        if part.records is not None:
-            inner += [_varint(_RECORDS) + _varint(len(part.records)), part.records]
-        elif part.slice is not None and part.error is None:
-            inner += [_varint(_RECORDS) + _varint(part.slice.length), part.slice]
+        if part.error is None:
+            # Also if empty: Fluss's Java client needs the field (docs/fluss/messages.md#fetch-log).
+            records = part.records if part.records is not None else part.slice or b""
+            inner += [_varint(_RECORDS) + _varint(_size(records)), records]
         layout.append(_varint(_BUCKETS_RESP) + _varint(_length(inner)))
         layout += inner
 
@@ -254,7 +254,11 @@ def read_slice(files: LogFiles, piece: Slice, target: memoryview) -> None:
 
 
 def _length(layout: Sequence[bytes | Slice]) -> int:
-    return sum(piece.length if isinstance(piece, Slice) else len(piece) for piece in layout)
+    return sum(map(_size, layout))
+
+
+def _size(piece: bytes | Slice) -> int:
+    return piece.length if isinstance(piece, Slice) else len(piece)
 
 
 def _varint(value: int) -> bytes:

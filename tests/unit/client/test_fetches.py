@@ -118,7 +118,10 @@ def test_many_buckets_are_fetched_in_one_request() -> None:
     assert sorted(asked) == [(0, 0), (0, 10), (0, 20), (1, 10), (1, 20)]
 
 
-def test_a_bucket_without_bytes_in_an_answer_is_asked_for_first_the_next_time() -> None:
+@pytest.mark.parametrize("empty", [None, b""], ids=["no field", "no bytes"])
+def test_a_bucket_without_bytes_in_an_answer_is_asked_for_first_the_next_time(
+    empty: bytes | None,
+) -> None:
     first: list[int] = []
 
     def fetch(request: Any) -> Any:
@@ -127,9 +130,11 @@ def test_a_bucket_without_bytes_in_an_answer_is_asked_for_first_the_next_time() 
         reply = pb.FetchLogResponse()
         table = reply.tables_resp.add(table_id=1)
         for place, bucket in enumerate(request.tables_req[0].buckets_req):
-            entry = table.buckets_resp.add(bucket_id=bucket.bucket_id, high_watermark=30)
-            if place == 0:
-                entry.records = batch(bucket.fetch_offset, 10)
+            table.buckets_resp.add(
+                bucket_id=bucket.bucket_id,
+                high_watermark=30,
+                records=empty if place else batch(bucket.fetch_offset, 10),
+            )
         return reply
 
     with (

@@ -67,6 +67,26 @@ def test_a_fetch_begins_with_the_batch_that_holds_the_offset(caller: Caller) -> 
     assert caller.fetch(table, 9).records == b""
 
 
+def test_records_are_set_also_where_there_are_none(caller: Caller) -> None:
+    """Fluss's Java client reads the field before it asks for it (docs/fluss/messages.md)."""
+    table = caller.create_table(bucket_count=4)
+    caller.produce(table, batch("a", "b"), 1)
+    request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1 << 20)
+    wanted = request.tables_req.add(table_id=table, projection_pushdown_enabled=False)
+    for bucket, offset in ((0, 0), (1, 0), (1, 2), (2, 9), (9, 0)):
+        wanted.buckets_req.add(bucket_id=bucket, fetch_offset=offset, max_fetch_bytes=1 << 20)
+    (answer,) = caller.call(apis.FETCH_LOG, request).tables_resp
+    idle, busy, caught_up, beyond, missing = answer.buckets_resp
+    for bucket, size in ((idle, 0), (busy, len(batch("a", "b"))), (caught_up, 0)):
+        assert bucket.HasField("records")
+        assert len(bucket.records) == size
+        assert not bucket.HasField("error_code")
+    for bucket in (beyond, missing):
+        assert bucket.HasField("error_code")
+        assert not bucket.HasField("records")
+        assert not bucket.HasField("high_watermark")
+
+
 @pytest.mark.parametrize("offset", [10, -1, -3])
 def test_offsets_outside_are_refused(caller: Caller, offset: int) -> None:
     table = caller.create_table()

@@ -117,6 +117,13 @@ def test_both_listeners_lead_to_one_log(node: Node, native: dict[Role, NativeCal
     assert records == node.caller.fetch(table_id, 0).records
 
 
+def test_an_idle_bucket_has_empty_records(node: Node, native: dict[Role, NativeCall]) -> None:
+    table_id = node.caller.create_table()
+    fetched = native[Role.TABLET].call(apis.FETCH_LOG, _fetch(table_id))
+    (bucket,) = fetched.tables_resp[0].buckets_resp
+    assert (bucket.HasField("records"), bucket.records) == (True, b"")
+
+
 def test_a_large_answer_arrives_whole(node: Node, native: dict[Role, NativeCall]) -> None:
     node.caller.create_database()
     table_id = node.caller.create_table()
