@@ -265,6 +265,7 @@ class _Components:
         tables = [entry.info for entry in self.catalog.tables()]
         self.tiering.start(tables, self._config.tiering_check_interval_ms)
         self._lake.start()
+        self.catalog.create_default_database()
         self._listeners = [
             Listener(place, self._handlers, self._config, security) for place in listen
         ]

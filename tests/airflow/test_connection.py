@@ -184,7 +184,7 @@ def test_the_test_button(place: Place) -> None:
     packages = NEWEST.coordinates  # for a spark-submit of one's own
     assert answer == {
         "ok": True,
-        "said": f"cluster {place.address}: answers; 1 database. Checked on {host}, {OF_SECTION}:"
+        "said": f"cluster {place.address}: answers; 2 databases. Checked on {host}, {OF_SECTION}:"
         f" the driver's script, spark-submit, work folder file://{place.work}, lake configured,"
         f" write to the lake, {place.lake}. Not checked: Java: {script} is not Spark's own"
         " program and may have its own Java; packages: the Spark version of"

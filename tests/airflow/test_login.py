@@ -100,7 +100,8 @@ def test_a_wrong_password_is_the_reason_of_the_run(guarded: Place) -> None:
 def test_the_test_button_logs_in(guarded: Place) -> None:
     answer = guarded.airflow.ask("connection", environment=connection(guarded))
     assert answer["ok"], answer
-    assert answer["said"].startswith(f"cluster {guarded.address}: answers; 1 database. Checked on ")
+    listed = f"cluster {guarded.address}: answers; 2 databases. Checked on "
+    assert answer["said"].startswith(listed)
     wrong = connection(guarded, password="guessed")
     answer = guarded.airflow.ask("connection", environment=wrong)
     assert (answer["ok"], "AuthenticateError" in answer["said"]) == (False, True)

@@ -91,7 +91,7 @@ def test_the_test_button_says_what_is_wrong(guarded: Place) -> None:
     for given, told in (
         (
             connection(guarded, token, pem),
-            f"cluster {guarded.address}: answers; 1 database. Checked on ",
+            f"cluster {guarded.address}: answers; 2 databases. Checked on ",
         ),
         (
             connection(guarded, "guessed", pem),

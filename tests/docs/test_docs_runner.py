@@ -139,7 +139,7 @@ def test_a_server_is_ready_before_the_next_command(tmp_path: Path) -> None:
 
         <!-- output -->
         ```text
-        ['shop']
+        ['fluss', 'shop']
         ```
 
         <!-- exit code 1 -->

@@ -104,7 +104,7 @@ def test_on_all_addresses_it_is_reached_by_whatever_name_a_client_has_for_it(
         port = process.stdout.readline().partition("0.0.0.0:")[2].partition(",")[0]
         for host in ("127.0.0.1", "127.0.0.7", "localhost"):
             with connect(f"grpc://{host}:{port}") as client:
-                assert client.admin.list_databases() == []
+                assert client.admin.list_databases() == ["fluss"]
         process.terminate()
         assert process.wait(120) == 0
 

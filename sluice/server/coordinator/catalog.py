@@ -31,6 +31,9 @@ from sluice.model.paths import check_database_name, check_table_name
 from sluice.server.coordinator.descriptor_rules import BUCKETS_MAX, PARTITIONS_MAX
 from sluice.server.storage.database import Database, next_values
 
+DEFAULT_DATABASE = "fluss"
+"""The database of a cluster without databases; Fluss's clients expect it."""
+
 SYSTEM_DATABASE = "sys"
 """A database that query engines add to those of the cluster."""
 
@@ -132,6 +135,11 @@ class Catalog:
                     (name, entry.json, now, now),
                 )
             self._databases[name] = entry
+
+    def create_default_database(self) -> None:
+        """Creates the default database if there is no database at all, as Fluss does at a start."""
+        if not self._databases:
+            self.create_database(DEFAULT_DATABASE, b"", ignore_if_exists=True)
 
     def drop_database(self, name: str, *, cascade: bool) -> list[TableInfo]:
         """Drops a database and, with ``cascade``, its tables; returns the dropped tables.

@@ -17,6 +17,7 @@ def databases(context: ScenarioContext) -> None:
     admin = context.client.admin
     name, other = context.database, f"{context.database}_other"
     context.expect_call("exists", lambda: admin.database_exists(name), True)
+    context.expect_call("the default one", lambda: admin.database_exists("fluss"), True)
     context.expect_call("listed", lambda: name in admin.list_databases(), True)
     context.expect_call(
         "created again", lambda: admin.create_database(name), "DatabaseAlreadyExist"

@@ -34,7 +34,7 @@ BY_REGION = TableDescriptor(SCHEMA, partition_keys=("region",), bucket_count=2)
 
 def test_databases(client: Client) -> None:
     admin = client.admin
-    assert admin.list_databases() == ["shop"]
+    assert admin.list_databases() == ["fluss", "shop"]
     assert admin.database_exists("shop")
     assert not admin.database_exists("shed")
     admin.create_database("shop", ignore_if_exists=True)

@@ -121,7 +121,7 @@ def test_a_server_of_another_version_is_refused_and_its_replacement_is_served(
     site: Site, all_servers: bool
 ) -> None:
     """What it offers is asked anew: it may have been upgraded meanwhile."""
-    assert site.client.admin.list_databases() == ["shop"]
+    assert "shop" in site.client.admin.list_databases()
     if all_servers:
         site.proxy.drop()
     site.proxy.plan_always(apis.API_VERSIONS, faults.other_version)

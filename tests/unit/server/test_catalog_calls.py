@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -95,9 +96,10 @@ def test_databases(caller: Caller) -> None:
     caller.create_database("one")
     caller.create_table(TablePath("two", "t"))
     listed = caller.call(apis.LIST_DATABASES, pb.ListDatabasesRequest(), Role.TABLET)
-    assert list(listed.database_name) == ["one", "two"]
+    assert list(listed.database_name) == ["fluss", "one", "two"]
     summaries = caller.call(apis.LIST_DATABASES, pb.ListDatabasesRequest(include_summary=True))
     assert [(s.database_name, s.table_count) for s in summaries.database_summary] == [
+        ("fluss", 0),
         ("one", 0),
         ("two", 1),
     ]
@@ -116,6 +118,32 @@ def test_databases(caller: Caller) -> None:
     caller.call(apis.DROP_DATABASE, drop)
     exists = caller.call(apis.DATABASE_EXISTS, pb.DatabaseExistsRequest(database_name="two"))
     assert not exists.exists
+
+
+def drop_database(caller: Caller, name: str) -> None:
+    request = pb.DropDatabaseRequest(database_name=name, ignore_if_not_exists=False, cascade=True)
+    caller.call(apis.DROP_DATABASE, request)
+
+
+def test_a_start_without_databases_makes_one(start: Callable[..., Node]) -> None:
+    def names() -> list[str]:
+        answer = node.caller.call(apis.LIST_DATABASES, pb.ListDatabasesRequest())
+        return list(answer.database_name)
+
+    node = start()
+    assert names() == ["fluss"]
+    info = node.caller.call(
+        apis.GET_DATABASE_INFO, pb.GetDatabaseInfoRequest(database_name="fluss")
+    )
+    assert json.loads(info.database_json) == {"version": 1, "custom_properties": {}}
+    drop_database(node.caller, "fluss")
+    node.caller.create_database("shop")
+    node.restart()
+    assert names() == ["shop"]
+    drop_database(node.caller, "shop")
+    assert names() == []
+    node.restart()
+    assert names() == ["fluss"]
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "__x", "x" * 201, "../up"])

@@ -71,7 +71,7 @@ def test_a_tour_of_all_kinds_of_tables(address: str) -> None:
     assert [kind for kind, _, _ in said["nodes"]] == ["CoordinatorServer", "TabletServer"]
     assert (host, other_host, port) == ("127.0.0.1", "127.0.0.1", urlsplit(address).port)
     assert other_port != port
-    assert said["databases"] == [["tour"], True]
+    assert said["databases"] == [["fluss", "tour"], True]
     assert said["info"] == [2, "a tour", ["id", "text", "day", "n"], 1]
     ids = list(range(1001))
     assert (said["rows"], said["earliest"], said["since 1970"]) == (1001, 0, 0)
@@ -104,7 +104,7 @@ def test_a_tour_of_all_kinds_of_tables(address: str) -> None:
     assert said["first rows"] == [5, 5]
     assert said["key options"]["table.kv.format-version"] == "2"
     assert said["tables"] == ["daily", "keyed", "plain"]
-    assert (said["dropped"], said["databases left"]) == (False, [])
+    assert (said["dropped"], said["databases left"]) == (False, ["fluss"])
     codes = {
         "database twice": 6,
         "created twice": 8,

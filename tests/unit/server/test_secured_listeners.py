@@ -198,7 +198,7 @@ def test_a_login_that_fails_is_answered_and_ends_the_connection(cluster: Embedde
             call.call(apis.LIST_DATABASES, LIST)
         answer = call.call(AUTHENTICATE, _plain("ria", TOKENS["ria"][1], "plain"))
         assert (answer.HasField("challenge"), answer.challenge) == (True, b"")
-        assert not call.call(apis.LIST_DATABASES, LIST).database_name
+        assert call.call(apis.LIST_DATABASES, LIST).database_name == ["fluss"]
 
 
 def test_a_second_login_changes_nothing(cluster: EmbeddedCluster) -> None:
@@ -232,7 +232,7 @@ def test_a_withdrawn_user_is_out_at_once_on_a_standing_connection(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     with over_fluss(cluster, "ria") as native, over_grpc(cluster, "read") as client:
-        assert native.admin.list_databases() == client.admin.list_databases() == []
+        assert native.admin.list_databases() == client.admin.list_databases() == ["fluss"]
         write_users(tmp_path / "users", {"ada": TOKENS["ada"]})
         with pytest.raises(AuthenticateError, match="'ria' was withdrawn"):
             native.admin.list_databases()
@@ -315,5 +315,5 @@ def test_an_open_address_is_guarded(
     address = f"grpc://127.0.0.1:{port}"
     token = ANY_TOKEN["read"]
     with connect(ClientConfig(address, token=token, tls_ca=authority().pem)) as client:
-        assert client.admin.list_databases() == []
+        assert client.admin.list_databases() == ["fluss"]
     assert hashlib.sha256(token.encode()).hexdigest() in (tmp_path / "users").read_text()
