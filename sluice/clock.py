@@ -19,6 +19,11 @@ class Clock(Protocol):
         """Waits for about this number of seconds."""
 
 
+def monotonic_ms(clock: Clock) -> int:
+    """The monotonic time of a clock in whole milliseconds."""
+    return round(clock.monotonic_s() * 1000)
+
+
 class SystemClock:
     """The system clock."""
 

@@ -1,6 +1,6 @@
 """The rules of KV snapshot leases, without I/O, clock or lock."""
 
-from sluice.leases.leases import Acquired, Leases
+from sluice.leases.leases import Acquired, Leases, counted_on
 from sluice.leases.limits import (
     BUCKETS_PER_CALL_MAX,
     DURATION_MAX_MS,
@@ -40,5 +40,6 @@ __all__ = [
     "bucket_of",
     "check_duration",
     "check_lease_id",
+    "counted_on",
     "key_of",
 ]

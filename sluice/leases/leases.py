@@ -61,6 +61,7 @@ class Leases:
         duration_ms: int,
         wanted: SnapshotsByTable,
         now_ms: int,
+        monotonic_ms: int,
         exists: Callable[[TableBucket, int], bool],
     ) -> Acquired:
         """Leases the existing snapshots until ``duration_ms`` from now.
@@ -76,7 +77,7 @@ class Leases:
         check_buckets_per_call(lease_id, sum(map(len, wanted.values())))
         before = self._leases.get(lease_id)
         if not any(wanted.values()):
-            return Acquired(self._renewed(lease_id, duration_ms, now_ms), {})
+            return Acquired(self._renewed(lease_id, duration_ms, now_ms, monotonic_ms), {})
         held: dict[int, SnapshotsByBucket] = dict(before.held) if before else {}
         unavailable: dict[int, dict[BucketKey, int]] = {}
         tables = set()
@@ -97,10 +98,12 @@ class Leases:
             return Acquired(None, unavailable)
         check_totals(lease_id, len(self._leases) + (before is None), self._held + added)
         created_ms = before.created_ms if before else now_ms
-        after = Lease(lease_id, created_ms, now_ms, now_ms + duration_ms, held)
+        after = Lease(
+            lease_id, created_ms, now_ms, now_ms + duration_ms, held, monotonic_ms + duration_ms
+        )
         return Acquired(Change(lease_id, before, after, frozenset(tables)), unavailable)
 
-    def renew(self, lease_id: str, duration_ms: int, now_ms: int) -> Change:
+    def renew(self, lease_id: str, duration_ms: int, now_ms: int, monotonic_ms: int) -> Change:
         """Extends a lease until ``duration_ms`` from now.
 
         :raises LeaseNotExist: it was dropped, has expired, or never existed.
@@ -108,7 +111,7 @@ class Leases:
         """
         check_lease_id(lease_id)
         check_duration(lease_id, duration_ms)
-        return self._renewed(lease_id, duration_ms, now_ms)
+        return self._renewed(lease_id, duration_ms, now_ms, monotonic_ms)
 
     def release(self, lease_id: str, buckets: Collection[TableBucket]) -> Change | None:
         """Releases some buckets; returns None if the lease has none of them.
@@ -132,14 +135,15 @@ class Leases:
 
     # -- what happens by itself
 
-    def expired(self, now_ms: int, uptime_ms: int) -> list[Change]:
+    def expired(self, monotonic_ms: int, uptime_ms: int) -> list[Change]:
         """Ends expired leases.
 
+        :param monotonic_ms: time by the clock that :meth:`acquire` and :meth:`renew` are given.
         :param uptime_ms: time since the coordinator's start, after which none expires at first.
         """
         if uptime_ms < RESTART_GRACE_MS:
             return []
-        return [_ended(lease) for lease in self._leases.values() if lease.expires_ms <= now_ms]
+        return [_ended(lease) for lease in self._leases.values() if lease.until_ms <= monotonic_ms]
 
     def table_dropped(self, table_id: int, partition_id: int | None = None) -> list[Change]:
         """Releases all snapshots of a table, or of one partition."""
@@ -204,15 +208,29 @@ class Leases:
                 else:
                     del references[key]
 
-    def _renewed(self, lease_id: str, duration_ms: int, now_ms: int) -> Change:
+    def _renewed(self, lease_id: str, duration_ms: int, now_ms: int, monotonic_ms: int) -> Change:
         lease = self._leases.get(lease_id)
         if lease is None:
             raise LeaseNotExist(
                 f"lease {lease_id} does not exist: it was dropped, has expired, or never existed."
                 " Its snapshots may have been deleted: acquire snapshots again"
             )
-        after = replace(lease, renewed_ms=now_ms, expires_ms=now_ms + duration_ms)
+        after = replace(
+            lease,
+            renewed_ms=now_ms,
+            expires_ms=now_ms + duration_ms,
+            until_ms=monotonic_ms + duration_ms,
+        )
         return Change(lease_id, lease, after, frozenset())
+
+
+def counted_on(lease: Lease, now_ms: int, monotonic_ms: int) -> Lease:
+    """A stored lease whose remaining time runs by the monotonic clock from now on.
+
+    It is at most the time of the last renewal, because the wall clock may have gone back meanwhile.
+    """
+    left_ms = min(lease.expires_ms - now_ms, lease.expires_ms - lease.renewed_ms)
+    return replace(lease, until_ms=monotonic_ms + left_ms)
 
 
 def _ended(lease: Lease) -> Change:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sluice.model import TableBucket
 
@@ -30,16 +30,21 @@ def bucket_of(table_id: int, key: BucketKey) -> TableBucket:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease with its snapshots. Times are epoch milliseconds."""
+    """A lease with its snapshots. Times are epoch milliseconds, with one exception.
+
+    ``until_ms`` counts by the coordinator's monotonic clock. It decides when the lease expires, so
+    that a changed wall clock ends no lease and keeps none. It is not stored.
+    """
 
     lease_id: str
     created_ms: int
     renewed_ms: int
     """When it was last acquired or renewed."""
     expires_ms: int
-    """When it expires."""
+    """When it expires, if the wall clock is not changed until then."""
     held: SnapshotsByTable
     """Every table has at least one bucket."""
+    until_ms: int = field(default=0, compare=False)
 
     @property
     def buckets(self) -> int:

@@ -83,6 +83,8 @@ def after_failure(
 
 def wait_ms(backoff_ms: int, failures: int, freshness_ms: int) -> int:
     """How long a table waits after this number of failures in a row."""
+    if failures < 1:
+        return 0
     doublings = min(failures - 1, 62)  # more than any limit; the number stays small
     return min(backoff_ms << doublings, max(freshness_ms, BACKOFF_MAX_MS))
 

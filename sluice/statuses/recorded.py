@@ -251,15 +251,18 @@ def skip_reason(row: RecordedStatus | None, now_ms: int) -> str | None:
         return None
     if row.paused:
         return "it is paused"
-    if row.failures and row.next_attempt_ms is not None and row.next_attempt_ms > now_ms:
-        left_s = (row.next_attempt_ms - now_ms + 999) // 1000
+    if _waits_after_failure(row, now_ms):
+        left_s = ((row.next_attempt_ms or 0) - now_ms + 999) // 1000
         return f"it has failed ({row.failures} in a row) and is tried again in {left_s} s"
     return None
 
 
 def claim_holder(row: RecordedStatus | None, now_ms: int) -> str | None:
-    """Who holds the table's claim, by its last heartbeat; None: no worker, or it is unknown."""
-    if row is None or not row.is_claimed or now_ms - row.last_seen_ms >= SILENCE_MS:
+    """Who holds the table's claim, by its last heartbeat; None: no worker, or it is unknown.
+
+    It is unknown, too, if the heartbeat is far ahead: then the clock went back.
+    """
+    if row is None or not row.is_claimed or abs(now_ms - row.last_seen_ms) >= SILENCE_MS:
         return None
     return row.claimed_by or "a round"
 
@@ -303,12 +306,22 @@ def _state(
         return UNKNOWN, None, "no round of Sluice is recorded"
     if row.outcome == FAILED:
         due_ms = row.next_attempt_ms
-        waits = bool(row.failures) and due_ms is not None and due_ms > now_ms
+        waits = _waits_after_failure(row, now_ms)
         return (State.FAILED if waits else State.PENDING).value, due_ms, None
     if row.outcome == FINISHED and row.last_tiered_ms is not None:
         due_ms = row.last_tiered_ms + freshness_ms
         return (State.SCHEDULED if due_ms > now_ms else State.PENDING).value, due_ms, None
     return State.PENDING.value, row.ended_ms, None
+
+
+def _waits_after_failure(row: RecordedStatus, now_ms: int) -> bool:
+    """Whether it is not yet time for the next attempt.
+
+    It is, if the clock went back since the failure: nobody knows how long the table has waited.
+    """
+    if not row.failures or row.next_attempt_ms is None or row.next_attempt_ms <= now_ms:
+        return False
+    return (row.last_error_ms or 0) <= now_ms + SILENCE_MS
 
 
 def _name(table_id: int, path: TablePath) -> dict[str, Any]:

@@ -4,7 +4,8 @@ Deliberate differences from Fluss: an epoch never decreases (the caller stores w
 :attr:`TieringStatuses.changed` names, and gives it again at start); a repeated or late ``failed``
 or ``finished`` for a table that is not being tiered changes nothing; freshness runs on from the
 last round when the coordinator starts again; a failure's reason is kept until the next success; a
-table that fails waits before it is tried again, longer with each failure.
+table that fails waits before it is tried again, longer with each failure; whether a worker lives is
+judged by the monotonic clock, and a schedule does not wait for a wall clock that went back.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ from sluice.errors import (
 )
 from sluice.model import TablePath, TieringRound
 from sluice.model.tiering_round import FAILED
-from sluice.statuses.outcomes import BACKOFF_MS, after_failure, after_success, newly_accepted
+from sluice.statuses.outcomes import (
+    BACKOFF_MS,
+    after_failure,
+    after_success,
+    newly_accepted,
+    wait_ms,
+)
 from sluice.statuses.transitions import State, TableStatus, may_enter
 
 
@@ -105,20 +112,26 @@ class TieringStatuses:
 
     # -- transitions by time
 
-    def has_due(self, now_ms: int) -> bool:
+    def has_due(self, now_ms: int, monotonic_ms: int) -> bool:
         """Whether :meth:`advance` would change anything."""
-        return any(True for _ in self._due(now_ms)) or any(True for _ in self._lost(now_ms))
+        waits = (self._ahead(now_ms), self._due(now_ms), self._lost(monotonic_ms))
+        return any(True for found in waits for _ in found)
 
-    def advance(self, now_ms: int) -> list[TableStatus]:
+    def advance(self, now_ms: int, monotonic_ms: int) -> list[TableStatus]:
         """Applies all transitions due by now; returns the tables whose worker was lost.
 
         A Scheduled table becomes Pending after its freshness interval, a Failed one after its wait,
         the longest overdue first. A Tiering table without a heartbeat within the time-out becomes
-        Failed, which ends its round and fences the lost worker.
+        Failed, which ends its round and fences the lost worker. If the wall clock went back, a
+        table waits for its interval once more, from now on.
+
+        :param monotonic_ms: time by the clock that :meth:`claim` and :meth:`heartbeat` are given.
         """
-        lost = list(self._lost(now_ms))
+        for status, values in list(self._ahead(now_ms)):
+            self._update(status.table_id, **values)
+        lost = list(self._lost(monotonic_ms))
         for status in lost:
-            silent_s = (now_ms - (status.heartbeat_ms or 0)) / 1000
+            silent_s = (monotonic_ms - (status.heartbeat_ms or 0)) / 1000
             reason = (
                 f"no heartbeat for {silent_s:.0f} s: the worker of tiering epoch"
                 f" {status.tiering_epoch} is considered lost"
@@ -135,12 +148,26 @@ class TieringStatuses:
             if status.state in (State.SCHEDULED, State.FAILED) and status.due_ms <= now_ms
         )
 
-    def _lost(self, now_ms: int) -> Iterable[TableStatus]:
+    def _lost(self, monotonic_ms: int) -> Iterable[TableStatus]:
         return (
             status
             for status in self._tables.values()
-            if status.heartbeat_ms is not None and now_ms - status.heartbeat_ms >= self._timeout_ms
+            if status.heartbeat_ms is not None
+            and monotonic_ms - status.heartbeat_ms >= self._timeout_ms
         )
+
+    def _ahead(self, now_ms: int) -> Iterable[tuple[TableStatus, dict[str, int]]]:
+        """The tables whose due time no event before now can have set, and a possible one."""
+        for status in self._tables.values():
+            if status.state is State.SCHEDULED:
+                names = ("scheduled_from_ms", "next_attempt_ms")
+                values = {name: now_ms for name in names if (getattr(status, name) or 0) > now_ms}
+                if values:
+                    yield status, values
+            elif status.state is State.FAILED and status.next_attempt_ms is not None:
+                wait = wait_ms(self._backoff_ms, status.failures or 0, status.freshness_ms)
+                if status.next_attempt_ms > now_ms + wait:
+                    yield status, {"next_attempt_ms": now_ms + wait}
 
     # -- calls of workers
 
@@ -168,16 +195,21 @@ class TieringStatuses:
         return status
 
     def claim(
-        self, now_ms: int, paths: Collection[TablePath] | None = None, by: str | None = None
+        self,
+        now_ms: int,
+        monotonic_ms: int,
+        paths: Collection[TablePath] | None = None,
+        by: str | None = None,
     ) -> TableStatus | None:
         """Assigns the table that has been Pending longest, only one of ``paths`` if given.
 
+        :param monotonic_ms: the time of the claim's first heartbeat.
         :param by: the name of the worker.
         """
         for table_id in self._pending:
             status = self._tables[table_id]
             if not status.paused and (paths is None or status.path in paths):
-                since = {"heartbeat_ms": now_ms, "claimed_ms": now_ms, "claimed_by": by}
+                since = {"heartbeat_ms": monotonic_ms, "claimed_ms": now_ms, "claimed_by": by}
                 self._enter(table_id, State.TIERING, **since)
                 return self._tables[table_id]
         return None
@@ -187,10 +219,11 @@ class TieringStatuses:
         return [status for status in self._tables.values() if status.claimed_by == worker]
 
     def heartbeat(
-        self, table_id: int, coordinator_epoch: int, tiering_epoch: int, now_ms: int
+        self, table_id: int, coordinator_epoch: int, tiering_epoch: int, monotonic_ms: int
     ) -> None:
         """Records a heartbeat of a round.
 
+        :param monotonic_ms: see :meth:`advance`.
         :raises UnknownServerError: the table is not being tiered (Fluss has no code for this).
             Otherwise as :meth:`check`.
         """
@@ -200,7 +233,7 @@ class TieringStatuses:
                 f"table {status.path} (id {table_id}) is in {_name(status.state)} state, not"
                 " Tiering: it has no round for this heartbeat"
             )
-        self._tables[table_id] = replace(status, heartbeat_ms=now_ms)
+        self._tables[table_id] = replace(status, heartbeat_ms=monotonic_ms)
 
     def finished(
         self,

@@ -48,11 +48,12 @@ def may_enter(state: State, current: State | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus(KeptStatus):
-    """The coordinator's status of one lake table. Times are epoch milliseconds.
+    """The coordinator's status of one lake table. Times are epoch milliseconds, with one exception.
 
-    The described fields are stored. ``heartbeat_ms``, ``claimed_ms`` and ``claimed_by`` are set
-    only while Tiering. ``next_attempt_ms`` replaces freshness after a failure and for a requested
-    round. A ``paused`` table is not assigned.
+    ``heartbeat_ms`` counts by the monotonic clock, because a changed wall clock must not end a
+    claim. The described fields are stored. ``heartbeat_ms``, ``claimed_ms`` and ``claimed_by`` are
+    set only while Tiering. ``next_attempt_ms`` replaces freshness after a failure and for a
+    requested round. A ``paused`` table is not assigned.
     """
 
     table_id: int

@@ -63,6 +63,9 @@ class HurriedClock(SystemClock):
     def now_ms(self) -> int:
         return super().now_ms() + self.passed_ms
 
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.passed_ms / 1000
+
 
 class OneWriter(Airflow):
     """Sends one change at a time: on SQLite, several triggers at once hold each other up.

@@ -26,7 +26,7 @@ class OwnedClock:
         return self.ms
 
     def monotonic_s(self) -> float:
-        return time.monotonic()
+        return time.monotonic() + self.ms / 1000
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -44,7 +44,11 @@ def made_safe(request: pb.LakeTieringHeartbeatRequest) -> pb.LakeTieringHeartbea
 
 
 def answer_heartbeat(
-    statuses: TieringStatuses, request: pb.LakeTieringHeartbeatRequest, now_ms: int, report: Report
+    statuses: TieringStatuses,
+    request: pb.LakeTieringHeartbeatRequest,
+    now_ms: int,
+    monotonic_ms: int,
+    report: Report,
 ) -> pb.LakeTieringHeartbeatResponse:
     """Process failed, tiering and finished tables, then assign one: Fluss's order.
 
@@ -61,7 +65,7 @@ def answer_heartbeat(
             _report(report, "tiering failed", entry, changed, reason=reason)
     for entry in request.tiering_tables:
         with _error_in(response.tiering_table_resp.add(table_id=entry.table_id), report):
-            statuses.heartbeat(*_round(entry), now_ms)
+            statuses.heartbeat(*_round(entry), monotonic_ms)
     for entry in request.finished_tables:
         stats = entry.lake_tiering_stats
         with _error_in(response.finished_table_resp.add(table_id=entry.table_id), report):
@@ -84,7 +88,7 @@ def answer_heartbeat(
             _put(status, response.held_tables.add())
     if request.request_table:
         wanted = {path_of(path) for path in request.requested_tables}
-        assigned = statuses.claim(now_ms, wanted or None, worker)
+        assigned = statuses.claim(now_ms, monotonic_ms, wanted or None, worker)
         if assigned is not None:
             _put(assigned, response.tiering_table)
             path, epoch = str(assigned.path), assigned.tiering_epoch

@@ -14,9 +14,9 @@ from typing import Protocol
 
 import structlog
 
-from sluice.clock import Clock
+from sluice.clock import Clock, monotonic_ms
 from sluice.errors import FlussError, StorageError
-from sluice.leases import Change, Lease, Leases, SnapshotsByTable, key_of
+from sluice.leases import Change, Lease, Leases, SnapshotsByTable, counted_on, key_of
 from sluice.model import TableBucket, TableInfo
 from sluice.server.coordinator.leases_store import LeaseStore
 
@@ -71,7 +71,9 @@ class KvSnapshotLeases:
         """
         with self._lock:
             self._leases.apply(
-                Change(lease.lease_id, None, lease, frozenset(lease.held))
+                Change(
+                    lease.lease_id, None, counted_on(lease, *self._times()), frozenset(lease.held)
+                )
                 for lease in self._store.load()
             )
             self._started_s = self._clock.monotonic_s()
@@ -98,8 +100,8 @@ class KvSnapshotLeases:
             despite the error.
         """
         with snapshots.lock, self._update():
-            now_ms = self._clock.now_ms()
-            found = self._leases.acquire(lease_id, duration_ms, wanted, now_ms, snapshots.exists)
+            times = self._times()
+            found = self._leases.acquire(lease_id, duration_ms, wanted, *times, snapshots.exists)
             self._commit([found.change] if found.change else [])
         if found.change and found.change.before is None:
             _log.info("lease acquired", lease_id=lease_id, duration_ms=duration_ms)
@@ -111,7 +113,7 @@ class KvSnapshotLeases:
         :raises LeaseNotExist, InvalidLease, StorageError: as :meth:`Leases.renew`.
         """
         with self._update():
-            self._commit([self._leases.renew(lease_id, duration_ms, self._clock.now_ms())])
+            self._commit([self._leases.renew(lease_id, duration_ms, *self._times())])
 
     def release(self, lease_id: str, buckets: Collection[TableBucket]) -> None:
         """Releases some buckets; ignores buckets that are not leased.
@@ -134,9 +136,15 @@ class KvSnapshotLeases:
             _log.info("lease dropped", lease_id=lease_id)
 
     def all(self) -> tuple[int, list[Lease]]:
-        """The current time in epoch milliseconds, and all leases ordered by id."""
+        """The current time in epoch milliseconds, and all leases ordered by id.
+
+        A lease's time of expiry is the present one: the stored one is wrong if the wall clock was
+        changed since.
+        """
         with self._update():
-            return self._clock.now_ms(), self._leases.all()
+            now_ms, now = self._times()
+            leases = self._leases.all()
+        return now_ms, [replace(one, expires_ms=now_ms + one.until_ms - now) for one in leases]
 
     # -- what happens by itself
 
@@ -174,7 +182,7 @@ class KvSnapshotLeases:
         with self._update():
             assert self._started_s is not None, "not started"
             uptime_ms = round((self._clock.monotonic_s() - self._started_s) * 1000)
-            expired = self._leases.expired(self._clock.now_ms(), uptime_ms)
+            expired = self._leases.expired(monotonic_ms(self._clock), uptime_ms)
             self._commit(expired)
             for table_id, partition_id in self._leases.partitions():
                 if not self._has_partition(table_id, partition_id):
@@ -190,6 +198,10 @@ class KvSnapshotLeases:
                 raise
 
     # -- inside
+
+    def _times(self) -> tuple[int, int]:
+        """The wall time and the monotonic time, both in milliseconds."""
+        return self._clock.now_ms(), monotonic_ms(self._clock)
 
     @contextmanager
     def _update(self) -> Iterator[None]:
@@ -219,11 +231,19 @@ class KvSnapshotLeases:
         if not self._unconfirmed:
             return
         stored = [
-            replace(change, after=self._store.read(change.lease_id)) for change in self._unconfirmed
+            replace(change, after=self._known(change, self._store.read(change.lease_id)))
+            for change in self._unconfirmed
         ]
         self._leases.apply(stored)
         self._unconfirmed = ()
         self._freed = True
+
+    def _known(self, change: Change, stored: Lease | None) -> Lease | None:
+        """The lease that was stored, with the time that it has by the monotonic clock."""
+        if stored is None:
+            return None
+        same = (one for one in (change.after, change.before) if one == stored)
+        return next(same, None) or counted_on(stored, *self._times())
 
     def _tick(self, interval_s: float) -> None:
         while not self._stopping.wait(interval_s):

@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 
 import structlog
 
-from sluice.clock import Clock
+from sluice.clock import Clock, monotonic_ms
 from sluice.errors import FencedTieringEpoch, FlussError, InvalidTable, UnknownServerError
 from sluice.failpoints import failpoint
 from sluice.model import TableInfo, TablePath, TieringRound, TieringStatus
@@ -135,7 +135,7 @@ class Tiering:
         """Processes the reports of a worker, and assigns it a table: see :mod:`heartbeats`."""
         request = made_safe(request)
         with self._change() as draft:
-            return answer_heartbeat(draft, request, self._clock.now_ms(), _log.info)
+            return answer_heartbeat(draft, request, *self._times(), _log.info)
 
     def check_round(self, table_id: int, coordinator_epoch: int | None, epoch: int | None) -> None:
         """Checks that a round is the table's current one; accepts old clients that send no epoch.
@@ -198,7 +198,7 @@ class Tiering:
                     f"table {info.path}: unknown ControlTiering action {action}; send 0 to 4"
                 )
             changed = draft.get(info.table_id) != before
-            draft.advance(now)
+            draft.advance(*self._times())
         if changed:
             _log.info(f"tiering: {_ACTIONS[action]}", table=str(info.path))
 
@@ -211,16 +211,20 @@ class Tiering:
         Changes made by the passage of time stay even if the block raises.
         """
         with self._lock:
-            now = self._clock.now_ms()
-            if self._statuses.has_due(now):
+            now, monotonic = self._times()
+            if self._statuses.has_due(now, monotonic):
                 caught_up = self._statuses.copy()
-                for lost in caught_up.advance(now):
+                for lost in caught_up.advance(now, monotonic):
                     epoch = lost.tiering_epoch
                     _log.warning("worker lost", table=str(lost.path), tiering_epoch=epoch)
                 self._activate(caught_up)
             draft = self._statuses.copy()
             yield draft
             self._activate(draft)
+
+    def _times(self) -> tuple[int, int]:
+        """The wall time and the monotonic time, both in milliseconds."""
+        return self._clock.now_ms(), monotonic_ms(self._clock)
 
     def _activate(self, draft: TieringStatuses) -> None:
         self._store(draft)
@@ -249,7 +253,7 @@ class Tiering:
         while not self._stopping.wait(interval_s):
             try:
                 with self._lock:
-                    due = self._statuses.has_due(self._clock.now_ms())
+                    due = self._statuses.has_due(*self._times())
                 if due:
                     with self._change():
                         pass

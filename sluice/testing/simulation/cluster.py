@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sluice.clock import Clock
+from sluice.clock import Clock, monotonic_ms
 from sluice.errors import (
     CorruptMessage,
     FencedTieringEpoch,
@@ -233,7 +233,7 @@ class SimCluster:
         if not self.fenced:
             known.ClearField("released_tables")
         with self._change():
-            return answer_heartbeat(self.statuses, known, self._clock.now_ms(), _not_logged)
+            return answer_heartbeat(self.statuses, known, *self._times(), _not_logged)
 
     def list_statuses(
         self, request: pb.ListTieringStatusesRequest
@@ -305,6 +305,9 @@ class SimCluster:
             if status.state is not State.TIERING:
                 raise FencedTieringEpoch(f"the round of epoch {asked.tiering_epoch} has ended")
 
+    def _times(self) -> tuple[int, int]:
+        return self._clock.now_ms(), monotonic_ms(self._clock)
+
     def _by_id(self, table_id: int) -> FlussTable:
         for table in self.tables.values():
             if table.described.table_id == table_id:
@@ -314,7 +317,7 @@ class SimCluster:
     @contextmanager
     def _change(self) -> Iterator[None]:
         """Advances the statuses to the current time before a change, and stores them after it."""
-        for _ in self.statuses.advance(self._clock.now_ms()):
+        for _ in self.statuses.advance(*self._times()):
             self._note("worker given up")
         yield
         for table_id in self.statuses.changed:

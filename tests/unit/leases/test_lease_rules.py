@@ -32,7 +32,7 @@ def acquire(
     now: int = 0,
     duration: int = HOUR,
 ) -> SnapshotsByTable:
-    found = leases.acquire(lease_id, duration, wanted, now, there)
+    found = leases.acquire(lease_id, duration, wanted, now, now, there)
     leases.apply([found.change] if found.change else [])
     return found.unavailable
 
@@ -64,7 +64,7 @@ def test_a_lease_that_would_hold_nothing_is_not_made() -> None:
 
 def test_nothing_changes_before_a_change_is_applied() -> None:
     leases = Leases()
-    leases.acquire("a", HOUR, {1: {(PLAIN, 0): 100}}, 0, there)
+    leases.acquire("a", HOUR, {1: {(PLAIN, 0): 100}}, 0, 0, there)
     assert leases.all() == []
     assert not leased(leases, 100)
 
@@ -102,7 +102,7 @@ def test_a_snapshot_of_two_leases_is_free_when_both_let_go() -> None:
 def test_renewed_it_lasts_from_now_on() -> None:
     leases = Leases()
     acquire(leases, {1: {(PLAIN, 0): 100}}, duration=HOUR)
-    leases.apply([leases.renew("a", 5_000, now_ms=100)])
+    leases.apply([leases.renew("a", 5_000, 100, 100)])
     assert [change.lease_id for change in leases.expired(5_099, RESTART_GRACE_MS)] == []
     assert [change.lease_id for change in leases.expired(5_100, RESTART_GRACE_MS)] == ["a"]
 
@@ -122,7 +122,7 @@ def test_a_dropped_lease_cannot_be_renewed_in_either_way() -> None:
     leases.apply([change])
     assert leases.drop("a") is None
     with pytest.raises(LeaseNotExist, match="lease a does not exist"):
-        leases.renew("a", HOUR, 1)
+        leases.renew("a", HOUR, 1, 1)
     for nothing in ({}, {1: {}}):
         with pytest.raises(LeaseNotExist):
             acquire(leases, nothing)
@@ -181,7 +181,7 @@ def test_wrong_ids(lease_id: str) -> None:
     with pytest.raises(InvalidLease, match="lease id"):
         acquire(leases, {1: {(PLAIN, 0): 100}}, lease_id)
     with pytest.raises(InvalidLease, match="lease id"):
-        leases.renew(lease_id, HOUR, 0)
+        leases.renew(lease_id, HOUR, 0, 0)
     with pytest.raises(InvalidLease, match="lease id"):
         leases.release(lease_id, [])
 
@@ -198,7 +198,7 @@ def test_wrong_durations(duration: int) -> None:
         acquire(leases, {1: {(PLAIN, 0): 100}}, duration=duration)
     acquire(leases, {1: {(PLAIN, 0): 100}})
     with pytest.raises(InvalidLease, match=f"invalid duration {duration} ms"):
-        leases.renew("a", duration, 0)
+        leases.renew("a", duration, 0, 0)
 
 
 def test_the_most_buckets_of_one_call() -> None:

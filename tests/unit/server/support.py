@@ -37,16 +37,22 @@ def config(data_dir: Path, **settings: Any) -> ServerConfig:
 
 
 class OwnedClock:
-    """Time that the test owns; only wall time, since nothing here waits."""
+    """Wall time that the test owns; monotonic time goes on, and further with each move."""
 
     def __init__(self) -> None:
         self.ms = 1_000
+        self._jumped_ms = 0
+
+    def jump(self, ms: int) -> None:
+        """Sets the wall clock forward or back: no time passes."""
+        self.ms += ms
+        self._jumped_ms += ms
 
     def now_ms(self) -> int:
         return self.ms
 
     def monotonic_s(self) -> float:
-        return time.monotonic()
+        return time.monotonic() + (self.ms - self._jumped_ms) / 1000
 
     def sleep(self, seconds: float) -> None:
         raise AssertionError("nobody sleeps here")

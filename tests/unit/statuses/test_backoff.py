@@ -30,8 +30,8 @@ def make(tables: int = 1, freshness: int = 1_000, backoff_ms: int = 10_000) -> T
 
 
 def fail(statuses: TieringStatuses, now: int) -> None:
-    statuses.advance(now)
-    status = statuses.claim(now)
+    statuses.advance(now, now)
+    status = statuses.claim(now, now)
     assert status is not None
     assert statuses.failed(status.table_id, EPOCH, status.tiering_epoch, now, "broken")
 
@@ -51,8 +51,8 @@ def test_each_failure_doubles_the_wait_up_to_the_freshness(
         fail(statuses, now)
         assert (of(statuses).state, of(statuses).failures) == (State.FAILED, failures)
         assert of(statuses).due_ms == now + wait_s * 1000
-        statuses.advance(now + wait_s * 1000 - 1)
-        assert statuses.claim(now) is None
+        statuses.advance(now + wait_s * 1000 - 1, now + wait_s * 1000 - 1)
+        assert statuses.claim(now, now) is None
         now += wait_s * 1000
 
 
@@ -70,8 +70,8 @@ def test_a_success_ends_the_waiting() -> None:
     statuses = make()
     fail(statuses, 1_000)
     fail(statuses, 11_000)
-    statuses.advance(31_000)
-    status = statuses.claim(31_000)
+    statuses.advance(31_000, 31_000)
+    status = statuses.claim(31_000, 31_000)
     assert status is not None
     statuses.finished(1, EPOCH, status.tiering_epoch, 32_000)
     assert (of(statuses).failures, of(statuses).due_ms) == (0, 33_000)
@@ -83,7 +83,7 @@ def test_without_back_off_a_failed_table_is_pending_at_once_as_in_fluss() -> Non
     statuses = make(backoff_ms=0)
     fail(statuses, 1_000)
     assert (of(statuses).state, of(statuses).failures) == (State.PENDING, 1)
-    assert statuses.claim(1_000) is not None
+    assert statuses.claim(1_000, 1_000) is not None
 
 
 def test_the_round_of_a_failed_table_is_over_before_its_epoch_rises() -> None:
@@ -106,10 +106,10 @@ def test_a_failing_table_waits_on_after_a_restart() -> None:
     statuses.restore(of(old))
     assert (of(statuses).state, of(statuses).failures) == (State.FAILED, 2)
     assert (of(statuses).last_error, of(statuses).last_error_ms) == ("broken", 11_000)
-    statuses.advance(30_999)
+    statuses.advance(30_999, 30_999)
     assert of(statuses).state is State.FAILED
-    statuses.advance(31_000)
-    status = statuses.claim(31_000)
+    statuses.advance(31_000, 31_000)
+    status = statuses.claim(31_000, 31_000)
     assert status is not None
     assert status.tiering_epoch == of(old).tiering_epoch + 1
 
@@ -120,8 +120,8 @@ def test_a_broken_table_does_not_starve_the_others() -> None:
     rounds: Counter[int] = Counter()
     now = 0
     while now < 60 * MINUTE:
-        statuses.advance(now)
-        status = statuses.claim(now)
+        statuses.advance(now, now)
+        status = statuses.claim(now, now)
         if status is None:
             now += 1_000
             continue
@@ -143,10 +143,10 @@ def test_a_broken_table_does_not_starve_the_others() -> None:
 def test_without_back_off_the_broken_table_would_be_tried_all_the_time() -> None:
     statuses = make(tables=2, freshness=30_000, backoff_ms=0)
     rounds: Counter[int] = Counter()
-    statuses.advance(30_000)
+    statuses.advance(30_000, 30_000)
     for now in range(30_000, 60_000, 100):
-        statuses.advance(now)
-        status = statuses.claim(now)
+        statuses.advance(now, now)
+        status = statuses.claim(now, now)
         assert status is not None
         rounds[status.table_id] += 1
         report = statuses.failed if status.table_id == 1 else statuses.finished
@@ -156,8 +156,8 @@ def test_without_back_off_the_broken_table_would_be_tried_all_the_time() -> None
 
 def test_a_claim_given_back_is_no_failure() -> None:
     statuses = make()
-    statuses.advance(1_000)
-    status = statuses.claim(1_000)
+    statuses.advance(1_000, 1_000)
+    status = statuses.claim(1_000, 1_000)
     assert status is not None
     assert statuses.release(1, EPOCH, status.tiering_epoch)
     waiting = of(statuses)
@@ -172,9 +172,9 @@ def test_a_claim_given_back_is_no_failure() -> None:
 
 def test_who_gives_back_waits_behind_the_others() -> None:
     statuses = make(tables=3)
-    statuses.advance(1_000)
+    statuses.advance(1_000, 1_000)
     assert statuses.pending == [1, 2, 3]
-    status = statuses.claim(1_000)
+    status = statuses.claim(1_000, 1_000)
     assert status is not None
     statuses.release(status.table_id, EPOCH, status.tiering_epoch)
     assert statuses.pending == [2, 3, 1]
@@ -183,12 +183,12 @@ def test_who_gives_back_waits_behind_the_others() -> None:
 def test_a_paused_table_is_handed_out_to_nobody() -> None:
     statuses = make(tables=2)
     statuses.pause(1, True)
-    statuses.advance(1_000)
-    assert [s.table_id for s in iter(lambda: statuses.claim(1_000), None)] == [2]
+    statuses.advance(1_000, 1_000)
+    assert [s.table_id for s in iter(lambda: statuses.claim(1_000, 1_000), None)] == [2]
     assert (of(statuses).state, of(statuses).paused) == (State.PENDING, True)
-    assert statuses.claim(1_000, {of(statuses).path}) is None
+    assert statuses.claim(1_000, 1_000, {of(statuses).path}) is None
     statuses.pause(1, False)
-    status = statuses.claim(1_000)
+    status = statuses.claim(1_000, 1_000)
     assert status is not None
     statuses.pause(1, True)  # the round under way goes on
     statuses.heartbeat(1, EPOCH, status.tiering_epoch, 2_000)
@@ -226,8 +226,8 @@ def test_again_does_not_wait_for_the_freshness() -> None:
     statuses = make(freshness=10 * MINUTE)
     for now in (1_000, 6_000):
         statuses.request_round(1, now)
-        statuses.advance(now)
-        status = statuses.claim(now)
+        statuses.advance(now, now)
+        status = statuses.claim(now, now)
         assert status is not None
         statuses.finished(1, EPOCH, status.tiering_epoch, now)
         assert (of(statuses).state, of(statuses).due_ms) == (State.SCHEDULED, now + 10 * MINUTE)
@@ -235,13 +235,13 @@ def test_again_does_not_wait_for_the_freshness() -> None:
 
 def test_again_during_a_round_means_another_one_after_it() -> None:
     statuses = make()
-    statuses.advance(1_000)
-    status = statuses.claim(1_000)
+    statuses.advance(1_000, 1_000)
+    status = statuses.claim(1_000, 1_000)
     assert status is not None
     statuses.request_round(1, 1_000)
     statuses.finished(1, EPOCH, status.tiering_epoch, 1_500)
     assert of(statuses).state is State.PENDING
-    status = statuses.claim(1_500)
+    status = statuses.claim(1_500, 1_500)
     assert status is not None
     statuses.finished(1, EPOCH, status.tiering_epoch, 2_000)
     assert of(statuses).state is State.SCHEDULED

@@ -259,3 +259,13 @@ def test_a_round_that_failed_after_a_commit_reports_what_users_accepted() -> Non
     kept = recorded.round_of(CLAIM, row, failed(row), long).accepted
     assert kept is not None
     assert len(kept) <= ERROR_CHARS_MAX
+
+
+def test_a_clock_that_went_back_neither_stops_a_table_nor_keeps_a_worker() -> None:
+    two_days_ms = 2 * 86_400_000
+    failing = after(recorded.claimed(CLAIM, NOW, "me"), failure(CLAIM, NOW))
+    assert recorded.skip_reason(failing, NOW - 1_000) is not None, "as between two machines"
+    assert recorded.skip_reason(failing, NOW - two_days_ms) is None
+    held = after(recorded.claimed(CLAIM, NOW, "me"))
+    assert recorded.claim_holder(held, NOW - 1_000) == "me"
+    assert recorded.claim_holder(held, NOW - two_days_ms) is None

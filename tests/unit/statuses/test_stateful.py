@@ -72,7 +72,7 @@ class Coordinator(RuleBasedStateMachine):
         self.real.changed.clear()
 
     def settle(self) -> None:
-        self.real.advance(self.now)
+        self.real.advance(self.now, self.now)
         for known in self.model.values():
             if known.beat is not None and self.now - known.beat >= TIMEOUT:
                 known.fail(self.now)
@@ -103,7 +103,7 @@ class Coordinator(RuleBasedStateMachine):
     @rule(wanted=st.none() | st.sets(TABLES))
     def claim(self, wanted: set[int] | None) -> None:
         paths = None if wanted is None else {TablePath("db", f"t{w}") for w in wanted}
-        status = self.real.claim(self.now, paths)
+        status = self.real.claim(self.now, self.now, paths)
         ready = {
             t
             for t, k in self.model.items()

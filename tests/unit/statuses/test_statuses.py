@@ -29,16 +29,16 @@ def statuses() -> TieringStatuses:
 
 def claimed(statuses: TieringStatuses, table_id: int = 1, now: int = 0) -> TableStatus:
     statuses.enable(new_table(table_id), now)
-    statuses.advance(now)
-    status = statuses.claim(now)
+    statuses.advance(now, now)
+    status = statuses.claim(now, now)
     assert status is not None
     return status
 
 
 def reclaimed(statuses: TieringStatuses, now: int) -> TableStatus:
     """The table that waits, handed out once it may be."""
-    statuses.advance(now)
-    status = statuses.claim(now)
+    statuses.advance(now, now)
+    status = statuses.claim(now, now)
     assert status is not None
     return status
 
@@ -52,46 +52,46 @@ def state(statuses: TieringStatuses, table_id: int = 1) -> State | None:
 def test_a_new_table_is_due_at_once(statuses: TieringStatuses) -> None:
     statuses.enable(new_table(1, freshness=86_400_000), 500)
     assert state(statuses) is State.SCHEDULED
-    assert statuses.has_due(500)
-    statuses.advance(500)
+    assert statuses.has_due(500, 500)
+    statuses.advance(500, 500)
     assert state(statuses) is State.PENDING
-    status = statuses.claim(500)
+    status = statuses.claim(500, 500)
     assert status is not None
     assert (status.state, status.tiering_epoch) == (State.TIERING, 1)
     statuses.finished(1, EPOCH, 1, 800)
-    assert not statuses.has_due(86_400_799), "from then on its freshness counts"
-    assert statuses.has_due(86_400_800)
+    assert not statuses.has_due(86_400_799, 86_400_799), "from then on its freshness counts"
+    assert statuses.has_due(86_400_800, 86_400_800)
 
 
 def test_a_new_table_of_fluss_waits_for_its_freshness(statuses: TieringStatuses) -> None:
     statuses.enable(new_table(1), 500, at_once=False)
-    assert not statuses.has_due(1_499)
-    statuses.advance(1_499)
+    assert not statuses.has_due(1_499, 1_499)
+    statuses.advance(1_499, 1_499)
     assert state(statuses) is State.SCHEDULED
-    assert statuses.claim(1_499) is None
-    assert statuses.has_due(1_500)
-    statuses.advance(1_500)
+    assert statuses.claim(1_499, 1_499) is None
+    assert statuses.has_due(1_500, 1_500)
+    statuses.advance(1_500, 1_500)
     assert state(statuses) is State.PENDING
 
 
 def test_a_new_table_that_nobody_has_tiered_is_due_after_a_restart_too() -> None:
     old = TieringStatuses(EPOCH, TIMEOUT)
     old.enable(new_table(1, freshness=86_400_000), 500)
-    old.advance(500)
+    old.advance(500, 500)
     stored = old.get(1)
     assert stored is not None
     statuses = TieringStatuses(EPOCH + 1, TIMEOUT)
     statuses.restore(stored)
-    statuses.advance(600)
+    statuses.advance(600, 600)
     assert state(statuses) is State.PENDING
 
 
 def test_a_restored_table_keeps_its_time_and_epoch(statuses: TieringStatuses) -> None:
     statuses.restore(TableStatus(1, TablePath("db", "t1"), 1_000, 5_000, 41, last_tiered_ms=5_000))
-    statuses.advance(5_999)
+    statuses.advance(5_999, 5_999)
     assert state(statuses) is State.SCHEDULED
-    statuses.advance(6_000)
-    status = statuses.claim(6_000)
+    statuses.advance(6_000, 6_000)
+    status = statuses.claim(6_000, 6_000)
     assert status is not None
     assert (status.tiering_epoch, status.last_tiered_ms) == (42, 5_000)
 
@@ -99,16 +99,16 @@ def test_a_restored_table_keeps_its_time_and_epoch(statuses: TieringStatuses) ->
 def test_the_longest_overdue_is_handed_out_first(statuses: TieringStatuses) -> None:
     for table_id, at in ((1, 300), (2, 100), (3, 200)):
         statuses.enable(new_table(table_id), at)
-    statuses.advance(10_000)
+    statuses.advance(10_000, 10_000)
     assert statuses.pending == [2, 3, 1]
 
 
 def test_a_claim_may_name_the_tables_it_wants(statuses: TieringStatuses) -> None:
     for table_id in (1, 2):
         statuses.enable(new_table(table_id), table_id)
-    statuses.advance(10_000)
-    assert statuses.claim(10_000, {TablePath("db", "other")}) is None
-    status = statuses.claim(10_000, {TablePath("db", "t2")})
+    statuses.advance(10_000, 10_000)
+    assert statuses.claim(10_000, 10_000, {TablePath("db", "other")}) is None
+    status = statuses.claim(10_000, 10_000, {TablePath("db", "t2")})
     assert status is not None
     assert status.table_id == 2
     assert statuses.pending == [1]
@@ -135,15 +135,15 @@ def test_finished_schedules_and_clears_the_error(statuses: TieringStatuses) -> N
     assert (done.last_tiered_ms, done.last_error, done.last_error_ms) == (ended, None, None)
     assert (done.failures, done.last_round_ms) == (0, 500)
     assert (done.file_size, done.record_count) == (10, 3)
-    assert not statuses.has_due(ended + FRESHNESS - 1)
-    assert statuses.has_due(ended + FRESHNESS)
+    assert not statuses.has_due(ended + FRESHNESS - 1, ended + FRESHNESS - 1)
+    assert statuses.has_due(ended + FRESHNESS, ended + FRESHNESS)
 
 
 def test_forced_finish_is_pending_at_once(statuses: TieringStatuses) -> None:
     status = claimed(statuses)
     assert statuses.finished(1, EPOCH, status.tiering_epoch, 1_500, forced=True)
     assert state(statuses) is State.PENDING
-    again = statuses.claim(1_500)
+    again = statuses.claim(1_500, 1_500)
     assert again is not None
     assert again.tiering_epoch == status.tiering_epoch + 1
 
@@ -172,15 +172,15 @@ def test_a_forced_finish_after_the_end_makes_the_table_due(statuses: TieringStat
     with pytest.raises(FencedTieringEpoch):  # the same again
         statuses.finished(1, EPOCH, status.tiering_epoch, 1_600, forced=True)
     assert not statuses.finished(1, EPOCH, 2, 1_600, forced=True), "it waits already"
-    assert statuses.claim(1_700) is not None
+    assert statuses.claim(1_700, 1_700) is not None
 
 
 def test_a_silent_worker_is_fenced(statuses: TieringStatuses) -> None:
     status = claimed(statuses)
     statuses.heartbeat(1, EPOCH, status.tiering_epoch, 5_000)
-    assert statuses.advance(5_000 + TIMEOUT - 1) == []
+    assert statuses.advance(5_000 + TIMEOUT - 1, 5_000 + TIMEOUT - 1) == []
     assert state(statuses) is State.TIERING
-    assert [lost.table_id for lost in statuses.advance(5_000 + TIMEOUT)] == [1]
+    assert [lost.table_id for lost in statuses.advance(5_000 + TIMEOUT, 5_000 + TIMEOUT)] == [1]
     failed = statuses.get(1)
     assert failed is not None
     assert (failed.state, failed.failures) == (State.FAILED, 1)
@@ -188,7 +188,7 @@ def test_a_silent_worker_is_fenced(statuses: TieringStatuses) -> None:
     assert "no heartbeat for 120 s" in failed.last_error
     with pytest.raises(FencedTieringEpoch, match="epoch 1 has failed and ended"):
         statuses.heartbeat(1, EPOCH, status.tiering_epoch, 130_000)
-    statuses.advance(200_000)
+    statuses.advance(200_000, 200_000)
     with pytest.raises(FencedTieringEpoch, match="tiering epoch 1 is not the current epoch 2"):
         statuses.heartbeat(1, EPOCH, status.tiering_epoch, 200_000)
 
@@ -206,9 +206,9 @@ def test_checks_come_in_fluss_order(statuses: TieringStatuses) -> None:
 
 def test_a_forgotten_table_is_neither_known_nor_handed_out(statuses: TieringStatuses) -> None:
     statuses.enable(new_table(1), 0)
-    statuses.advance(FRESHNESS)
+    statuses.advance(FRESHNESS, FRESHNESS)
     statuses.forget(1)
-    assert statuses.claim(FRESHNESS) is None
+    assert statuses.claim(FRESHNESS, FRESHNESS) is None
     assert statuses.all() == []
 
 
@@ -218,8 +218,8 @@ def test_the_epoch_survives_disable_and_enable(statuses: TieringStatuses) -> Non
     statuses.enable(new_table(1, epoch=status.tiering_epoch), 50_000)
     with pytest.raises(UnknownServerError):
         statuses.heartbeat(1, EPOCH, status.tiering_epoch, 50_000)
-    statuses.advance(50_000)
-    again = statuses.claim(50_000)
+    statuses.advance(50_000, 50_000)
+    again = statuses.claim(50_000, 50_000)
     assert again is not None
     assert again.tiering_epoch == status.tiering_epoch + 1
 
@@ -228,9 +228,9 @@ def test_freshness_moves_the_timer(statuses: TieringStatuses) -> None:
     status = claimed(statuses)
     statuses.finished(1, EPOCH, status.tiering_epoch, 0)
     statuses.set_freshness(1, 5_000)
-    assert not statuses.has_due(4_999)
+    assert not statuses.has_due(4_999, 4_999)
     statuses.set_freshness(1, 10)
-    assert statuses.has_due(10)
+    assert statuses.has_due(10, 10)
 
 
 def test_a_long_reason_is_cut(statuses: TieringStatuses) -> None:
