@@ -221,7 +221,8 @@ class DatalakeConfig:
     """The lake, with Fluss's names: ``datalake.format`` and ``datalake.iceberg.*``."""
 
     format: str = "iceberg"
-    """Format of the lake. Only iceberg is supported."""
+    """Format of the lake: iceberg; or none for an embedded server without a lake, where a table may
+    have keys that no lake allows, and none is ever tiered."""
     iceberg: Mapping[str, str] = field(default_factory=dict)
     """Properties of the Iceberg catalog: type, warehouse, uri, ..."""
 

@@ -19,10 +19,12 @@ _MICROS = 6
 def check_lake_keys(info: TableInfo) -> None:
     """Checks that a table's keys can be keys of an Iceberg table.
 
-    :raises UnsupportedLakeOption: see :func:`check_primary_key` and :func:`check_bucket_key`.
+    :raises UnsupportedLakeOption: see :func:`check_primary_key`, :func:`check_bucket_key` and
+        :func:`check_partition_keys`.
     """
     check_primary_key(info)
     check_bucket_key(info)
+    check_partition_keys(info)
 
 
 def check_primary_key(info: TableInfo) -> None:
@@ -68,4 +70,18 @@ def check_bucket_key(info: TableInfo) -> None:
             raise UnsupportedLakeOption(
                 f"table {info.path}: bucket key {name} is {found}, but Iceberg has only"
                 " microseconds, so its buckets would differ from Fluss's; use TIMESTAMP(6)"
+            )
+
+
+def check_partition_keys(info: TableInfo) -> None:
+    """Checks that the lake table can be partitioned by the partition keys, as Fluss does it.
+
+    :raises UnsupportedLakeOption: a partition key is not a STRING.
+    """
+    for name in info.descriptor.partition_keys:
+        found = info.schema.column(name).data_type
+        if found.root is not TypeRoot.STRING:
+            raise UnsupportedLakeOption(
+                f"table {info.path}: partition key {name} has type {found}, but only STRING can be"
+                " tiered to Iceberg"
             )

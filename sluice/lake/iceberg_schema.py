@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from sluice.errors import LakeTableMismatch, UnsupportedLakeOption
-from sluice.iceberg_rules import check_bucket_key, check_primary_key
+from sluice.errors import LakeTableMismatch
+from sluice.iceberg_rules import check_bucket_key, check_partition_keys, check_primary_key
 from sluice.model import Column, DataType, TableInfo, TypeRoot
 
 SYSTEM_COLUMNS = (("__bucket", "int"), ("__offset", "long"), ("__timestamp", "timestamptz"))
@@ -95,17 +95,11 @@ def column_type_json(column: Column) -> JsonType:
 def spec_fields(info: TableInfo) -> list[tuple[str, str, str]]:
     """The partition fields as (field name, source column, transform), in order.
 
-    :raises UnsupportedLakeOption: as ``check_bucket_key``, or a partition key is not a STRING.
+    :raises UnsupportedLakeOption: as ``check_bucket_key`` and ``check_partition_keys``.
     """
     check_bucket_key(info)
-    found = []
-    for name in info.descriptor.partition_keys:
-        if info.schema.column(name).data_type.root is not TypeRoot.STRING:
-            raise UnsupportedLakeOption(
-                f"table {info.path}: partition key {name} has type"
-                f" {info.schema.column(name).data_type}, but only STRING can be tiered to Iceberg"
-            )
-        found.append((name, name, "identity"))
+    check_partition_keys(info)
+    found = [(name, name, "identity") for name in info.descriptor.partition_keys]
     keys = info.descriptor.bucket_keys
     if keys:
         found.append((f"{keys[0]}_bucket", keys[0], f"bucket[{info.bucket_count}]"))

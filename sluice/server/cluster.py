@@ -55,6 +55,11 @@ if TYPE_CHECKING:
 _FORWARDED = (apis.LIST_TIERING_STATUSES,)
 """Calls to the tablet server that the coordinator answers, so that no copy is stale."""
 
+NO_LAKE = "none"
+"""The value of ``datalake.format`` for a server without a lake."""
+
+_LAKE_FORMATS = ("iceberg", "paimon", "lance", NO_LAKE)
+
 _log = structlog.get_logger("sluice.server")
 
 
@@ -74,9 +79,16 @@ class EmbeddedCluster:
     ) -> None:
         """Checks the configuration; opens no file of the data directory yet.
 
-        :raises ConfigurationError: the data directory is not set, an address is not allowed, or a
-            file of TLS or users cannot be used.
+        :param datalake_format: the format of the lake: ``iceberg``, ``paimon``, ``lance``, or
+            ``none`` for a server without a lake.
+        :raises ConfigurationError: the data directory is not set, an address or the lake's format
+            is not allowed, or a file of TLS or users cannot be used.
         """
+        if datalake_format not in _LAKE_FORMATS:
+            raise ConfigurationError(
+                f"datalake.format={datalake_format} is not supported by this server: use iceberg,"
+                " or none for a server without a lake"
+            )
         if not config.data_dir:
             raise ConfigurationError("server.data_dir is not set: set it, or pass --data-dir")
         self._security = ListenerSecurity.of(config)
@@ -89,7 +101,8 @@ class EmbeddedCluster:
         )
         self._config = config
         self._clock = clock or SystemClock()
-        self._defaults = Defaults(config.default_bucket_count, datalake_format)
+        lake_format = None if datalake_format == NO_LAKE else datalake_format
+        self._defaults = Defaults(config.default_bucket_count, lake_format)
         self._files = files or LogFiles()
         self._parts: _Components | None = None
         self._addresses: tuple[str, ...] = ()

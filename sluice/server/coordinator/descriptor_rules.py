@@ -16,10 +16,8 @@ from sluice.errors import (
     InvalidReplicationFactor,
     InvalidTable,
     PartitionSpecInvalid,
-    UnsupportedLakeOption,
 )
 from sluice.formats.descriptors import field_ids
-from sluice.iceberg_rules import check_lake_keys
 from sluice.model import (
     RESERVED_COLUMNS,
     Column,
@@ -35,10 +33,10 @@ from sluice.server.coordinator.kv_table_rules import (
     with_bucket_key,
     with_kv_defaults,
 )
+from sluice.server.coordinator.lake_rules import check_new_table
 from sluice.server.coordinator.options import (
     ALTERABLE,
     AUTO_PARTITION_ENABLED,
-    DATALAKE_ENABLED,
     DATALAKE_FORMAT,
     LOG_FORMAT,
     REPLICATION_FACTOR,
@@ -67,6 +65,8 @@ _ICEBERG_BUCKET_KEYS = frozenset(
         TypeRoot.BYTES,
     }
 )
+_NESTED = (TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW)
+_NOT_IN_PARTITION_NAMES = (*_NESTED, TypeRoot.DECIMAL)
 _PARTITION_VALUE = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
 
@@ -75,7 +75,8 @@ class Defaults:
     """The server's defaults for options that a table does not set."""
 
     bucket_count: int = 1
-    datalake_format: str = "iceberg"
+    datalake_format: str | None = "iceberg"
+    """The format of the server's lake; None: the server has no lake."""
 
 
 def complete(path: TablePath, descriptor: TableDescriptor, defaults: Defaults) -> TableDescriptor:
@@ -86,11 +87,12 @@ def complete(path: TablePath, descriptor: TableDescriptor, defaults: Defaults) -
     schema = _checked_schema(path, descriptor.schema)
     properties = dict(descriptor.properties)
     properties.setdefault(REPLICATION_FACTOR, "1")
-    properties.setdefault(DATALAKE_FORMAT, defaults.datalake_format)
+    if defaults.datalake_format is not None:
+        properties.setdefault(DATALAKE_FORMAT, defaults.datalake_format)
     if schema.primary_key:
         properties = with_kv_defaults(properties)
     properties = {key: checked_option(key, value) for key, value in properties.items()}
-    _check_values(path, properties, defaults)
+    _check_values(path, properties)
     if schema.primary_key:
         descriptor = with_bucket_key(descriptor, schema)
         check_kv_table(path, descriptor, schema, properties)
@@ -112,20 +114,8 @@ def complete(path: TablePath, descriptor: TableDescriptor, defaults: Defaults) -
     for key in done.custom_properties:
         if key.startswith("table."):
             raise InvalidTable(f"table {path}: custom property {key!r} may not begin with 'table.'")
-    if (why := not_for_the_lake(TableInfo(path, -1, 1, done, 0, 0))) is not None:
-        raise InvalidTable(f"{why}; or leave {DATALAKE_ENABLED} at false")
+    check_new_table(TableInfo(path, -1, 1, done, 0, 0), defaults.datalake_format)
     return done
-
-
-def not_for_the_lake(info: TableInfo) -> str | None:
-    """Why a lake table could never be tiered; None if it can be, or is not a lake table."""
-    if not info.datalake_enabled or info.datalake_format != "iceberg":
-        return None
-    try:
-        check_lake_keys(info)
-    except UnsupportedLakeOption as error:
-        return error.message
-    return None
 
 
 def _checked_schema(path: TablePath, schema: Schema) -> Schema:
@@ -148,16 +138,11 @@ def _check_column_name(path: TablePath, name: str) -> None:
         raise InvalidTable(f"table {path}: column name {name!r} is reserved for a system column")
 
 
-def _check_values(path: TablePath, properties: Mapping[str, str], defaults: Defaults) -> None:
+def _check_values(path: TablePath, properties: Mapping[str, str]) -> None:
     if int(properties[REPLICATION_FACTOR]) != 1:
         raise InvalidReplicationFactor(
             f"table {path}: {REPLICATION_FACTOR} = {properties[REPLICATION_FACTOR]}: it must be 1,"
             " because the cluster has only one tablet server"
-        )
-    if properties[DATALAKE_FORMAT] != defaults.datalake_format:
-        raise InvalidTable(
-            f"table {path}: {DATALAKE_FORMAT} = {properties[DATALAKE_FORMAT]!r}, but this server's"
-            f" lake has the format {defaults.datalake_format!r}"
         )
     log_format = properties.get(LOG_FORMAT, "ARROW")
     if log_format.upper() != "ARROW":
@@ -190,22 +175,32 @@ def _check_keys(path: TablePath, descriptor: TableDescriptor) -> None:
             raise InvalidTable(f"table {path}: a {kind} key is listed twice: {', '.join(keys)}")
     for key in descriptor.partition_keys:
         kind_of = schema.column(key).data_type
-        if kind_of.root is not TypeRoot.STRING:
+        if kind_of.root in _NOT_IN_PARTITION_NAMES:
             raise InvalidTable(
-                f"table {path}: partition key {key!r} has the type {kind_of}; partition keys must"
-                " be STRING"
+                f"table {path}: partition key {key!r} has the type {kind_of}, which Fluss cannot"
+                " write into a partition's name"
             )
         if key in descriptor.bucket_keys:
             raise InvalidTable(f"table {path}: {key!r} cannot be both partition key and bucket key")
-    if descriptor.properties[DATALAKE_FORMAT] != "iceberg":
-        return
+    for key in descriptor.bucket_keys:
+        kind_of = schema.column(key).data_type
+        if kind_of.root in _NESTED:
+            raise InvalidTable(
+                f"table {path}: bucket key {key!r} has the type {kind_of}, which a key cannot have"
+            )
+    if descriptor.properties.get(DATALAKE_FORMAT) == "iceberg":
+        _check_iceberg_buckets(path, descriptor)
+
+
+def _check_iceberg_buckets(path: TablePath, descriptor: TableDescriptor) -> None:
+    """Checks bucket keys that clients encode as Iceberg does, tiered or not."""
     if len(descriptor.bucket_keys) > 1:
         raise InvalidTable(
             f"table {path}: bucket keys {', '.join(descriptor.bucket_keys)}: Iceberg supports only"
             " one bucket column"
         )
     for key in descriptor.bucket_keys:
-        kind_of = schema.column(key).data_type
+        kind_of = descriptor.schema.column(key).data_type
         if kind_of.root not in _ICEBERG_BUCKET_KEYS:
             raise InvalidTable(
                 f"table {path}: bucket key {key!r} has the type {kind_of}, by which Iceberg cannot"

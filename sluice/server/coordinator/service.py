@@ -25,11 +25,11 @@ from sluice.server.coordinator.catalog import Catalog
 from sluice.server.coordinator.descriptor_rules import (
     Defaults,
     complete,
-    not_for_the_lake,
     partition_values,
     with_columns,
     with_options,
 )
+from sluice.server.coordinator.lake_rules import check_change
 from sluice.server.coordinator.lake_snapshots import LakeSnapshots, Registered
 from sluice.server.coordinator.tiering import Tiering
 from sluice.wire import apis, values
@@ -147,8 +147,8 @@ class CoordinatorService:
                 info.descriptor, schema=schema, properties=properties, custom_properties=custom
             )
             after = replace(info, descriptor=descriptor)
-            if not info.datalake_enabled and (why := not_for_the_lake(after)) is not None:
-                raise InvalidAlterTable(why)
+            changed = {key for key, _ in options}
+            check_change(info, after, changed, self._defaults.datalake_format)
             return after
 
         try:

@@ -32,7 +32,7 @@ from sluice.errors import (
 )
 from sluice.formats.descriptors import descriptor_from_json, schema_from_json
 from sluice.model import Column, Schema, TableDescriptor, TablePath
-from sluice.model.types import BIGINT, BOOLEAN, INT, STRING
+from sluice.model.types import BIGINT, BOOLEAN, INT, STRING, decimal
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
@@ -245,7 +245,11 @@ def columns(*types: object) -> Schema:
         (InvalidTable, "merge-engine", {"properties": {"table.merge-engine": "first_row"}}),
         (InvalidTable, "nobody", {"bucket_keys": ("nobody",)}),
         (InvalidTable, "nobody", {"partition_keys": ("nobody",)}),
-        (InvalidTable, "must be STRING", {"partition_keys": ("id",)}),
+        (
+            InvalidTable,
+            "cannot write into a partition's name",
+            {"schema": columns(decimal(9, 2)), "partition_keys": ("c0",)},
+        ),
         (
             InvalidTable,
             "both partition key and bucket key",

@@ -1,0 +1,71 @@
+"""Which lake format a table gets, and when it may be tiered. Stateless.
+
+See docs/fluss/messages.md#catalog-changes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sluice.errors import InvalidAlterTable, InvalidTable, UnsupportedLakeOption
+from sluice.iceberg_rules import check_lake_keys
+from sluice.model import TableInfo
+from sluice.server.coordinator.options import DATALAKE_ENABLED, DATALAKE_FORMAT
+
+_NO_LAKE = "this server has no lake (datalake.format=none)"
+
+
+def check_new_table(info: TableInfo, lake_format: str | None) -> None:
+    """Checks a table that is to be created.
+
+    :param lake_format: that of the server's lake; None without a lake. Then a table may name the
+        format whose keys and buckets it wants.
+    :raises InvalidTable: the table has another format, or could never be tiered.
+    """
+    if lake_format is not None and info.datalake_format != lake_format:
+        raise InvalidTable(
+            f"table {info.path}: {DATALAKE_FORMAT} = {info.datalake_format!r}, but this server's"
+            f" lake has the format {lake_format!r}"
+        )
+    if info.datalake_enabled and lake_format is None:
+        raise InvalidTable(
+            f"table {info.path}: {DATALAKE_ENABLED} is true, but {_NO_LAKE}: leave it at false, or"
+            " start the server with datalake.format=iceberg"
+        )
+    if (why := _not_for_the_lake(info)) is not None:
+        raise InvalidTable(f"{why}; or leave {DATALAKE_ENABLED} at false")
+
+
+def check_change(
+    before: TableInfo, after: TableInfo, changed: Collection[str], lake_format: str | None
+) -> None:
+    """Checks a table whose options ``changed`` are to be set or removed.
+
+    :raises InvalidAlterTable: it was created without a lake format, or could never be tiered.
+    """
+    if DATALAKE_ENABLED in changed and before.datalake_format is None:
+        raise InvalidAlterTable(
+            f"table {before.path}: {DATALAKE_ENABLED} cannot be changed, because the table was"
+            " created without a lake: its keys and buckets are not those of a lake format; create a"
+            " new table with datalake.format=iceberg at the server, and copy the rows"
+        )
+    if before.datalake_enabled or not after.datalake_enabled:
+        return
+    if lake_format is None:
+        raise InvalidAlterTable(
+            f"table {before.path}: {DATALAKE_ENABLED} cannot be true, because {_NO_LAKE}: start it"
+            " with datalake.format=iceberg"
+        )
+    if (why := _not_for_the_lake(after)) is not None:
+        raise InvalidAlterTable(why)
+
+
+def _not_for_the_lake(info: TableInfo) -> str | None:
+    """Why a lake table could never be tiered; None if it can be, or is not a lake table."""
+    if not info.datalake_enabled or info.datalake_format != "iceberg":
+        return None
+    try:
+        check_lake_keys(info)
+    except UnsupportedLakeOption as error:
+        return error.message
+    return None
