@@ -26,10 +26,12 @@ _VERSIONS = (TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTA
 
 
 def with_kv_defaults(properties: Mapping[str, str]) -> dict[str, str]:
-    """Adds the properties that Fluss stores with every primary-key table."""
+    """Adds the properties that Fluss 0.9.1 stores with every primary-key table.
+
+    Later versions also store ``table.kv.standby-replica.enabled``.
+    """
     result = dict(properties)
     result.setdefault(KV_FORMAT_VERSION, "2")
-    result.setdefault("table.kv.standby-replica.enabled", "true")
     if MERGE_ENGINE in result:
         result.setdefault(DELETE_BEHAVIOR, "IGNORE")
     return result

@@ -38,7 +38,6 @@ def test_defaults_are_those_of_fluss(caller: Caller) -> None:
         "table.replication.factor": "1",
         "table.datalake.format": "iceberg",
         "table.kv.format-version": "2",
-        "table.kv.standby-replica.enabled": "true",
     }
     caller.drop_table(KvCaller(caller, create=False).path)
     again = KvCaller(caller, properties={"table.merge-engine": "first_row"})
