@@ -121,7 +121,7 @@ def serve(
 
         configure(log_format, log_level or default_level(log_format))
         stopping = StopSignals()
-        cluster = EmbeddedCluster(server, datalake_format=config.datalake.format)
+        cluster = EmbeddedCluster(server, datalake=config.datalake)
         cluster.start()
     try:
         read = f", metrics at {cluster.metrics_address}" if cluster.metrics_address else ""

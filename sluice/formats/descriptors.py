@@ -51,6 +51,13 @@ def descriptor_to_json(descriptor: TableDescriptor) -> bytes:
     return _dump(result)
 
 
+def with_properties(content: bytes, properties: Mapping[str, str]) -> bytes:
+    """The JSON of a valid table descriptor with these properties in addition to its own."""
+    node = json.loads(content)
+    node["properties"] |= properties
+    return _dump(node)
+
+
 def descriptor_from_json(content: bytes) -> TableDescriptor:
     """:raises CorruptMessage: not JSON of this form. :raises InvalidTable: a rule is broken."""
     node = _load(content, "table descriptor")

@@ -19,6 +19,7 @@ from sluice.model import Column, DataType, TableInfo, TypeRoot
 SYSTEM_COLUMNS = (("__bucket", "int"), ("__offset", "long"), ("__timestamp", "timestamptz"))
 """Name and Iceberg type of the three required columns after the user's columns."""
 
+_LAKE_OPTIONS = "table.datalake.iceberg."
 _PRIMITIVES = {
     TypeRoot.BOOLEAN: "boolean",
     TypeRoot.TINYINT: "int",
@@ -131,13 +132,18 @@ def sort_order_json(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def table_properties(info: TableInfo) -> dict[str, str]:
-    """The lake table's properties: ``iceberg.x`` becomes ``x``, other keys become ``fluss.KEY``."""
+    """The lake table's properties: ``iceberg.x`` becomes ``x``, other keys become ``fluss.KEY``.
+
+    Without the options of the lake itself, which a cluster adds to what it tells of a table.
+    """
     properties = {}
     if info.has_primary_key:
         for mode in ("write.delete.mode", "write.update.mode", "write.merge.mode"):
             properties[mode] = "merge-on-read"
     for options in (info.descriptor.properties, info.descriptor.custom_properties):
         for key, value in options.items():
+            if key.startswith(_LAKE_OPTIONS):
+                continue
             if key.startswith("iceberg."):
                 properties[key.removeprefix("iceberg.")] = value
             else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from sluice.clock import Clock, SystemClock
-from sluice.config import ServerConfig
+from sluice.config import DatalakeConfig, ServerConfig
 from sluice.errors import ConfigurationError, StorageError
 from sluice.model import TableBucket, TableInfo, TablePath, TieringRound
 from sluice.scans import ScanLimits
@@ -20,6 +20,7 @@ from sluice.server.coordinator.descriptor_rules import Defaults
 from sluice.server.coordinator.kv_snapshot_service import KvSnapshotService
 from sluice.server.coordinator.kv_snapshots import KvSnapshots
 from sluice.server.coordinator.lake_lag import LakeLag
+from sluice.server.coordinator.lake_options import lake_options
 from sluice.server.coordinator.lake_snapshots import LakeSnapshots
 from sluice.server.coordinator.leases import KvSnapshotLeases
 from sluice.server.coordinator.leases_service import LeaseService
@@ -66,7 +67,9 @@ _log = structlog.get_logger("sluice.server")
 class EmbeddedCluster:
     """Coordinator and tablet in one process, with one or several listeners. Start it once.
 
-    ``files`` writes logs and KV snapshots to disk; tests may pass their own implementation.
+    The format of ``datalake`` decides how rows are bucketed, and clients get its options with
+    tiered tables. ``files`` writes logs and KV snapshots to disk; tests may pass their own
+    implementation.
     """
 
     def __init__(
@@ -74,19 +77,20 @@ class EmbeddedCluster:
         config: ServerConfig,
         clock: Clock | None = None,
         *,
-        datalake_format: str = "iceberg",
+        datalake: DatalakeConfig | None = None,
         files: LogFiles | None = None,
     ) -> None:
         """Checks the configuration; opens no file of the data directory yet.
 
-        :param datalake_format: the format of the lake: ``iceberg``, ``paimon``, ``lance``, or
-            ``none`` for a server without a lake.
+        :param datalake: its format is ``iceberg``, ``paimon``, ``lance``, or ``none`` for a server
+            without a lake; by default ``iceberg``, without options.
         :raises ConfigurationError: the data directory is not set, an address or the lake's format
             is not allowed, or a file of TLS or users cannot be used.
         """
-        if datalake_format not in _LAKE_FORMATS:
+        datalake = datalake or DatalakeConfig()
+        if datalake.format not in _LAKE_FORMATS:
             raise ConfigurationError(
-                f"datalake.format={datalake_format} is not supported by this server: use iceberg,"
+                f"datalake.format={datalake.format} is not supported by this server: use iceberg,"
                 " or none for a server without a lake"
             )
         if not config.data_dir:
@@ -101,8 +105,7 @@ class EmbeddedCluster:
         )
         self._config = config
         self._clock = clock or SystemClock()
-        lake_format = None if datalake_format == NO_LAKE else datalake_format
-        self._defaults = Defaults(config.default_bucket_count, lake_format)
+        self._datalake = datalake
         self._files = files or LogFiles()
         self._parts: _Components | None = None
         self._addresses: tuple[str, ...] = ()
@@ -133,7 +136,7 @@ class EmbeddedCluster:
         ).exists():  # do not create it for a server that cannot start
             for place in self._listen:
                 check_free(place)
-        parts = _Components(self._config, self._clock, self._defaults, self._files)
+        parts = _Components(self._config, self._clock, self._datalake, self._files)
         try:
             self._addresses = parts.start(self._listen, self._security)
         except BaseException:
@@ -181,11 +184,13 @@ class _Components:
     """The components of a started cluster."""
 
     def __init__(
-        self, config: ServerConfig, clock: Clock, defaults: Defaults, files: LogFiles
+        self, config: ServerConfig, clock: Clock, datalake: DatalakeConfig, files: LogFiles
     ) -> None:
         self._config = config
         self._clock = clock
-        self._defaults = defaults
+        lake_format = None if datalake.format == NO_LAKE else datalake.format
+        self._defaults = Defaults(config.default_bucket_count, lake_format)
+        self._lake_options = lake_options(datalake)
         self._files = files
         self._listeners: list[Listener] = []
         self._stopping = threading.Event()
@@ -330,7 +335,12 @@ class _Components:
     def _handlers(self, servers: Callable[[], Servers], more: Mapping[Api, Handler]) -> Handlers:
         """The handlers of both roles; ``more`` holds calls of one kind of listener."""
         metadata = MetadataService(
-            self.catalog, self._lake, self._replicas, self.data_dir.remote.as_uri(), servers
+            self.catalog,
+            self._lake,
+            self._replicas,
+            self.data_dir.remote.as_uri(),
+            servers,
+            self._lake_options,
         )
         coordinator = CoordinatorService(
             self.catalog,

@@ -19,6 +19,7 @@ from sluice.errors import (
 )
 from sluice.model import Partition, TableBucket, TableInfo, TablePath
 from sluice.server.coordinator.catalog import Catalog, TableEntry
+from sluice.server.coordinator.lake_options import described
 from sluice.server.coordinator.lake_snapshots import LakeSnapshots
 from sluice.server.leaders import Leaders
 from sluice.wire import apis
@@ -49,6 +50,8 @@ class MetadataService:
     _remote_dir: str
     """As a URI."""
     _servers: Callable[[], Servers]
+    _lake_options: Mapping[str, str]
+    """What GET_TABLE_INFO adds to the properties of tiered tables."""
 
     def handlers(self) -> Mapping[Api, Handler]:
         return {
@@ -98,7 +101,7 @@ class MetadataService:
         return pb.GetTableInfoResponse(
             table_id=entry.info.table_id,
             schema_id=entry.info.schema_id,
-            table_json=entry.json,
+            table_json=described(entry, self._lake_options),
             created_time=entry.info.created_ms,
             modified_time=entry.info.modified_ms,
             remote_data_dir=self._remote_dir,

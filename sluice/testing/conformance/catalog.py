@@ -249,3 +249,32 @@ def options(context: ScenarioContext) -> None:
     context.expect_call("tiering off", put(enabled, "false"), "done")
     context.expect_call("a column then", add("second"), "done")
     context.expect_call("tiering on again", put(enabled, "true"), "LakeTableAlreadyExist")
+
+
+@scenario
+def properties(context: ScenarioContext) -> None:
+    """What a cluster adds to the properties of a table, and what clients get in addition."""
+    admin, one = context.client.admin, {"id": t.INT.not_null()}
+    enabled, warehouse = "table.datalake.enabled", "table.datalake.iceberg.warehouse"
+    own = {"table.replication.factor": "1", "table.datalake.format": "iceberg"}
+    lake = {"table.datalake.iceberg.type": "hadoop", warehouse: "its folder"}
+
+    def found(path: TablePath) -> dict[str, str]:
+        properties = dict(admin.table_info(path).descriptor.properties)
+        return properties | ({warehouse: "its folder"} if warehouse in properties else {})
+
+    context.expect("of a log table", found(context.create("log", one)), own)
+    context.expect(
+        "of a primary-key table",
+        found(context.create("keyed", one, key=("id",))),
+        {**own, "table.kv.format-version": "2"},
+    )
+    tiered = context.create("tiered", one, properties={enabled: "true"})
+    context.expect("of a tiered table", found(tiered), {**own, enabled: "true", **lake})
+    admin.set_options(tiered, {enabled: "false"})
+    context.expect("of one that is no longer tiered", found(tiered), {**own, enabled: "false"})
+    context.expect_call(
+        "a table with the lake's options",
+        lambda: context.create("copy", one, properties=lake),
+        "InvalidConfig",
+    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sluice.client import Client, connect
-from sluice.config import ClientConfig, ServerConfig
+from sluice.config import ClientConfig, DatalakeConfig, ServerConfig
 from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.conformance.differences import EMBEDDED, Difference
 from sluice.testing.conformance.scenario import Answer, run
@@ -36,7 +36,8 @@ def _embedded(folder: Path, listen: str) -> Iterator[str]:
         kv_snapshot_interval_ms=100,
         tiering_backoff_ms=0,
     )
-    with EmbeddedCluster(config) as cluster:
+    lake = DatalakeConfig(iceberg={"type": "hadoop", "warehouse": str(folder / "lake")})
+    with EmbeddedCluster(config, datalake=lake) as cluster:
         yield cluster.address
 
 

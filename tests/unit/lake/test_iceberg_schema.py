@@ -105,6 +105,14 @@ def test_properties_keep_icebergs_own_and_prefix_the_rest() -> None:
     }
 
 
+def test_the_lakes_own_options_are_no_properties_of_its_tables() -> None:
+    """A cluster adds them to what it tells of a table, and does not store them."""
+    told = {"table.datalake.enabled": "true", "table.datalake.iceberg.warehouse": "/lake"}
+    info = table_info({"a": t.INT})
+    info = replace(info, descriptor=replace(info.descriptor, properties=told))
+    assert table_properties(info) == {"fluss.table.datalake.enabled": "true"}
+
+
 def test_what_iceberg_cannot_take_is_named() -> None:
     two = table_info({"a": t.INT, "b": t.INT}, bucket_keys=("a", "b"))
     with pytest.raises(UnsupportedLakeOption, match="bucket keys a, b"):

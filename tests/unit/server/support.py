@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from sluice.clock import Clock
-from sluice.config import ServerConfig
+from sluice.config import DatalakeConfig, ServerConfig
 from sluice.formats.descriptors import descriptor_to_json
 from sluice.formats.log_batch import encode_log_batch, iter_batches
 from sluice.formats.types import arrow_schema
@@ -66,10 +66,14 @@ class Node:
         data_dir: Path,
         clock: Clock | None = None,
         files: LogFiles | None = None,
+        datalake: DatalakeConfig | None = None,
         **settings: Any,
     ) -> None:
         self.data_dir = data_dir
-        self._make = lambda: EmbeddedCluster(config(data_dir, **settings), clock, files=files)
+        self.datalake = datalake
+        self._make = lambda: EmbeddedCluster(
+            config(data_dir, **settings), clock, datalake=self.datalake, files=files
+        )
         self.cluster = self._make()
         self.caller = Caller(self.cluster.start())
 

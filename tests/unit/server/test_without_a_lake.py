@@ -12,7 +12,7 @@ import pytest
 
 from sluice.client import connect
 from sluice.client.client import Client
-from sluice.config import ServerConfig
+from sluice.config import DatalakeConfig, ServerConfig
 from sluice.errors import ConfigurationError, InvalidAlterTable, InvalidTable
 from sluice.formats.bucketing import bucket_numbers
 from sluice.formats.keys import encode_key
@@ -39,7 +39,7 @@ def serving(tmp_path: Path) -> Serving:
     def served(lake: str) -> Iterator[Client]:
         config = ServerConfig(str(tmp_path / "data"), listen="grpc://127.0.0.1:0")
         with (
-            EmbeddedCluster(config, datalake_format=lake) as cluster,
+            EmbeddedCluster(config, datalake=DatalakeConfig(lake)) as cluster,
             connect(cluster.address) as client,
         ):
             client.admin.create_database(PATH.database, ignore_if_exists=True)
@@ -163,4 +163,4 @@ def test_partition_keys_of_a_lake_table_are_texts(serving: Serving) -> None:
 
 def test_an_unknown_lake_format_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"datalake\.format=parquet is not supported"):
-        EmbeddedCluster(ServerConfig(str(tmp_path)), datalake_format="parquet")
+        EmbeddedCluster(ServerConfig(str(tmp_path)), datalake=DatalakeConfig("parquet"))
