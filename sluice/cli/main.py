@@ -19,6 +19,7 @@ from sluice.cli.airflow_dag import airflow_dag
 from sluice.cli.append import append, delete
 from sluice.cli.clean import clean
 from sluice.cli.command_group import CommandGroup
+from sluice.cli.create_lake_table import create_lake_table
 from sluice.cli.create_table import create_table
 from sluice.cli.doctor import doctor
 from sluice.cli.errors import show, show_stop
@@ -109,6 +110,7 @@ def cli(debug: bool) -> None:
 for command in (
     serve,
     create_table,
+    create_lake_table,
     append,
     delete,
     lookup,

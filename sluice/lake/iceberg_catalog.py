@@ -74,7 +74,7 @@ class IcebergLake:
                 raise
 
     def create(self, info: TableInfo) -> IcebergTable:
-        """Creates the table exactly as Fluss would.
+        """Creates the table exactly as Fluss would, or returns one that exists by now.
 
         :raises LakeNotWritable: the catalog or the storage refuses.
         """
@@ -89,7 +89,13 @@ class IcebergLake:
             builder = self._catalog.buildTable(self._identifier(info.path), schema)
             builder = builder.withPartitionSpec(spec).withSortOrder(order)
             builder = builder.withProperties(java_map(self._gateway, table_properties(info)))
-            return self._table(info.path, builder.create())
+            try:
+                with java_errors():
+                    return self._table(info.path, builder.create())
+            except JavaThrew as thrown:
+                if thrown.kind != "AlreadyExistsException":  # another process created it first
+                    raise
+            return self._table(info.path, self._catalog.loadTable(self._identifier(info.path)))
 
     def close(self) -> None:
         """Closes the catalog's connections, but not the gateway. Never raises.

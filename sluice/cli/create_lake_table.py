@@ -1,0 +1,101 @@
+"""`sluice create-lake-table`: makes lake tables before any round."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sluice.cli.options import (
+    TABLE_PATH,
+    Settings,
+    examples,
+    format_option,
+    warehouse_option,
+    with_settings,
+)
+from sluice.model import TablePath
+from sluice.model.table_patterns import is_pattern
+from sluice.stop_signals import explain_stop, sigterm_raises
+
+if TYPE_CHECKING:
+    from sluice.config import Config
+    from sluice.driver.lake_tables import LakeTableReport
+
+_STOPPED = ": lake tables that were made stay; call the command again for the rest"
+
+
+@click.command(
+    "create-lake-table",
+    short_help="Create lake tables before any round.",
+    epilog=examples(
+        "sluice create-lake-table shop.orders --warehouse ./lake",
+        "sluice create-lake-table --all --config sluice.toml",
+        "sluice create-lake-table --all --warehouse ./lake --format json",
+    ),
+)
+@click.argument("table", type=TABLE_PATH, required=False)
+@click.option("--all", "all_tables", is_flag=True, help="All tables that are tiered.")
+@warehouse_option
+@format_option
+@with_settings
+def create_lake_table(
+    table: TablePath | None, all_tables: bool, output_format: str, settings: Settings
+) -> None:
+    """Create the lake table of TABLE, or of all tiered tables, if it is missing.
+
+    The rounds of Sluice do this themselves. Fluss's own tiering service on Flink does not: it stops
+    at a tiered table without a lake table. Call this command before that service sees the table.
+    The safe order is: create the table with --no-datalake, call this command, set the table's
+    option table.datalake.enabled to true.
+
+    The lake table has the columns, partitions and properties that Fluss gives it. If it exists, the
+    command checks it, and adds columns that the Fluss table has got since. It writes no rows and
+    holds no claim.
+
+    Needs a cluster, and Java 17 or newer. Exit code 1: a lake table could not be created, or it
+    exists and does not fit. 130: Ctrl-C ended the command. 143: SIGTERM ended it.
+    """
+    if (table is None) != all_tables:
+        raise click.UsageError("give either TABLE or --all")
+    if table is not None and is_pattern(str(table)):
+        raise click.UsageError(f"TABLE: {str(table)!r} is a pattern; give one name, or --all")
+    config = settings.lake_config(must_exist=False)
+    from sluice.cli.cluster import require_cluster, suggested_names
+    from sluice.cli.output import print_json
+
+    require_cluster(config.client)
+    reports: list[LakeTableReport] = []
+    is_complete = False
+    with suggested_names(config.client), sigterm_raises():
+        try:
+            _create(config, table, reports, is_json=output_format == "json")
+            is_complete = True
+        except KeyboardInterrupt as stop:
+            explain_stop(stop, _STOPPED)
+            raise
+        finally:  # what was made is reported, also if an error ends the run
+            if output_format == "json" and (reports or is_complete):
+                tables = [report.to_json() for report in reports]
+                print_json({"complete": is_complete, "tables": tables})
+    if not reports:
+        click.echo("note: no table of the cluster is tiered; `sluice tables` lists all", err=True)
+    if any(report.error for report in reports):
+        raise click.exceptions.Exit(1)
+
+
+def _create(
+    config: Config, table: TablePath | None, reports: list[LakeTableReport], *, is_json: bool
+) -> None:
+    """:param reports: receives the report of each table as soon as it is done."""
+    from sluice.driver.lake_tables import create_lake_tables
+
+    for report in create_lake_tables(config, table):
+        reports.append(report)
+        if is_json:
+            continue
+        click.echo(f"{report.table}: {report.error or f'{report.outcome} at {report.location}'}")
+        if report.note:
+            click.echo(f"  note: {report.note}")
+        if not report.is_tiered:
+            click.echo("  it is not tiered yet: set its option table.datalake.enabled to true")

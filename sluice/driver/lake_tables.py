@@ -1,0 +1,111 @@
+"""What `sluice create-lake-table` does: it makes lake tables before any round.
+
+A coordinator of Fluss makes the lake table at CREATE TABLE, and Fluss's own tiering service relies
+on it. The embedded server does not reach the lake; rounds of Sluice make what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sluice.client import connect
+from sluice.client.client import Client
+from sluice.config import Config
+from sluice.driver.cleaning import all_tables
+from sluice.driver.jvm import Jvm
+from sluice.driver.open_lake import checked_jvm, open_lake
+from sluice.errors import FlussError, TableNotExist, UnsupportedLakeOption
+from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.model import TablePath
+from sluice.rounds.dropped import is_unanswered
+from sluice.rounds.reasons import reason_of
+from sluice.rounds.recover import LakeStatus, compare, rolled_back, table_missing
+
+CREATED, EXISTS, FAILED = "created", "exists", "failed"
+NOT_REGISTERED = "a round died before it registered its newest snapshot; the next round does that"
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTableReport:
+    """What became of one table."""
+
+    table: str
+    outcome: str
+    """``created``, ``exists`` or ``failed``."""
+    location: str = ""
+    """Of the lake table; empty if it failed."""
+    is_tiered: bool = True
+    """Whether the Fluss table has ``table.datalake.enabled``."""
+    note: str = ""
+    error: str = ""
+    """Why it failed, without secrets."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def create_lake_tables(
+    config: Config, path: TablePath | None, jvm: Jvm | None = None
+) -> Iterator[LakeTableReport]:
+    """Makes the lake tables that are missing, and yields a report of each as soon as it is done.
+
+    An existing one is checked, and gets the columns that Fluss has added. A second call changes
+    nothing, so a killed call is repeated.
+
+    :param path: this table, tiered or not; None: every tiered table. Then a table that fails has a
+        report with an ``error``.
+    :param jvm: a running JVM to use; None: this function starts one and ends it.
+    :raises TableNotExist, DatabaseNotExist: the cluster has no table ``path``.
+    :raises UnsupportedLakeOption: Iceberg cannot store table ``path``.
+    :raises LakeTableMismatch, LakeRolledBack, LakeTableMissing, LakeOffsetsLost: its lake table is
+        not one that a round could continue.
+    :raises LakeNotWritable: catalog or storage cannot be used.
+    :raises NetworkError, RequestTimeOut: the cluster does not answer.
+    """
+    jvm_context = checked_jvm(config, jvm)
+    with connect(config.client) as client:
+        if path is not None:
+            client.admin.table_info(path)  # if it does not exist, no JVM has to start
+            paths = [path]
+        else:
+            known = client.admin.known_infos([*all_tables(client)])
+            paths = sorted(table for table, info in known.items() if info.datalake_enabled)
+        if not paths:
+            return
+        with jvm_context as java, open_lake(config, java.gateway) as lake:
+            for each in paths:
+                try:
+                    yield _create_lake_table(client, lake, each)
+                except Exception as error:  # whatever it is, the other tables are made
+                    if path is not None or (isinstance(error, FlussError) and is_unanswered(error)):
+                        raise
+                    if isinstance(error, TableNotExist):  # dropped since the tables were listed
+                        continue
+                    reason = str(reason_of(error, config.secrets()))
+                    yield LakeTableReport(str(each), FAILED, error=reason)
+
+
+def _create_lake_table(client: Client, lake: IcebergLake, path: TablePath) -> LakeTableReport:
+    """As a round begins: it makes a lake table only if Fluss has registered no snapshot of one."""
+    info = client.admin.table_info(path)
+    if info.datalake_format != "iceberg":
+        raise UnsupportedLakeOption(
+            f"table {path} has the lake format {info.datalake_format or 'none'}, which its cluster"
+            " set at its creation; only tables of the format iceberg have lake tables of Sluice"
+        )
+    registered = client.tiering.lake_snapshot(path)
+    table, outcome, note = lake.load(path), EXISTS, ""
+    if table is None:
+        if registered is not None:
+            raise table_missing(path, registered, lake.where)
+        table, outcome = lake.create(info), CREATED
+    table.add_missing_columns(info)
+    found = compare(path, info.table_id, table, table.newest_tiering_snapshot(), registered)
+    if found.status is LakeStatus.BEHIND:
+        assert registered is not None
+        raise rolled_back(path, registered, found.why)
+    if found.status is LakeStatus.AHEAD:
+        note = NOT_REGISTERED
+    return LakeTableReport(str(path), outcome, table.location, info.datalake_enabled, note)
