@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 import psutil
 
@@ -16,7 +16,6 @@ from sluice.artifacts.java import java, pyspark_jars
 from sluice.client import Client
 from sluice.model import TablePath
 from sluice.testing.fluss_jars import LAKE_PLUGIN, fetch_jars
-from sluice.testing.real_fluss import RealFluss
 
 HOME, JARS = "FLINK_HOME", "FLINK_JARS"
 """Environment variables: Flink's folder, and a folder with Fluss's two jars for it. Without
@@ -67,11 +66,23 @@ def _of_spark(patterns: Sequence[str]) -> list[Path]:
     return [jar for pattern in patterns for jar in pyspark_jars().glob(f"{pattern}.jar")]
 
 
+class Cluster(Protocol):
+    """What the job tiers: a real Fluss, or an embedded server."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+    @property
+    def warehouse(self) -> Path: ...
+
+
 class FlinkJob:
     """Runs the job until the ``with`` block ends."""
 
-    def __init__(self, fluss: RealFluss, jars: Sequence[Path], log: Path) -> None:
-        self._fluss, self._jars, self._log = fluss, jars, log
+    def __init__(
+        self, cluster: Cluster, jars: Sequence[Path], log: Path, heap: str = _HEAP
+    ) -> None:
+        self._cluster, self._jars, self._log, self._heap = cluster, jars, log, heap
         self._process: subprocess.Popen[bytes] | None = None
         self._idle = 0.0
 
@@ -79,13 +90,13 @@ class FlinkJob:
         path = [*_of_spark(_LOGGING), *self._jars, fetch_jars() / LAKE_PLUGIN.name]
         path += _of_spark(_HADOOP)
         command = [
-            java(), f"-Xmx{_HEAP}", "--add-opens=java.base/java.nio=ALL-UNNAMED",
+            java(), f"-Xmx{self._heap}", "--add-opens=java.base/java.nio=ALL-UNNAMED",
             "--add-opens=java.base/java.util=ALL-UNNAMED",
             "--add-opens=java.base/java.lang=ALL-UNNAMED", "-Dlog4j2.level=WARN",
             "-cp", os.pathsep.join(map(str, path)), _MAIN,
-            "--fluss.bootstrap.servers", self._fluss.bootstrap.removeprefix("fluss://"),
+            "--fluss.bootstrap.servers", self._cluster.bootstrap.removeprefix("fluss://"),
             "--datalake.format", "iceberg", "--datalake.iceberg.type", "hadoop",
-            "--datalake.iceberg.warehouse", str(self._fluss.warehouse),
+            "--datalake.iceberg.warehouse", str(self._cluster.warehouse),
             "--fluss.tiering.poll.table.interval", _POLL,
         ]  # fmt: skip
         with self._log.open("ab") as log:
