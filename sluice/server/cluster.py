@@ -208,19 +208,7 @@ class _Components:
             self.catalog = Catalog(self._database, clock)
             self.tiering = _tiering(self._database, clock, config, self._metrics)
             self._lake = LakeSnapshots(self.data_dir.lake, self._database, self.catalog, clock)
-            self._leases = KvSnapshotLeases(
-                SqliteLeaseStore(self._database),
-                clock,
-                self.catalog.has_partition,
-                lambda: self._kv_snapshots.retain(),
-            )
-            self._kv_snapshots = KvSnapshots(
-                self.data_dir.remote / "kv",
-                self._database,
-                self.catalog,
-                num_retained=max(config.kv_snapshot_num_retained, 1),
-                is_leased=self._leases.is_leased,
-            )
+            self._leases, self._kv_snapshots = self._leased_snapshots(config, clock)
             self._logs = LogManager(
                 self.data_dir.log,
                 self.catalog,
@@ -254,6 +242,25 @@ class _Components:
             self._database.close()
             self.data_dir.close()
             raise
+
+    def _leased_snapshots(
+        self, config: ServerConfig, clock: Clock
+    ) -> tuple[KvSnapshotLeases, KvSnapshots]:
+        """Leases and KV snapshots know each other: what is leased is kept."""
+        leases = KvSnapshotLeases(
+            SqliteLeaseStore(self._database),
+            clock,
+            self.catalog.has_partition,
+            lambda: self._kv_snapshots.retain(),
+        )
+        snapshots = KvSnapshots(
+            self.data_dir.remote / "kv",
+            self._database,
+            self.catalog,
+            num_retained=max(config.kv_snapshot_num_retained, 1),
+            is_leased=leases.is_leased,
+        )
+        return leases, snapshots
 
     def _kv_manager(self, config: ServerConfig, files: LogFiles) -> KvManager:
         resources = KvResources(
