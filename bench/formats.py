@@ -26,7 +26,9 @@ from sluice.formats.log_batch import (
     decode_log_batch,
     encode_log_batch,
     iter_batches,
+    read_header,
 )
+from sluice.formats.log_format import ARROW, LogFormat
 from sluice.formats.row_arrays import COMPACTED, INDEXED, decode_rows, encode_rows
 from sluice.formats.types import arrow_schema
 from sluice.formats.value_batch import decode_values, stored_values
@@ -50,6 +52,7 @@ def run(rows: int) -> None:
     rows = min(rows, 1_000_000)
     batches = list(data.batches(rows))
     _log_batches(batches, rows)
+    _row_logs(batches, rows)
     _rows(batches, rows)
     _kernels()
     _buckets(rows)
@@ -117,6 +120,35 @@ def _rows(batches: list[pa.RecordBatch], rows: int) -> None:
     for name in sorted(work):
         value = m / best_cpu_s(work[name])
         report(Line(name, value, "M rows/core-s", value / limit, "pyarrow's zstd Parquet"))
+
+
+def _row_logs(batches: list[pa.RecordBatch], rows: int) -> None:
+    """Measures log batches in the row formats, as a writer and a reader of the log use them."""
+    schema, m = data.descriptor(1).schema, rows / 1e6
+    arrow_s: list[float] = []
+    for name in (ARROW, COMPACTED, INDEXED):
+        of = LogFormat(name)
+        log = _written(of, batches, schema)
+        found_s = [
+            best_cpu_s(partial(_written, of, batches, schema)),
+            best_cpu_s(partial(_read, of, log, schema)),
+        ]
+        arrow_s = arrow_s or found_s
+        beside = f"ARROW with zstd; {sum(map(len, log)) / rows:.0f} bytes a row"
+        for what, took_s, reference_s in zip(("encode", "decode"), found_s, arrow_s, strict=True):
+            line = f"log_{name.lower()}_{what}"
+            report(Line(line, m / took_s, "M rows/core-s", reference_s / took_s, beside))
+
+
+def _written(of: LogFormat, batches: list[pa.RecordBatch], schema: Schema) -> list[bytes]:
+    return [of.encode(of.rows(batch, schema), 1) for batch in batches]
+
+
+def _read(of: LogFormat, log: list[bytes], schema: Schema) -> None:
+    for content in log:
+        header = read_header(content)
+        check_crc(content, header)
+        of.decode(content, header, schema)
 
 
 def encode(batches: list[pa.RecordBatch], types: list[DataType], row_format: str) -> list[pa.Array]:

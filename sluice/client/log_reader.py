@@ -16,10 +16,8 @@ from sluice.client.prefetch import prefetched
 from sluice.client.schemas import TableSchemas
 from sluice.errors import CorruptRecord
 from sluice.formats.evolution import align
-from sluice.formats.log_batch import LogBatchHeader, change_types, check_crc, decode_log_batch
-from sluice.formats.row_arrays import decode_rows
-from sluice.formats.row_log import parse_row_log_batch
-from sluice.formats.types import arrow_schema
+from sluice.formats.log_batch import LogBatchHeader, check_crc
+from sluice.formats.log_format import LogFormat
 from sluice.model import EARLIEST, Schema, TableBucket, TableInfo, TablePath
 from sluice.rounds.types import LogRecords
 
@@ -53,8 +51,7 @@ class LogReader:
         """
         self.connection, self.admin = connection, admin
         self.info = info or admin.table_info(path)
-        properties = self.info.descriptor.properties
-        self._log_format = properties.get("table.log.format", "ARROW").upper()
+        self._log_format = LogFormat.of(self.info.descriptor.properties)
         self._fetches = LogFetches(connection, self.info, now)
         self._schemas = TableSchemas(admin, self.info)
 
@@ -167,16 +164,7 @@ class LogReader:
 
         :raises CorruptRecord: the batch is not valid, or has change types in a log table.
         """
-        columns = arrow_schema(schema)
-        kinds: bytes | None
-        if self._log_format == "ARROW":
-            batch, kinds = decode_log_batch(view, header, columns), change_types(view, header)
-        else:
-            log = parse_row_log_batch(view, header)
-            types = [column.data_type for column in schema.columns]
-            arrays = decode_rows(log.rows, types, self._log_format)
-            batch = pa.RecordBatch.from_arrays(arrays, schema=columns)
-            kinds = None if header.append_only else log.change_types.tobytes()
+        batch, kinds = self._log_format.decode(view, header, schema)
         if not self.info.has_primary_key:
             if kinds is not None:
                 raise CorruptRecord(

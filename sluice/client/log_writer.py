@@ -12,7 +12,7 @@ from sluice.client.bucket_writer import BucketWriter
 from sluice.client.connection import Connection
 from sluice.client.sent_batches import WriterJournal
 from sluice.errors import InvalidTable
-from sluice.formats.log_batch import encode_log_batch
+from sluice.formats.log_format import LogFormat
 from sluice.model import TableInfo, TablePath
 from sluice.wire import apis
 
@@ -39,14 +39,12 @@ class LogWriter(BucketWriter):
         :param journal: see :class:`BucketWriter`.
 
         :raises TableNotExist: the table does not exist.
-        :raises InvalidTable: the table is not a log table in ARROW format.
+        :raises InvalidTable: the table has a primary key.
         """
         start = journal.start if journal else None
         info = admin.table_info(path, start.schema_id if start else None)
         _check_table(info)
-        properties = info.descriptor.properties
-        self._compression = properties.get("table.log.arrow.compression.type", "ZSTD").upper()
-        self._level = int(properties.get("table.log.arrow.compression.zstd.level", "3"))
+        self._format = LogFormat.of(info.descriptor.properties)
         super().__init__(
             connection,
             admin,
@@ -65,7 +63,7 @@ class LogWriter(BucketWriter):
         :raises FlussError: the rows are not valid, or an earlier batch failed; the message names
             the column or the bucket.
         """
-        self._take(data, self.info.schema, lambda rows: rows)
+        self._take(data, self.info.schema, self._rows)
 
     def check(self, data: pa.Table | pa.RecordBatch) -> set[tuple[str, ...]]:
         """Validates rows as :meth:`write` does, without writing them.
@@ -73,16 +71,15 @@ class LogWriter(BucketWriter):
         :returns: the partitions of the rows, which need not exist.
         :raises FlussError: the rows are not valid.
         """
-        return self._check(data, self.info.schema, lambda rows: rows)
+        return self._check(data, self.info.schema, self._rows)
+
+    def _rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows as they are buffered: encoded already if the log stores them row by row."""
+        return self._format.rows(rows, self.info.schema)
 
     def _batch(self, content: pa.RecordBatch, writer_id: int, sequence: int) -> bytes:
-        return encode_log_batch(
-            content,
-            self.info.schema_id,
-            writer_id=writer_id,
-            batch_sequence=sequence,
-            compression=self._compression,
-            level=self._level,
+        return self._format.encode(
+            content, self.info.schema_id, writer_id=writer_id, batch_sequence=sequence
         )
 
 
@@ -91,9 +88,4 @@ def _check_table(info: TableInfo) -> None:
         raise InvalidTable(
             f"table {info.path} has a primary key: rows appended to its log would be missing from"
             " its KV store; write them with kv_writer"
-        )
-    log_format = info.descriptor.properties.get("table.log.format", "ARROW").upper()
-    if log_format != "ARROW":
-        raise InvalidTable(
-            f"table {info.path} has table.log.format {log_format}; Sluice writes only ARROW"
         )

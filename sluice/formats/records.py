@@ -121,19 +121,25 @@ def join_keys(keys: pa.Array, rows: pa.Array, head: int) -> memoryview:
     return memoryview(target)[: end - target.address]
 
 
-def frame(values: pa.Array, head: int) -> memoryview:
-    """Joins entries, each after its length (i32); starts with ``head`` empty bytes."""
+def frame(values: pa.Array, head: int, marks: np.ndarray | None = None) -> memoryview:
+    """Joins entries, each after its length (i32); starts with ``head`` empty bytes.
+
+    :param marks: one byte for each entry, which its length counts and which precedes it.
+    """
+    count = len(values)
     if values.null_count:
         raise ValueError(f"{values.null_count} nulls among the values of a batch")
-    count = len(values)
-    size = head + _LENGTH * count + content_size(values)
+    mark = 0 if marks is None else 1
+    if marks is not None and (marks.dtype != np.uint8 or len(marks) != count):
+        raise ValueError(f"{len(marks)} marks of {marks.dtype} for {count} values")
+    size = head + (_LENGTH + mark) * count + content_size(values)
     if size > _MAX_BYTES:
         raise RecordTooLarge(
             f"a batch has {size:,} bytes, more than 2 GiB: write fewer rows at once"
         )
     target = pa.allocate_buffer(size)
-    no_heads = 0, None
-    load_kernels().frame_records(count, *addresses(values), *no_heads, target.address + head)
+    marks = None if marks is None else np.ascontiguousarray(marks)
+    load_kernels().frame_records(count, *addresses(values), mark, marks, target.address + head)
     return memoryview(target)
 
 

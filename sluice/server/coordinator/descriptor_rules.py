@@ -38,7 +38,6 @@ from sluice.server.coordinator.options import (
     ALTERABLE,
     AUTO_PARTITION_ENABLED,
     DATALAKE_FORMAT,
-    LOG_FORMAT,
     REPLICATION_FACTOR,
     checked_option,
 )
@@ -143,11 +142,6 @@ def _check_values(path: TablePath, properties: Mapping[str, str]) -> None:
         raise InvalidReplicationFactor(
             f"table {path}: {REPLICATION_FACTOR} = {properties[REPLICATION_FACTOR]}: it must be 1,"
             " because the cluster has only one tablet server"
-        )
-    log_format = properties.get(LOG_FORMAT, "ARROW")
-    if log_format.upper() != "ARROW":
-        raise InvalidTable(
-            f"table {path}: {LOG_FORMAT} = {log_format}: this server supports only ARROW"
         )
     if properties.get(AUTO_PARTITION_ENABLED, "false") == "true":
         raise InvalidTable(

@@ -11,12 +11,15 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from sluice.errors import InvalidTable, UnsupportedLakeOption, UnsupportedType
+from sluice.errors import InvalidConfig, InvalidTable, UnsupportedLakeOption, UnsupportedType
 from sluice.formats.keys import encode_key
+from sluice.formats.log_format import ARROW, LOG_FORMAT
 from sluice.formats.primary_keys import KV_FORMAT_VERSION, primary_keys
+from sluice.formats.row_plan import COMPACTED, INDEXED
 from sluice.formats.types import arrow_schema
 from sluice.model import Schema, TableDescriptor, TableInfo, TablePath, TypeRoot
 
+KV_FORMAT = "table.kv.format"
 MERGE_ENGINE = "table.merge-engine"
 VERSION_COLUMN = "table.merge-engine.versioned.ver-column"
 DELETE_BEHAVIOR = "table.delete.behavior"
@@ -52,6 +55,7 @@ def check_kv_table(
     """Validates keys and options.
 
     :raises InvalidTable: they are not valid.
+    :raises InvalidConfig: Fluss does not convert rows of this KV format to this log format.
     """
     key = schema.primary_key
     _check_key_columns(path, schema)
@@ -78,8 +82,19 @@ def check_kv_table(
         )
     if schema.auto_increment:
         raise InvalidTable(f"table {path}: this server does not support auto-increment columns")
+    _check_formats(path, properties)
     _check_encoders(path, replace(descriptor, schema=schema, properties=properties))
     _check_engine(path, schema, properties)
+
+
+def _check_formats(path: TablePath, properties: Mapping[str, str]) -> None:
+    log_format = properties.get(LOG_FORMAT, ARROW)
+    kv_format = properties.get(KV_FORMAT, COMPACTED)
+    if log_format.upper() == INDEXED and kv_format.upper() == COMPACTED:
+        raise InvalidConfig(
+            f"table {path}: {LOG_FORMAT} = {log_format} requires {KV_FORMAT} = {INDEXED}: Fluss"
+            f" does not convert compacted rows; use {ARROW} or {COMPACTED} for the log"
+        )
 
 
 def _check_encoders(path: TablePath, descriptor: TableDescriptor) -> None:

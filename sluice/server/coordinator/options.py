@@ -9,12 +9,12 @@ import re
 from collections.abc import Mapping
 
 from sluice.errors import InvalidConfig
+from sluice.formats.log_format import LOG_FORMAT
 from sluice.model.durations import duration_ms
 
 DATALAKE_ENABLED = "table.datalake.enabled"
 DATALAKE_FORMAT = "table.datalake.format"
 DATALAKE_FRESHNESS = "table.datalake.freshness"
-LOG_FORMAT = "table.log.format"
 REPLICATION_FACTOR = "table.replication.factor"
 AUTO_PARTITION_ENABLED = "table.auto-partition.enabled"
 

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 
 import pyarrow as pa
 
 from sluice.errors import CorruptRecord, SchemaNotExist
-from sluice.formats.descriptors import schema_from_json
+from sluice.formats.log_format import LogFormat
 from sluice.formats.primary_keys import primary_keys
 from sluice.formats.row_arrays import encode_rows
 from sluice.formats.value_batch import decode_values, stored_values
 from sluice.model import Schema
 from sluice.server.tablet.ports import HostedTable
+from sluice.server.tablet.schemas import parsed_schema
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 1, 2, 3, 4
 """Change types in the log."""
 
 ALLOW, IGNORE, DISABLE = "ALLOW", "IGNORE", "DISABLE"
 FIRST_ROW, VERSIONED = "FIRST_ROW", "VERSIONED"
-
-_schema = lru_cache(maxsize=256)(schema_from_json)
 
 
 class KvTable:
@@ -39,8 +37,7 @@ class KvTable:
         default = IGNORE if self.merge_engine else ALLOW
         self.delete_behavior = properties.get("table.delete.behavior", default).upper()
         self.is_wal = properties.get("table.changelog.image", "FULL").upper() == "WAL"
-        self.compression = properties.get("table.log.arrow.compression.type", "ZSTD").upper()
-        self.level = int(properties.get("table.log.arrow.compression.zstd.level", "3"))
+        self.log_format = LogFormat.of(properties)
 
     def rows_added(self, change_types: bytes) -> int | None:
         """The number of rows that changes add; None for the WAL image, which does not show it."""
@@ -50,7 +47,7 @@ class KvTable:
 
     def schemas(self) -> Mapping[int, Schema]:
         """All schemas of the table, by id."""
-        return {schema_id: _schema(json) for schema_id, json in self.hosted.schemas.items()}
+        return {schema_id: parsed_schema(json) for schema_id, json in self.hosted.schemas.items()}
 
     def schema_of(self, schema_id: int) -> Schema:
         """Returns a schema by id.
@@ -63,7 +60,7 @@ class KvTable:
                 f"table {self.hosted.info.path} has no schema {schema_id}; the newest is"
                 f" {self.schema_id}"
             )
-        return _schema(found)
+        return parsed_schema(found)
 
     def keys(self, batch: pa.RecordBatch) -> pa.Array:
         """Encodes the primary key of each row, as used in the store."""

@@ -26,15 +26,7 @@ from sluice.errors import (
 from sluice.failpoints import failpoint
 from sluice.formats.kv_batch import KvBatch
 from sluice.formats.kv_snapshots import KvSnapshot
-from sluice.formats.log_batch import (
-    LogBatchHeader,
-    change_types,
-    check_crc,
-    decode_log_batch,
-    encode_log_batch,
-    iter_batches,
-    read_header,
-)
+from sluice.formats.log_batch import LogBatchHeader, check_crc, iter_batches, read_header
 from sluice.formats.types import arrow_schema
 from sluice.model import TableBucket
 from sluice.server.tablet.fetch import read_slice
@@ -148,13 +140,11 @@ class KvTablet:
         rows = merged.rows
         if rows is None:
             rows = pa.RecordBatch.from_pylist([], schema=arrow_schema(table.schema))
-        content = encode_log_batch(
-            rows,
+        content = table.log_format.encode(
+            table.log_format.rows(rows, table.schema),
             table.schema_id,
             writer_id=batch.writer_id,
             batch_sequence=batch.batch_sequence,
-            compression=table.compression,
-            level=table.level,
             change_types=merged.change_types,
         )
         if len(content) > self._environment.max_bytes - _HEADROOM:
@@ -368,15 +358,14 @@ def _replayed(
 ) -> tuple[list[tuple[bytes, bytes]], list[bytes], bytes]:
     """Decodes a changelog batch: the last change of each key, and all change types."""
     check_crc(view, header)
-    kinds = change_types(view, header)
     if not header.record_count:
         return [], [], b""
+    schema = table.schema_of(header.schema_id)
+    batch, kinds = table.log_format.decode(view, header, schema)
     if kinds is None:
         raise CorruptRecord(
             f"the changelog batch at offset {header.base_offset} contains no changes"
         )
-    schema = table.schema_of(header.schema_id)
-    batch = decode_log_batch(view, header, arrow_schema(schema))
     keys = table.keys(batch).to_pylist()
     last = {
         key: at

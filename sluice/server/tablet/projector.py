@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
-from sluice.errors import CorruptRecord
-from sluice.formats.descriptors import schema_from_json
+from sluice.errors import CorruptRecord, InvalidColumnProjection
 from sluice.formats.log_batch import LogBatchHeader, iter_batches
+from sluice.formats.log_format import LOG_FORMAT, LogFormat
 from sluice.formats.projection import check_positions, project, project_evolved, projection
 from sluice.model import Schema
 from sluice.server.tablet.ports import HostedTable
-
-_schema = lru_cache(maxsize=256)(schema_from_json)
+from sluice.server.tablet.schemas import parsed_schema
 
 
 class Projector:
     """Projects batches to columns, given by their positions in the table's newest schema."""
 
     def __init__(self, table: HostedTable, positions: tuple[int, ...]) -> None:
-        """:raises InvalidColumnProjection: the table does not have such positions."""
+        """:raises InvalidColumnProjection: the table does not have such positions, or its log
+        stores rows, not columns.
+        """
+        log_format = LogFormat.of(table.info.descriptor.properties)
+        if not log_format.is_arrow:
+            raise InvalidColumnProjection(
+                f"table {table.info.path} has {LOG_FORMAT} = {log_format.name}: only ARROW can be"
+                " projected to columns: fetch complete rows"
+            )
         self._table = table
         self._positions = positions
         self._newest = table.info.descriptor.schema
@@ -48,4 +53,4 @@ class Projector:
                 f"log batch at offset {header.base_offset}: the table has no schema"
                 f" {header.schema_id}"
             )
-        return _schema(found)
+        return parsed_schema(found)

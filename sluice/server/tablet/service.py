@@ -4,7 +4,7 @@ See docs/fluss/messages.md#produce-log-and-put-kv and docs/fluss/messages.md#fet
 
 The server checks the header, checksum, schema id and row count of a produced batch. It stores the
 Arrow part without decoding it, so invalid Arrow data with a valid checksum fails only when it is
-read.
+read. Rows of the other log formats are decoded once, and stored as they came.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from sluice.errors import (
     UnknownWriterId,
 )
 from sluice.formats.log_batch import LogBatchHeader, check_crc, read_header
+from sluice.formats.log_format import LogFormat
 from sluice.model import TableBucket
 from sluice.server.tablet.fetch import Fetcher
 from sluice.server.tablet.files import LogFiles
@@ -35,6 +36,7 @@ from sluice.server.tablet.log_manager import LogManager
 from sluice.server.tablet.ports import HostedTable, Tables, WriterIds
 from sluice.server.tablet.replicas import Replicas
 from sluice.server.tablet.scan_service import ScanService
+from sluice.server.tablet.schemas import parsed_schema
 from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
@@ -143,13 +145,11 @@ class TabletService:
                 f"{where}: the table has a primary key, so rows cannot be appended to its log: use"
                 " PutKv"
             )
-        try:
+        with _naming(where):
             header = read_header(records)
             if header.size != len(records):
                 raise CorruptRecord(f"a batch of {header.size} bytes in {len(records)} bytes")
             check_crc(records, header)
-        except CorruptRecord as error:
-            raise CorruptRecord(f"{where}: {error}") from error
         if header.schema_id not in table.schemas:
             raise SchemaNotExist(
                 f"{where}: the batch has schema id {header.schema_id}; the table has schemas up to"
@@ -162,6 +162,8 @@ class TabletService:
             )
         if not header.append_only:
             raise CorruptRecord(f"{where}: a batch of a log table must not have change types")
+        with _naming(where):
+            _check_rows(table, header, records)
         if header.writer_id >= 0 and not self._writer_ids.is_issued(header.writer_id):
             raise UnknownWriterId(
                 f"{where}: writer id {header.writer_id} was never issued: call InitWriter first"
@@ -184,3 +186,22 @@ class TabletService:
         if request.startTimestamp > now:
             raise InvalidTimestamp(f"timestamp {request.startTimestamp} is in the future ({now})")
         return log.offset_at(request.startTimestamp)
+
+
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Puts the bucket before the text of a CorruptRecord."""
+    try:
+        yield
+    except CorruptRecord as error:
+        raise CorruptRecord(f"{where}: {error}") from error
+
+
+def _check_rows(table: HostedTable, header: LogBatchHeader, records: bytes) -> None:
+    """Checks rows that are stored as such, since a reader stops at the first that it cannot read.
+
+    :raises CorruptRecord: names the row and column.
+    """
+    log_format = LogFormat.of(table.info.descriptor.properties)
+    if not log_format.is_arrow:
+        log_format.decode(records, header, parsed_schema(table.schemas[header.schema_id]))

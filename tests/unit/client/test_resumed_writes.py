@@ -23,6 +23,7 @@ LAYOUTS = {
     "round": {"bucket_count": 3},
     "keyed": {"bucket_count": 3, "bucket_keys": ("id",)},
     "parted": {"bucket_count": 2, "partition_keys": ("region",)},
+    "rows": {"bucket_count": 3, "properties": {"table.log.format": "INDEXED"}},
 }
 
 

@@ -15,7 +15,8 @@ from rocksdict import AccessType, Options, Rdict
 from sluice.formats.descriptors import descriptor_from_json, schema_from_json
 from sluice.formats.kv_batch import build_kv_batch
 from sluice.formats.kv_snapshots import kv_snapshot_from_json
-from sluice.formats.log_batch import change_types, decode_log_batch, iter_batches
+from sluice.formats.log_batch import iter_batches
+from sluice.formats.log_format import LogFormat
 from sluice.formats.primary_keys import primary_keys
 from sluice.formats.row_arrays import encode_rows
 from sluice.formats.types import arrow_schema
@@ -186,14 +187,14 @@ class KvCaller:
     def batches(self, bucket: int = 0, offset: int = -2) -> list[list[tuple[str, Row]]]:
         """The changes of each batch of the log."""
         found: list[list[tuple[str, Row]]] = []
+        log_format = LogFormat.of(self.info.descriptor.properties)
         while records := self.caller.fetch(self.table_id, offset, bucket).records:
             for header, view in iter_batches(records):
                 offset = header.next_offset
                 schema = self.schemas[header.schema_id]
-                batch = decode_log_batch(view, header, arrow_schema(schema))
-                kinds = change_types(view, header) or b""
+                batch, kinds = log_format.decode(view, header, schema)
                 rows = [tuple(row.values()) for row in batch.to_pylist()]
-                found.append([(SYMBOLS[k], row) for k, row in zip(kinds, rows, strict=True)])
+                found.append([(SYMBOLS[k], row) for k, row in zip(kinds or b"", rows, strict=True)])
         return found
 
     def end(self, bucket: int = 0) -> int:

@@ -231,7 +231,7 @@ def columns(*types: object) -> Schema:
         (InvalidConfig, "maybe", {"properties": {"table.datalake.enabled": "maybe"}}),
         (InvalidConfig, "soon", {"properties": {"table.datalake.freshness": "soon"}}),
         (InvalidTable, "paimon", {"properties": {"table.datalake.format": "paimon"}}),
-        (InvalidTable, "INDEXED", {"properties": {"table.log.format": "INDEXED"}}),
+        (InvalidConfig, "AVRO", {"properties": {"table.log.format": "AVRO"}}),
         (
             InvalidReplicationFactor,
             "= 3",

@@ -87,6 +87,11 @@ def test_partition_keys_are_no_bucket_keys(caller: Caller) -> None:
             },
         ),
         (InvalidTable, "use 1 or 2", {"properties": {"table.kv.format-version": "3"}}),
+        (
+            InvalidConfig,
+            "INDEXED requires table.kv.format = INDEXED",
+            {"properties": {"table.log.format": "INDEXED"}},
+        ),
         (InvalidConfig, "FULL, WAL", {"properties": {"table.changelog.image": "HALF"}}),
         (
             InvalidTable,
