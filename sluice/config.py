@@ -27,6 +27,7 @@ from typing import Any, get_type_hints
 from sluice.did_you_mean import closest, did_you_mean
 from sluice.errors import ConfigurationError
 from sluice.masking import is_secret_name, secrets_of
+from sluice.setting_limits import check_limits
 
 ENVIRONMENT_PREFIX = "SLUICE_"
 SETTINGS_VARIABLE = "SLUICE_SETTINGS"
@@ -171,7 +172,9 @@ class ServerConfig:
     """HOST:PORT at which Prometheus reads /metrics over HTTP. Port 0 picks a free port. Empty: no
     metrics."""
     tiering_timeout_ms: int = 120_000
-    """A round without a heartbeat for this long counts as failed."""
+    """A round without a heartbeat for this long counts as failed. Sluice's workers are told and
+    send three heartbeats within it. Those of earlier versions, and Fluss's tiering service, need at
+    least 60000."""
     tiering_check_interval_ms: int = 15_000
     """How often the server looks for such rounds."""
     tiering_backoff_ms: int = 10_000
@@ -325,7 +328,8 @@ def load_config(
     """Builds the configuration from a TOML file, ``SLUICE_*`` variables and ``section.key`` pairs.
 
     :param overrides_prefix: what users write before an override's key; error messages repeat it.
-    :raises ConfigurationError: for an unreadable file, an unknown key or a wrong value; names it.
+    :raises ConfigurationError: for an unreadable file, an unknown key, a wrong value, or two values
+        that do not work together; names them.
     """
     found = _Settings()
     if path is not None:
@@ -338,7 +342,11 @@ def load_config(
             found.put(dotted, value, f"{where}: {dotted}")
     for dotted, override in (overrides or {}).items():
         found.put(dotted, override, f"{overrides_prefix}{dotted}", overrides_prefix)
-    return Config(**{name: _SECTIONS[name](**values) for name, values in found.sections.items()})
+    config = Config(**{name: _SECTIONS[name](**values) for name, values in found.sections.items()})
+    for name in found.sections:
+        section = getattr(config, name)
+        check_limits(name, {one.name: getattr(section, one.name) for one in fields(section)})
+    return config
 
 
 _SECTIONS: dict[str, Any] = get_type_hints(Config)

@@ -1,0 +1,127 @@
+"""Limits of settings: a value, or a pair of values, that cannot work is refused at the start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sluice.errors import ConfigurationError
+
+CLAIM_TIMEOUT_MIN_MS = 3_000
+"""Shortest time without a heartbeat after which a claim ends. Workers send three within it."""
+
+_MESSAGE_MIN_BYTES = 64 * 1024
+_MESSAGE_MAX_BYTES = 2**31 - 1
+"""Fluss's protocol has lengths of 32 bits."""
+_TIME_MAX_MS = 10**12
+"""Longest time that the system can wait for, rounded down: about 30 years."""
+
+_LEAST: Mapping[str, Mapping[str, int]] = {
+    "client": {
+        "request_timeout_ms": 1,
+        "retry_timeout_ms": 1,
+        "connect_timeout_ms": 1,
+        "max_message_bytes": _MESSAGE_MIN_BYTES,
+        "fetch_max_bytes": 1,
+        "fetch_max_bytes_per_bucket": 1,
+        "scan_max_bytes": 1,
+        "scan_keep_alive_ms": 1,
+        "writer_batch_bytes": 1,
+        "writer_max_inflight": 1,
+        "tiering_status_timeout_ms": 1,
+    },
+    "server": {
+        "max_message_bytes": _MESSAGE_MIN_BYTES,
+        "max_batch_rows": 1,
+        "default_bucket_count": 1,
+        "segment_bytes": 1,
+        "sync_interval_ms": 1,
+        "tiering_timeout_ms": CLAIM_TIMEOUT_MIN_MS,
+        "tiering_check_interval_ms": 1,
+        "kv_snapshot_num_retained": 1,
+        "kv_snapshot_lease_check_interval_ms": 1,
+        "kv_write_buffer_bytes": 1,
+        "kv_max_open_tablets": 1,
+        "kv_scanner_ttl_ms": 1,
+        "kv_scanner_expiration_interval_ms": 1,
+        "kv_scanner_max_per_bucket": 1,
+        "kv_scanner_max_per_server": 1,
+        "kv_scanner_max_batch_bytes": 1,
+        "max_workers": 2,
+        "idle_timeout_ms": 1,
+    },
+    "tiering": {
+        "parallelism": 1,
+        "row_group_rows": 1,
+        "row_group_bytes": 1,
+        "changes_memory_bytes": 1,
+    },
+}
+_REASONS = {
+    "tiering_timeout_ms": "workers send a heartbeat every second at most",
+    "max_message_bytes": "smaller messages do not hold a batch",
+    "max_workers": "one thread may wait for new rows",
+}
+_MOST: Mapping[str, Mapping[str, int]] = {
+    "client": dict.fromkeys(
+        ("max_message_bytes", "fetch_max_bytes", "fetch_max_bytes_per_bucket", "scan_max_bytes"),
+        _MESSAGE_MAX_BYTES,
+    ),
+    "server": {"max_message_bytes": _MESSAGE_MAX_BYTES},
+}
+_AT_MOST_THE_OTHER = (
+    (
+        "client.fetch_max_bytes",
+        "client.max_message_bytes",
+        "the client would refuse the answers that it asked for",
+    ),
+    (
+        "client.scan_max_bytes",
+        "client.max_message_bytes",
+        "the client would refuse the answers that it asked for",
+    ),
+    (
+        "client.writer_batch_bytes",
+        "client.max_message_bytes",
+        "a batch would not fit into a message",
+    ),
+    (
+        "server.tiering_check_interval_ms",
+        "server.tiering_timeout_ms",
+        "a lost worker would be noticed later than this timeout says",
+    ),
+    (
+        "server.kv_scanner_expiration_interval_ms",
+        "server.kv_scanner_ttl_ms",
+        "a scan would be ended later than this time says",
+    ),
+)
+
+
+def check_limits(section: str, values: Mapping[str, Any]) -> None:
+    """Checks the settings of a section against each other and on their own.
+
+    :param values: all settings of the section by name.
+    :raises ConfigurationError: a value, or a pair of values, cannot work.
+    """
+    least, most = _LEAST.get(section, {}), _MOST.get(section, {})
+    for name, value in values.items():
+        if not isinstance(value, int) or isinstance(value, bool):
+            continue
+        at_most = most.get(name, _TIME_MAX_MS if name.endswith("_ms") else 2**63 - 1)
+        if value < least.get(name, 0):
+            why = f": {_REASONS[name]}" if name in _REASONS else ""
+            raise ConfigurationError(
+                f"{section}.{name}: {value} is less than {least[name]}, the least that works{why}"
+            )
+        if value > at_most:
+            raise ConfigurationError(
+                f"{section}.{name}: {value} is more than {at_most}, the most that works"
+            )
+    for small, large, why in _AT_MOST_THE_OTHER:
+        name, other = small.partition(".")[2], large.partition(".")[2]
+        if small.startswith(f"{section}.") and values[name] > values[other]:
+            raise ConfigurationError(
+                f"{small}: {values[name]} is more than {large}, {values[other]}: {why}; lower"
+                f" {name} or raise {other}"
+            )
