@@ -9,7 +9,7 @@ from dataclasses import replace
 from threading import Event
 from typing import TYPE_CHECKING
 
-from sluice.client.heartbeats import CLAIM_LOST, Heartbeats, by_table
+from sluice.client.heartbeats import CLAIM_LOST, Heartbeats, beat_interval_s, by_table
 from sluice.errors import FlussError, TableNotExist, UnknownServerError
 from sluice.failpoints import failpoint
 from sluice.masking import mask, reason_text
@@ -53,7 +53,7 @@ class ClaimKeeper:
     def __init__(
         self, client: Client, work_uri: str, lease_id: str, interval_s: float = 20.0
     ) -> None:
-        """:param interval_s: seconds between two heartbeats while a table is claimed again."""
+        """:param interval_s: most seconds between two heartbeats."""
         self._client = client
         self._interval_s = interval_s
         self._work_uri = work_uri
@@ -79,6 +79,11 @@ class ClaimKeeper:
         self._planless_logged = False
         self._unknown: set[Claim] = set()
         self._troubles: dict[str, str] = {}
+
+    @property
+    def interval_s(self) -> float:
+        """Seconds between two heartbeats, as the coordinator needs them."""
+        return beat_interval_s(self._interval_s, self._client.tiering.claim_timeout_s)
 
     def beat(self) -> bool:
         """Sends one heartbeat for all claims. Returns whether one can be claimed again.

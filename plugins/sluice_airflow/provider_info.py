@@ -209,8 +209,9 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "heartbeat_interval_seconds": (
         "integer",
         "20",
-        "Seconds between two heartbeats of a claim. The coordinator ends a claim after 120 s"
-        " without a heartbeat.",
+        "Seconds between two heartbeats of a claim, or fewer if the coordinator needs more of them."
+        " It ends a claim after 120 s without a heartbeat, unless the embedded server has another"
+        " server.tiering_timeout_ms.",
     ),
     "spark_history_url": (
         "string",

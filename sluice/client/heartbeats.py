@@ -24,14 +24,30 @@ CLAIM_LOST = (InvalidCoordinator, TableNotExist, FencedTieringEpoch)
 """Errors (codes 23, 7, 50) with which the coordinator reports that a claim is permanently lost."""
 
 LIVENESS_TIMEOUT_S = 120.0
-"""The coordinator revokes a claim after this time without a heartbeat, in seconds.
+"""Apache Fluss revokes a claim after this time without a heartbeat, in seconds.
 
 See docs/fluss/tiering.md#timers
 """
 
+_BEATS_PER_TIMEOUT = 3
+"""How many heartbeats are sent at least in the time after which a claim without one is lost."""
+
+
+def beat_interval_s(interval_s: float, claim_timeout_s: float | None) -> float:
+    """The time between two heartbeats: shorter than requested if the coordinator needs that.
+
+    :param claim_timeout_s: as :attr:`TieringClient.claim_timeout_s`.
+    """
+    if claim_timeout_s is None:
+        return interval_s
+    return min(interval_s, claim_timeout_s / _BEATS_PER_TIMEOUT)
+
 
 class HeartbeatSender(Protocol):
     """The part of a TieringClient that Heartbeats uses."""
+
+    @property
+    def claim_timeout_s(self) -> float | None: ...
 
     def heartbeat(
         self, claims: list[Claim], *, retry: bool = True
@@ -42,8 +58,8 @@ class Heartbeats:
     """Sends the heartbeats of several claims from one background thread.
 
     A failed heartbeat is sent again after the interval. A claim is lost when the coordinator
-    reports it (codes 23, 7, 50), or when no heartbeat succeeded for ``liveness_timeout_s``: by then
-    the coordinator has revoked the claim.
+    reports it (codes 23, 7, 50), or when no heartbeat succeeded for as long as the coordinator
+    waits for one: by then it has revoked the claim.
     """
 
     def __init__(
@@ -52,21 +68,21 @@ class Heartbeats:
         interval_s: float = 20.0,
         *,
         on_lost: Callable[[Claim, ClaimLost], None] | None = None,
-        liveness_timeout_s: float = LIVENESS_TIMEOUT_S,
         now: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = random_module.random,
     ) -> None:
-        """:param interval_s: maximum time between two heartbeats, in seconds.
+        """:param interval_s: maximum time between two heartbeats, in seconds; it is less if the
+            coordinator waits for a shorter time (:func:`beat_interval_s`).
         :param on_lost: called once for each lost claim, on the thread that detected it.
         """
         self._tiering = tiering
         self._interval_s = interval_s
         self._on_lost = on_lost
-        self._liveness_timeout_s = liveness_timeout_s
         self._now, self._random = now, random
-        self._changed = threading.Condition()  # guards _alive_at and _lost
+        self._changed = threading.Condition()  # guards what follows
         self._alive_at: dict[Claim, float] = {}
         self._lost: dict[Claim, ClaimLost] = {}
+        self._has_asked = False
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -86,6 +102,8 @@ class Heartbeats:
     def stop(self, timeout_s: float = 5.0) -> None:
         """Ends the thread; waits at most ``timeout_s`` for a heartbeat that is being sent."""
         self._stop.set()
+        with self._changed:
+            self._changed.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
 
@@ -93,6 +111,7 @@ class Heartbeats:
         """Adds a claim that was assigned, or had a heartbeat, just now."""
         with self._changed:
             self._alive_at[claim] = self._now()
+            self._changed.notify_all()
 
     def remove(self, claim: Claim) -> None:
         """Removes a claim: its round was reported, or another process continues it."""
@@ -119,6 +138,7 @@ class Heartbeats:
         """Sends one heartbeat for all claims now, as the thread does at each interval."""
         with self._changed:
             claims = list(self._alive_at)
+            self._has_asked = self._has_asked or bool(claims)
         if not claims:
             return
         sent_at = self._now()
@@ -152,7 +172,7 @@ class Heartbeats:
                 silent_s = self._now() - self._alive_at[claim]
                 if answered and isinstance(error, CLAIM_LOST):
                     reason = f"the coordinator reports: {error}"
-                elif silent_s >= self._liveness_timeout_s:
+                elif silent_s >= (self._tiering.claim_timeout_s or LIVENESS_TIMEOUT_S):
                     reason = f"no heartbeat succeeded for {silent_s:.0f} s: {error}"
                 else:
                     continue
@@ -170,12 +190,26 @@ class Heartbeats:
                 self._on_lost(claim, found)
 
     def _run(self) -> None:
-        # Jitter spreads the heartbeats of many tasks over time.
-        while not self._stop.wait(self._interval_s * (0.5 + 0.5 * self._random())):
+        while self._wait_for_beat():
             try:
                 self.beat()
             except Exception:  # a broken callback must not affect the other claims
                 _LOG.exception("heartbeat failed; it is sent again after the interval")
+
+    def _wait_for_beat(self) -> bool:
+        """Waits until the next heartbeat is due; False: the thread ends."""
+        # Jitter spreads the heartbeats of many tasks over time.
+        share, began = 0.5 + 0.5 * self._random(), self._now()
+        with self._changed:
+            while not self._stop.is_set():
+                timeout_s = self._tiering.claim_timeout_s
+                if timeout_s is None and self._alive_at and not self._has_asked:
+                    return True  # the first answer may say that the interval is too long
+                left_s = began + share * beat_interval_s(self._interval_s, timeout_s) - self._now()
+                if left_s <= 0:
+                    return True
+                self._changed.wait(left_s)
+        return False
 
 
 def by_table(claims: list[Claim]) -> list[list[Claim]]:

@@ -20,7 +20,7 @@ from sluice.client.claim_session import ClaimSession
 from sluice.client.connection import Connection
 from sluice.client.coordinator_statuses import statuses_of_coordinator
 from sluice.client.heartbeat_entries import entry_of, error_of, only
-from sluice.client.heartbeats import CLAIM_LOST
+from sluice.client.heartbeats import CLAIM_LOST, LIVENESS_TIMEOUT_S
 from sluice.client.recorded_statuses import RecordedStatuses, this_process
 from sluice.errors import (
     CorruptMessage,
@@ -68,6 +68,9 @@ class TieringClient:
         self._admin = admin
         self._statuses = statuses
         self._keeps_none: bool | None = None  # set once, by any thread
+        self.claim_timeout_s: float | None = None
+        """After how many seconds without a heartbeat the coordinator ends a claim, as its newest
+        answer says, or as in Apache Fluss, which does not say. None: it has not answered yet."""
 
     # ---- claims ----
 
@@ -445,13 +448,16 @@ class TieringClient:
         idempotent: bool,
         retry: bool = True,
     ) -> Any:
-        return self._connection.call_coordinator(
+        reply = self._connection.call_coordinator(
             apis.LAKE_TIERING_HEARTBEAT,
             request,
             lambda reply: reply,
             idempotent=idempotent,
             retry=retry,
         )
+        told_ms = reply.claim_timeout_ms
+        self.claim_timeout_s = told_ms / 1000 if told_ms > 0 else LIVENESS_TIMEOUT_S
+        return reply
 
     def _report(
         self,
@@ -501,6 +507,10 @@ class _HeldClaimHeartbeats:
 
     def __init__(self, tiering: TieringClient) -> None:
         self._tiering = tiering
+
+    @property
+    def claim_timeout_s(self) -> float | None:
+        return self._tiering.claim_timeout_s
 
     def heartbeat(self, claims: list[Claim], *, retry: bool = True) -> dict[int, FlussError | None]:
         return self._tiering.beat(claims, retry=retry)

@@ -48,14 +48,14 @@ class TieringStatuses:
         self.coordinator_epoch = coordinator_epoch
         self.changed: set[int] = set()
         self.ended: list[TieringRound] = []
-        self._timeout_ms = timeout_ms
+        self.timeout_ms = timeout_ms
         self._backoff_ms = backoff_ms
         self._tables: dict[int, TableStatus] = {}
         self._pending: dict[int, None] = {}  # a queue with cheap removal: dicts keep their order
 
     def copy(self) -> TieringStatuses:
         """Returns an independent draft: change it, store its changes, then replace this one."""
-        draft = TieringStatuses(self.coordinator_epoch, self._timeout_ms, self._backoff_ms)
+        draft = TieringStatuses(self.coordinator_epoch, self.timeout_ms, self._backoff_ms)
         draft._tables = dict(self._tables)
         draft._pending = dict(self._pending)
         return draft
@@ -153,7 +153,7 @@ class TieringStatuses:
             status
             for status in self._tables.values()
             if status.heartbeat_ms is not None
-            and monotonic_ms - status.heartbeat_ms >= self._timeout_ms
+            and monotonic_ms - status.heartbeat_ms >= self.timeout_ms
         )
 
     def _ahead(self, now_ms: int) -> Iterable[tuple[TableStatus, dict[str, int]]]:

@@ -1053,7 +1053,7 @@ class PbLakeTieringStats(_message.Message):
     def __init__(self, file_size: _Optional[int] = ..., record_count: _Optional[int] = ...) -> None: ...
 
 class LakeTieringHeartbeatResponse(_message.Message):
-    __slots__ = ("coordinator_epoch", "tiering_table", "tiering_table_resp", "finished_table_resp", "failed_table_resp", "released_table_resp", "held_tables")
+    __slots__ = ("coordinator_epoch", "tiering_table", "tiering_table_resp", "finished_table_resp", "failed_table_resp", "released_table_resp", "held_tables", "claim_timeout_ms")
     COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
     TIERING_TABLE_FIELD_NUMBER: _ClassVar[int]
     TIERING_TABLE_RESP_FIELD_NUMBER: _ClassVar[int]
@@ -1061,6 +1061,7 @@ class LakeTieringHeartbeatResponse(_message.Message):
     FAILED_TABLE_RESP_FIELD_NUMBER: _ClassVar[int]
     RELEASED_TABLE_RESP_FIELD_NUMBER: _ClassVar[int]
     HELD_TABLES_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     coordinator_epoch: int
     tiering_table: PbLakeTieringTableInfo
     tiering_table_resp: _containers.RepeatedCompositeFieldContainer[PbHeartbeatRespForTable]
@@ -1068,7 +1069,8 @@ class LakeTieringHeartbeatResponse(_message.Message):
     failed_table_resp: _containers.RepeatedCompositeFieldContainer[PbHeartbeatRespForTable]
     released_table_resp: _containers.RepeatedCompositeFieldContainer[PbHeartbeatRespForTable]
     held_tables: _containers.RepeatedCompositeFieldContainer[PbLakeTieringTableInfo]
-    def __init__(self, coordinator_epoch: _Optional[int] = ..., tiering_table: _Optional[_Union[PbLakeTieringTableInfo, _Mapping]] = ..., tiering_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., finished_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., failed_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., released_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., held_tables: _Optional[_Iterable[_Union[PbLakeTieringTableInfo, _Mapping]]] = ...) -> None: ...
+    claim_timeout_ms: int
+    def __init__(self, coordinator_epoch: _Optional[int] = ..., tiering_table: _Optional[_Union[PbLakeTieringTableInfo, _Mapping]] = ..., tiering_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., finished_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., failed_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., released_table_resp: _Optional[_Iterable[_Union[PbHeartbeatRespForTable, _Mapping]]] = ..., held_tables: _Optional[_Iterable[_Union[PbLakeTieringTableInfo, _Mapping]]] = ..., claim_timeout_ms: _Optional[int] = ...) -> None: ...
 
 class PbLakeTieringTableInfo(_message.Message):
     __slots__ = ("table_id", "table_path", "tiering_epoch")

@@ -115,7 +115,7 @@ class KeepClaimsTrigger(BaseTrigger):
                 if keeper.is_unconfirmed and await self._is_ending() is False:
                     keeper.confirm_again()
                 # Jitter spreads the heartbeats of many runs over time.
-                await asyncio.wait({end}, timeout=self.interval_s * random.uniform(0.5, 1.0))
+                await asyncio.wait({end}, timeout=keeper.interval_s * random.uniform(0.5, 1.0))
             if end.done() or await self._is_ending():
                 await _in_thread(keeper.release_again)
         except asyncio.CancelledError:

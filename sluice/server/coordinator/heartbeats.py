@@ -56,7 +56,9 @@ def answer_heartbeat(
 
     :param request: as :func:`made_safe` returns it.
     """
-    response = pb.LakeTieringHeartbeatResponse(coordinator_epoch=statuses.coordinator_epoch)
+    response = pb.LakeTieringHeartbeatResponse(
+        coordinator_epoch=statuses.coordinator_epoch, claim_timeout_ms=statuses.timeout_ms
+    )
     forced = set(request.force_finished_tables)
     for entry in request.failed_tables:
         reason = entry.error_message

@@ -20,6 +20,7 @@ class Coordinator:
         self.back: list[tuple[int, str]] = []
         self.gone: set[int] = set()
         self.asked: list[list[int]] = []
+        self.claim_timeout_s: float | None = 120.0
 
     def take(self) -> Claim | None:
         return self.queue.pop(0) if self.queue else None

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 
-from sluice.client.heartbeats import Heartbeats
+from sluice.client import connect
+from sluice.client.heartbeats import Heartbeats, beat_interval_s
+from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import (
     ClaimLost,
     FencedTieringEpoch,
@@ -17,7 +20,10 @@ from sluice.errors import (
     TableNotExist,
     UnknownServerError,
 )
-from sluice.model import Claim, TablePath
+from sluice.model import Claim, Column, Schema, TableDescriptor, TablePath
+from sluice.model.types import BIGINT
+from sluice.server.cluster import EmbeddedCluster
+from sluice.setting_limits import CLAIM_TIMEOUT_MIN_MS
 from tests.support.findings import finding
 
 ORDERS = Claim(1, TablePath("shop", "orders"), 5, 1)
@@ -32,6 +38,7 @@ class Coordinator:
         self.answers: dict[int, FlussError | None] = {}
         self.down: FlussError | None = None
         self.beaten = threading.Event()
+        self.claim_timeout_s: float | None = None
 
     def heartbeat(
         self, claims: Iterable[Claim], *, retry: bool = True
@@ -107,6 +114,36 @@ def test_a_beat_that_fails_is_only_repeated_until_the_liveness_time_out(keeper: 
     assert keeper.lost == [ORDERS]
 
 
+def test_a_claim_is_lost_after_the_time_that_the_coordinator_says(keeper: Keeper) -> None:
+    keeper.coordinator.claim_timeout_s = 5.0
+    keeper.heartbeats.add(ORDERS)
+    keeper.coordinator.down = NetworkError("down")
+    keeper.beat_after(4.9)
+    keeper.heartbeats.check(ORDERS)
+    keeper.beat_after(0.1)
+    with pytest.raises(ClaimLost, match="no heartbeat succeeded for 5 s: down"):
+        keeper.heartbeats.check(ORDERS)
+
+
+def test_the_coordinator_may_need_more_heartbeats_than_requested() -> None:
+    assert beat_interval_s(20, None) == 20, "nobody knows yet"
+    assert beat_interval_s(20, 120) == 20
+    assert beat_interval_s(60, 6) == 2
+
+
+def test_the_interval_is_learned_from_the_first_answer() -> None:
+    """A claim that another process made: nobody has asked the coordinator before."""
+    coordinator = Coordinator()
+    with Heartbeats(coordinator, interval_s=3600) as heartbeats:
+        heartbeats.add(ORDERS)
+        assert coordinator.beaten.wait(60), "at once, not after an hour"
+        coordinator.claim_timeout_s = 0.05
+        heartbeats.add(ITEMS)  # wakes the thread
+        while len(coordinator.beats) < 3:
+            coordinator.beaten.clear()
+            assert coordinator.beaten.wait(60)
+
+
 def test_a_beat_that_gets_through_starts_the_time_out_afresh(keeper: Keeper) -> None:
     keeper.heartbeats.add(ORDERS)
     for down in [NetworkError("down")] * 5 + [None] + [NetworkError("down")] * 5:
@@ -169,3 +206,24 @@ def test_a_broken_callback_does_not_cost_the_other_claims() -> None:
         while coordinator.beats[-1] != [ITEMS]:
             coordinator.beaten.clear()
             assert coordinator.beaten.wait(60)
+
+
+def test_a_worker_lives_at_a_server_with_a_short_timeout(tmp_path: Path) -> None:
+    """It asks for a heartbeat every 20 seconds, and the server waits for three."""
+    config = ServerConfig(
+        data_dir=str(tmp_path / "data"),
+        listen="grpc://127.0.0.1:0",
+        tiering_timeout_ms=CLAIM_TIMEOUT_MIN_MS,
+        tiering_check_interval_ms=20,
+    )
+    columns = Schema((Column("id", BIGINT, 0),), highest_field_id=0)
+    with EmbeddedCluster(config) as cluster, connect(ClientConfig(cluster.address)) as client:
+        client.admin.create_database("shop")
+        lake = {"table.datalake.enabled": "true"}
+        client.admin.create_table(ORDERS.path, TableDescriptor(columns, properties=lake))
+        claim = client.tiering.claim()
+        assert claim is not None
+        with Heartbeats(client.tiering) as heartbeats:
+            heartbeats.add(claim)
+            assert not heartbeats.wait_lost(claim, CLAIM_TIMEOUT_MIN_MS / 1000 + 0.5)
+        assert client.tiering.still_claimed(claim)

@@ -78,6 +78,14 @@ def test_a_round_from_claim_to_finish(node: Node, clock: OwnedClock) -> None:
     assert not now.HasField("last_error")
 
 
+def test_every_answer_says_how_long_a_claim_lives(start: Callable[..., Node]) -> None:
+    caller = start(tiering_timeout_ms=30_000).caller
+    caller.create_table(descriptor=LAKE_TABLE)
+    held = claim(caller)
+    answers = held, beat(caller, tiering_tables=[entry(held)]), beat(caller)
+    assert [answer.claim_timeout_ms for answer in answers] == [30_000] * 3
+
+
 def test_a_table_waits_for_its_freshness_from_its_first_round_on(
     node: Node, clock: OwnedClock
 ) -> None:
