@@ -25,6 +25,7 @@ from rocksdict import (
     BlockBasedOptions,
     Cache,
     Checkpoint,
+    ChecksumType,
     DbClosedError,
     DBCompressionType,
     Options,
@@ -112,6 +113,9 @@ class KvResources:
         options.set_stats_dump_period_sec(0)
         options.set_stats_persist_period_sec(0)
         blocks = BlockBasedOptions()
+        # Fluss's clients open snapshots with RocksDB 6.20, which reads nothing later.
+        blocks.set_format_version(5)
+        blocks.set_checksum_type(ChecksumType.crc32c())
         blocks.set_block_cache(self._cache)
         blocks.set_cache_index_and_filter_blocks(True)
         blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)

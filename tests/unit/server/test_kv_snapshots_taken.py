@@ -25,6 +25,7 @@ from sluice.errors import (
     UnknownTableOrBucket,
 )
 from sluice.formats.kv_snapshots import kv_snapshot_from_json
+from sluice.formats.sst_table import FOOTER_SIZE
 from sluice.model import TableBucket, TablePath
 from sluice.server.tablet.files import LogFiles
 from sluice.wire import apis
@@ -137,7 +138,11 @@ def test_its_files_lie_as_in_fluss(node: Node, kv: KvCaller, tmp_path: Path) -> 
     shared = handle["shared_file_handles"]
     assert all(file["local_path"].endswith(".sst") for file in shared)
     names = {Path(urlsplit(file["kv_file_handle"]["path"]).path).name for file in shared}
-    assert names == {path.name for path in (remote / "shared").iterdir()}
+    files = list((remote / "shared").iterdir())
+    assert names == {path.name for path in files}
+    # The RocksDB 6.20 of Fluss's clients reads no later format and no other new checksum.
+    footers = [path.read_bytes()[-FOOTER_SIZE:] for path in files]
+    assert {(footer[0], footer[-12:-8]) for footer in footers} == {(1, b"\x05\0\0\0")}
     answer = metadata(kv, 0)
     assert [file.local_file_name for file in answer.snapshot_files] == [
         *(file["local_path"] for file in handle["private_file_handles"]),
