@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from urllib.parse import quote
 
 MASK = "***"
@@ -23,46 +23,57 @@ _REPEATS_MAX = 8
 _CUT = "…"
 _MARKS = str.maketrans("", "", f"*{_CUT}")
 
-# Repeats are bounded if something follows them, so that no text makes the search slow.
+# The time of a search grows with the length of the text only, whatever the text is. A repeat that
+# something must follow is bounded, or begins at one place of its run of characters only. If what
+# must follow cannot be part of the repeat, the repeat is never shortened ("{0,64}+", "*+").
+_RUN_START = r"(?<![\w.-])"
 _NAME = (
-    r"[\w.-]{0,64}?(?:password|passwd|passphrase|pwd|secret|token|credential|"
+    r"[\w.-]*?(?:password|passwd|passphrase|pwd|secret|token|credential|"
     r"(?:access|api|private|account|shared|storage|encryption|session)[-_. ]?key|"
-    r"signature|jaas[-_.]?config)[\w.-]{0,64}(?: (?:key|id))?"
+    r"signature|jaas[-_.]?config)[\w.-]{0,64}+(?: (?:key|id))?"
 )
 _QUOTE = r"(?:\\{0,3}[\"'])"
 _VALUE = (
     r"(?:\\{1,3}\"[^\"]{0,4096}?\\{1,3}\"|\"(?:[^\"\\]|\\.){0,4096}(?:\"|\Z)"
     r"|'(?:[^'\\]|\\.){0,4096}(?:'|\Z)|\\{0,3}[\"']?[^\s,;&\"')}\]<]+)"
 )
-_MASKS: tuple[tuple[re.Pattern[str], str], ...] = (
+_IN_QUERY = re.compile(r"(?i)signature|\bsig=|credential|token|\bkey=")
+
+
+def _without_query(address: re.Match[str]) -> str:
+    """A signed address without its query; another address as it is."""
+    return f"{address[1]}?{MASK}" if _IN_QUERY.search(address[2]) else address[0]
+
+
+_MASKS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (
-        re.compile(r"-----BEGIN ([A-Z ]{0,40})PRIVATE KEY-----.{0,16384}?(?:-----END|\Z)", re.S),
+        re.compile(
+            r"-----BEGIN ([A-Z ]{0,40})PRIVATE KEY-----"
+            r"(?:[^-]++|-(?!----(?:BEGIN|END)))*+(?:-----END)?"
+        ),
         rf"-----BEGIN \1PRIVATE KEY----- {MASK} -----END",
     ),
     # user:password in an address; keys of object stores may hold slashes
     (
-        re.compile(r"(?i)\b((?:s3[an]?|wasbs?|abfss?|gs|oss)://)[^/\s:@]{1,512}:[^\s@]{1,1024}@"),
+        re.compile(r"(?i)\b((?:s3[an]?|wasbs?|abfss?|gs|oss)://)[^/\s:@]{1,512}+:[^\s@]{1,1024}+@"),
         rf"\1{MASK}@",
     ),
     (
-        re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,31}://)[^/\s:@]{0,512}:[^/\s@]{1,1024}@"),
+        re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,31}://)[^/\s:@]{0,512}+:[^/\s@]{1,1024}+@"),
         rf"\1{MASK}@",
     ),
-    (re.compile(r"(?i)\b(jdbc:oracle:\w{1,16}:)[^/\s@]{1,128}/[^\s@]{1,512}@"), rf"\1{MASK}@"),
+    (re.compile(r"(?i)\b(jdbc:oracle:\w{1,16}:)[^/\s@]{1,128}+/[^\s@]{1,512}+@"), rf"\1{MASK}@"),
     # the query of a signed address
     (
-        re.compile(
-            r"(?i)(\b[a-z][a-z0-9+.-]{0,31}://[^\s?\"'<>]{1,1024})\?[^\s\"'<>]{0,1024}?"
-            r"(?:signature|\bsig=|credential|token|\bkey=)[^\s\"'<>]*"
-        ),
-        rf"\1?{MASK}",
+        re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,31}://[^\s?\"'<>]{1,1024}+)\?([^\s\"'<>]*+)"),
+        _without_query,
     ),
     (
         re.compile(r"(?i)\b(bearer|basic|digest|negotiate)\s+[a-z0-9._~+/=-]{8,}"),
         rf"\1 {MASK}",
     ),
     (re.compile(r"\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{12,20}\b"), MASK),  # keys of AWS
-    (re.compile(r"\beyJ[\w-]{8,4096}\.[\w-]{1,4096}\.[\w-]*"), MASK),  # a JSON web token
+    (re.compile(r"\beyJ[\w-]{8,4096}+\.[\w-]{1,4096}+\.[\w-]*"), MASK),  # a JSON web token
     (re.compile(r"\b(?:gh[pousr]_|github_pat_|glpat-|xox[abprs]-|ya29\.|hvs\.)[\w-]{8,}"), MASK),
     # Hadoop's XML, then any element with such a name
     (
@@ -82,11 +93,12 @@ _MASKS: tuple[tuple[re.Pattern[str], str], ...] = (
     ),
     (re.compile(r"(?i)(\b(?:set-)?cookie\s{0,8}:\s{0,8})[^\r\n]+"), rf"\1{MASK}"),
     # a token in the place of a user
-    (re.compile(r"(?i)\b(https?://)[^/\s:@]{1,1024}@"), rf"\1{MASK}@"),
+    (re.compile(r"(?i)\b(https?://)[^/\s:@]{1,1024}+@"), rf"\1{MASK}@"),
     # password 'value'
     (
         re.compile(
-            r"(?i)(\b[\w.-]{0,64}?(?:password|passwd|passphrase|pwd|secret)[\w.-]{0,64}\s{1,8})"
+            rf"(?i)({_RUN_START}[\w.-]*?(?:password|passwd|passphrase|pwd|secret)"
+            r"[\w.-]{0,64}+\s{1,8})"
             r"([\"'])(?:(?!\2)[^\r\n]){1,1024}\2"
         ),
         rf"\1{MASK}",
@@ -96,7 +108,8 @@ _MASKS: tuple[tuple[re.Pattern[str], str], ...] = (
     # "name": "value", name=value, name: value, name -> value
     (
         re.compile(
-            rf"(?i)({_QUOTE}?\b{_NAME}{_QUOTE}?\s{{0,8}}(?:=>|->|[=:]|%3[ad])\s{{0,8}}){_VALUE}"
+            rf"(?i)({_RUN_START}{_NAME}{_QUOTE}?\s{{0,8}}(?:=>|->|(?<=-)>|[=:]|%3[ad])\s{{0,8}})"
+            rf"{_VALUE}"
         ),
         rf"\1{MASK}",
     ),
