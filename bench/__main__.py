@@ -18,6 +18,7 @@ NAMES = (
     "formats",
     "kernel_variants",
     "leases",
+    "log_append",
     "kv_put",
     "kv_snapshot_read",
     "kv_scan",

@@ -108,7 +108,7 @@ class LogFormat:
             return batch, change_types(view, header)
         what = f"log batch at offset {header.base_offset}"
         types = _types(schema)
-        memory = header.record_count * _VALUE_BYTES * sum(map(_leaves, types))
+        memory = rows_bytes(header, schema)
         if memory > MAX_UNCOMPRESSED:
             raise CorruptRecord(
                 f"{what}: {header.record_count} rows take up to {memory} bytes, more than"
@@ -126,6 +126,11 @@ class LogFormat:
                 )
         batch = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema))
         return batch, None if header.append_only else log.change_types.tobytes()
+
+
+def rows_bytes(header: LogBatchHeader, schema: Schema) -> int:
+    """The memory in Arrow of a batch that stores rows, at most, without contents of its values."""
+    return header.record_count * _VALUE_BYTES * sum(map(_leaves, _types(schema)))
 
 
 def _types(schema: Schema) -> list[DataType]:

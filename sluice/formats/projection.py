@@ -72,6 +72,13 @@ def projection(schema: Schema, positions: tuple[int, ...]) -> Projection:
     return Projection(np.array(nodes), np.array(buffers), node, buffer)
 
 
+@lru_cache(maxsize=256)
+def buffer_counts(schema: Schema) -> tuple[int, int]:
+    """Field nodes and buffers of a batch of this schema."""
+    counts = [_counts(field.type) for field in arrow_schema(schema)]
+    return sum(nodes for nodes, _ in counts), sum(buffers for _, buffers in counts)
+
+
 def project(
     view: memoryview, header: LogBatchHeader, chosen: Projection
 ) -> list[bytes | memoryview]:

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from sluice.errors import CorruptRecord, SchemaNotExist
+from sluice.formats.batch_checks import forbidden_null
 from sluice.formats.log_format import LogFormat
 from sluice.formats.primary_keys import primary_keys
 from sluice.formats.row_arrays import encode_rows
+from sluice.formats.types import arrow_schema
 from sluice.formats.value_batch import decode_values, stored_values
 from sluice.model import Schema
 from sluice.server.tablet.ports import HostedTable
@@ -72,11 +74,9 @@ class KvTable:
         :raises CorruptRecord: the bytes are not rows, or a NOT NULL column has nulls.
         """
         batch = decode_values(values, self.schemas(), self.schema, self.row_format)
-        for column, array in zip(self.schema.columns, batch.columns, strict=True):
-            if array.null_count and not column.data_type.nullable:
-                raise CorruptRecord(
-                    f"column {column.name!r} is NOT NULL but contains {array.null_count} nulls"
-                )
+        for field, column in zip(arrow_schema(self.schema), batch.columns, strict=True):
+            if named := forbidden_null(field, column):
+                raise CorruptRecord(f"column {named} is NOT NULL but contains nulls")
         return batch
 
     def encode(self, batch: pa.RecordBatch, schema_id: int, schema: Schema) -> pa.Array:

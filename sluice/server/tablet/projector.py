@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from sluice.errors import CorruptRecord, InvalidColumnProjection
-from sluice.formats.log_batch import LogBatchHeader, iter_batches
+from sluice.errors import InvalidColumnProjection
+from sluice.formats.log_batch import iter_batches
 from sluice.formats.log_format import LOG_FORMAT, LogFormat
 from sluice.formats.projection import check_positions, project, project_evolved, projection
-from sluice.model import Schema
 from sluice.server.tablet.ports import HostedTable
-from sluice.server.tablet.schemas import parsed_schema
+from sluice.server.tablet.schemas import schema_of
 
 
 class Projector:
@@ -36,7 +35,7 @@ class Projector:
         """
         parts: list[bytes | memoryview] = []
         for header, view in iter_batches(records):
-            written = self._schema(header)
+            written = schema_of(self._table, header)
             if self._positions[-1] < len(written.columns):
                 parts += project(view, header, projection(written, self._positions))
             else:
@@ -45,12 +44,3 @@ class Projector:
                     project_evolved(view, header, written, self._newest, newest_id, self._positions)
                 )
         return b"".join(parts)
-
-    def _schema(self, header: LogBatchHeader) -> Schema:
-        found = self._table.schemas.get(header.schema_id)
-        if found is None:
-            raise CorruptRecord(
-                f"log batch at offset {header.base_offset}: the table has no schema"
-                f" {header.schema_id}"
-            )
-        return parsed_schema(found)

@@ -2,9 +2,7 @@
 
 See docs/fluss/messages.md#produce-log-and-put-kv and docs/fluss/messages.md#fetch-log
 
-The server checks the header, checksum, schema id and row count of a produced batch. It stores the
-Arrow part without decoding it, so invalid Arrow data with a valid checksum fails only when it is
-read. Rows of the other log formats are decoded once, and stored as they came.
+A batch is stored as its client sent it, once the server has decoded it as a reader will do.
 """
 
 from __future__ import annotations
@@ -25,8 +23,8 @@ from sluice.errors import (
     UnknownWriterId,
 )
 from sluice.formats.log_batch import LogBatchHeader, check_crc, read_header
-from sluice.formats.log_format import LogFormat
 from sluice.model import TableBucket
+from sluice.server.tablet.batch_checker import BatchChecker
 from sluice.server.tablet.fetch import Fetcher
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.kv_service import ACKS, KvService
@@ -36,7 +34,6 @@ from sluice.server.tablet.log_manager import LogManager
 from sluice.server.tablet.ports import HostedTable, Tables, WriterIds
 from sluice.server.tablet.replicas import Replicas
 from sluice.server.tablet.scan_service import ScanService
-from sluice.server.tablet.schemas import parsed_schema
 from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
@@ -74,6 +71,7 @@ class TabletService:
         self._files = files
         self._max_batch_rows = max_batch_rows
         self._max_bytes = max_bytes
+        self._checker = BatchChecker(max_bytes)
 
     def handlers(self) -> Mapping[Api, Handler]:
         return {
@@ -99,9 +97,11 @@ class TabletService:
             answer = response.buckets_resp.add(
                 bucket_id=bucket.bucket, partition_id=bucket.partition_id
             )
-            with errors_into(answer), self._log(bucket) as (table, log):
-                header = self._checked(table, bucket, item.records)
-                answer.base_offset = log.append(header, item.records)
+            with errors_into(answer):
+                # Before the leadership is held: a leader that changes must not wait for it.
+                header = self._checked(self._table(bucket), bucket, item.records)
+                with self._log(bucket) as log:
+                    answer.base_offset = log.append(header, item.records)
         return response
 
     def list_offsets(self, request: pb.ListOffsetsRequest) -> pb.ListOffsetsResponse:
@@ -110,7 +110,7 @@ class TabletService:
         for bucket_id in request.bucket_id:
             answer = response.buckets_resp.add(bucket_id=bucket_id)
             where = TableBucket(request.table_id, partition_id, bucket_id)
-            with errors_into(answer), self._log(where) as (_, log):
+            with errors_into(answer), self._log(where) as log:
                 answer.offset = self._offset(log, request)
         return response
 
@@ -124,18 +124,22 @@ class TabletService:
         if table is not None and table.info.has_primary_key:
             return self._kv.limit_scan(bucket, request.limit)
         response = pb.LimitScanResponse()
-        with errors_into(response), self._log(bucket) as (_, log):
+        with errors_into(response), self._log(bucket) as log:
             return last_rows(log, request, self._files, self._max_bytes)
         return response
 
-    @contextmanager
-    def _log(self, bucket: TableBucket) -> Iterator[tuple[HostedTable, BucketLog]]:
-        """Yields the log of a bucket that this server leads, for one operation."""
+    def _table(self, bucket: TableBucket) -> HostedTable:
         table = self._tables.find(bucket.table_id)
         if table is None:
             raise UnknownTableOrBucket(f"no table has the id {bucket.table_id}")
+        return table
+
+    @contextmanager
+    def _log(self, bucket: TableBucket) -> Iterator[BucketLog]:
+        """Yields the log of a bucket that this server leads, for one operation."""
+        table = self._table(bucket)
         with self._replicas.leading(bucket):
-            yield table, self._logs.find(table, bucket)
+            yield self._logs.find(table, bucket)
 
     def _checked(self, table: HostedTable, bucket: TableBucket, records: bytes) -> LogBatchHeader:
         """Validates a batch and returns its header."""
@@ -162,12 +166,12 @@ class TabletService:
             )
         if not header.append_only:
             raise CorruptRecord(f"{where}: a batch of a log table must not have change types")
-        with _naming(where):
-            _check_rows(table, header, records)
         if header.writer_id >= 0 and not self._writer_ids.is_issued(header.writer_id):
             raise UnknownWriterId(
                 f"{where}: writer id {header.writer_id} was never issued: call InitWriter first"
             )
+        with _naming(where):
+            self._checker.check(table, header, records)
         return header
 
     def _offset(self, log: BucketLog, request: pb.ListOffsetsRequest) -> int:
@@ -190,18 +194,8 @@ class TabletService:
 
 @contextmanager
 def _naming(where: str) -> Iterator[None]:
-    """Puts the bucket before the text of a CorruptRecord."""
+    """Puts the bucket before the text of an error about a batch."""
     try:
         yield
-    except CorruptRecord as error:
-        raise CorruptRecord(f"{where}: {error}") from error
-
-
-def _check_rows(table: HostedTable, header: LogBatchHeader, records: bytes) -> None:
-    """Checks rows that are stored as such, since a reader stops at the first that it cannot read.
-
-    :raises CorruptRecord: names the row and column.
-    """
-    log_format = LogFormat.of(table.info.descriptor.properties)
-    if not log_format.is_arrow:
-        log_format.decode(records, header, parsed_schema(table.schemas[header.schema_id]))
+    except (CorruptRecord, RecordTooLarge) as error:
+        raise type(error)(f"{where}: {error}") from error

@@ -440,7 +440,7 @@ def test_a_null_where_there_may_be_none_is_refused(caller: Caller) -> None:
         KEYED, columns=(KEYED.columns[0], Column("n", replace(INT, nullable=False), 1))
     )
     kv = KvCaller(caller, schema=strict)
-    with pytest.raises(CorruptRecord, match="'n' is NOT NULL but contains 1 nulls"):
+    with pytest.raises(CorruptRecord, match="column 'n' is NOT NULL but contains nulls"):
         kv.put((1, 1), (2, None))
     assert kv.end() == 0
 
