@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -39,11 +39,13 @@ class Coordinator:
         self.down: FlussError | None = None
         self.beaten = threading.Event()
         self.claim_timeout_s: float | None = None
+        self.while_it_answers: Callable[[], None] = lambda: None
 
     def heartbeat(
         self, claims: Iterable[Claim], *, retry: bool = True
     ) -> dict[int, FlussError | None]:
         assert not retry, "a beat is not repeated but followed by the next"
+        self.while_it_answers()
         self.beats.append(list(claims))
         self.beaten.set()
         if self.down is not None:
@@ -142,6 +144,24 @@ def test_the_interval_is_learned_from_the_first_answer() -> None:
         while len(coordinator.beats) < 3:
             coordinator.beaten.clear()
             assert coordinator.beaten.wait(60)
+
+
+def test_a_claim_lasts_from_the_sending_of_its_heartbeat_on(keeper: Keeper) -> None:
+    """The coordinator counts from when it receives the request, and may answer much later."""
+
+    def slowly() -> None:
+        keeper.now_s += 30
+
+    keeper.heartbeats.add(ORDERS)
+    keeper.coordinator.while_it_answers = slowly
+    keeper.beat_after(60)
+    keeper.coordinator.while_it_answers = lambda: None
+    keeper.coordinator.down = NetworkError("down")
+    keeper.beat_after(89.9)
+    keeper.heartbeats.check(ORDERS)
+    keeper.beat_after(0.2)
+    with pytest.raises(ClaimLost, match="no heartbeat succeeded for 120 s: down"):
+        keeper.heartbeats.check(ORDERS)
 
 
 def test_a_beat_that_gets_through_starts_the_time_out_afresh(keeper: Keeper) -> None:

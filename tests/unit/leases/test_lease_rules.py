@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from sluice.errors import InvalidLease, LeaseNotExist
@@ -13,6 +17,7 @@ from sluice.leases import (
     PLAIN,
     RESTART_GRACE_MS,
     Leases,
+    SnapshotsByBucket,
     SnapshotsByTable,
 )
 from sluice.model import TableBucket
@@ -228,3 +233,28 @@ def test_the_most_buckets_of_all_leases_together(monkeypatch: pytest.MonkeyPatch
     ):
         acquire(leases, {1: {(PLAIN, 2): 100}})
     acquire(leases, {1: {(PLAIN, 0): 101}})  # in place of another
+
+
+class Watched(dict[int, SnapshotsByBucket]):
+    """The held snapshots of a lease. Whoever reads them looks whether one is leased."""
+
+    def __init__(self, holds: SnapshotsByTable, look: Callable[[], bool]) -> None:
+        super().__init__(holds)
+        self.look, self.seen = look, list[bool]()
+
+    def get(self, *arguments: Any) -> Any:
+        self.seen.append(self.look())
+        return super().get(*arguments)
+
+
+def test_a_kept_snapshot_is_leased_at_every_moment_of_a_change() -> None:
+    """The thread that deletes snapshots looks without a lock: a change holds before it releases."""
+    leases = Leases()
+    acquire(leases, {1: {(PLAIN, 0): 100, (PLAIN, 1): 100}})
+    found = leases.acquire("a", HOUR, {1: {(PLAIN, 1): 101}}, 5, 5, there)
+    assert found.change is not None
+    assert found.change.after is not None
+    watched = Watched(found.change.after.held, lambda: leased(leases, 100))
+    leases.apply([replace(found.change, after=replace(found.change.after, held=watched))])
+    assert watched.seen == [True], "when the new lease is counted"
+    assert (leased(leases, 100), leased(leases, 101, bucket=1)) == (True, True)

@@ -76,3 +76,70 @@ def test_rows_of_a_dropped_table_are_seen_though_our_snapshots_have_expired(worl
     with pytest.raises(LakeTableMismatch, match="drop or rename the lake table"):
         world.round()
     assert len(world.table.rows()) == 3
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_files_stay_of_a_first_snapshot_that_has_expired(world: World, forgotten: bool) -> None:
+    """There is no base: only a history back to main's first snapshot shows what has landed."""
+    empty_lake_table(world)
+    world.append(0, 2)
+
+    def overtaken_and_expired() -> None:
+        landed = world.table.snapshots()[0].snapshot_id
+        world.append(0, 1)
+        world.round()
+        world.table.expire(landed)
+        if forgotten:
+            world.table.forget_expired()
+
+    commit_that_is_called_refused(world, overtaken_and_expired)
+    with pytest.raises(LakeCommitRefused):
+        world.round()
+    assert referenced_files_are_there(world)
+    world.assert_exactly_once()
+
+
+def empty_lake_table(world: World) -> None:
+    """As a first round leaves it that died before its commit."""
+    assert world.cluster.info is not None
+    world.lake.create(world.cluster.info)
+
+
+def refused(world: World) -> None:
+    """The next commit is refused, and has not landed."""
+    commit = world.table.commit
+
+    def conflict(*_arguments: Any) -> Any:
+        world.table.commit = commit  # type: ignore[method-assign]
+        raise LakeCommitRefused("conflict")
+
+    world.table.commit = conflict  # type: ignore[method-assign]
+    with pytest.raises(LakeCommitRefused):
+        world.round()
+
+
+def test_files_of_a_first_commit_that_was_refused_are_deleted(world: World) -> None:
+    empty_lake_table(world)
+    world.append(0, 2)
+    refused(world)
+    assert set(world.table.files) == set()
+    world.round()
+    world.assert_exactly_once()
+
+
+def test_files_of_a_refused_commit_are_deleted_though_older_history_is_unknown(
+    world: World,
+) -> None:
+    """Main must be known back to the base only."""
+    made = []
+    for _ in range(3):
+        world.append(0, 3)
+        made.append(world.round().lake_snapshot_id)
+    world.table.expire(made[0])
+    world.table.forget_expired()
+    assert not world.table.history().is_complete()
+    world.append(0, 2)
+    refused(world)
+    assert set(world.table.files) == world.table.referenced()[0]
+    world.round()
+    world.assert_exactly_once()
