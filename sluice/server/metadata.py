@@ -51,7 +51,7 @@ class MetadataService:
     """As a URI."""
     _servers: Callable[[], Servers]
     _lake_options: Mapping[str, str]
-    """What GET_TABLE_INFO adds to the properties of tiered tables."""
+    """What is added to the properties of tiered tables."""
 
     def handlers(self) -> Mapping[Api, Handler]:
         return {
@@ -126,7 +126,7 @@ class MetadataService:
                 table_path=table_path(entry.info.path),
                 table_id=entry.info.table_id,
                 schema_id=entry.info.schema_id,
-                table_json=entry.json,
+                table_json=described(entry, self._lake_options),
                 created_time=entry.info.created_ms,
                 modified_time=entry.info.modified_ms,
                 remote_data_dir=self._remote_dir,

@@ -38,7 +38,7 @@ def _is_secret(name: str, value: str) -> bool:
 
 
 def described(entry: TableEntry, options: Mapping[str, str]) -> bytes:
-    """The table's JSON as GET_TABLE_INFO answers it: with the lake's options if it is tiered.
+    """The table's JSON in answers: with the lake's options if it is tiered.
 
     They are never stored, so that a table follows the server's configuration.
     """
