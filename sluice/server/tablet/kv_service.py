@@ -139,12 +139,13 @@ class KvService:
 
     def limit_scan(self, bucket: TableBucket, limit: int) -> pb.LimitScanResponse:
         """Returns the first rows of a bucket, ordered by key, as one value batch."""
-        response = pb.LimitScanResponse(is_log_table=False)
+        response = pb.LimitScanResponse()
         with errors_into(response):
             if limit <= 0:
                 raise InvalidScanRequest(f"limit = {limit}: request at least one row")
             with self._tablets.leading(bucket) as (tablet, _):
                 values = tablet.first(limit, self._max_bytes)
+            response.is_log_table = False
             response.records = build_value_batch(pa.array(values, pa.binary()))
         return response
 

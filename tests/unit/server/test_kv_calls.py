@@ -45,6 +45,13 @@ def kv(caller: Caller) -> KvCaller:
     return KvCaller(caller)
 
 
+def test_a_failed_scan_says_nothing_of_the_table(kv: KvCaller) -> None:
+    request = pb.LimitScanRequest(table_id=kv.table_id, bucket_id=9, limit=1)
+    answer = kv.caller.call(apis.LIMIT_SCAN, request)
+    assert answer.HasField("error_code")
+    assert not answer.HasField("is_log_table")
+
+
 def test_upserts_and_deletes_make_the_changelog_of_fluss(kv: KvCaller) -> None:
     assert kv.put((1, "a", 10), (2, "b", None)) == 2
     assert kv.put((1, "a", 10)) == 4  # the same row again is a change all the same
