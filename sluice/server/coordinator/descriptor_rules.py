@@ -13,6 +13,7 @@ from itertools import count
 from sluice.errors import (
     BucketMaxNum,
     InvalidAlterTable,
+    InvalidConfig,
     InvalidReplicationFactor,
     InvalidTable,
     PartitionSpecInvalid,
@@ -151,9 +152,9 @@ def _check_values(path: TablePath, properties: Mapping[str, str]) -> None:
 
 
 def _check_log_table(path: TablePath, properties: Mapping[str, str]) -> None:
-    for key in ("table.merge-engine", "table.delete.behavior", "table.changelog.image"):
+    for key in ("table.merge-engine", "table.delete.behavior"):
         if key in properties:
-            raise InvalidTable(f"table {path}: {key} requires a primary key")
+            raise InvalidConfig(f"table {path}: {key} requires a primary key")
 
 
 def _check_keys(path: TablePath, descriptor: TableDescriptor) -> None:

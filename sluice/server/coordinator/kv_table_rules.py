@@ -54,8 +54,8 @@ def check_kv_table(
 ) -> None:
     """Validates keys and options.
 
-    :raises InvalidTable: they are not valid.
-    :raises InvalidConfig: Fluss does not convert rows of this KV format to this log format.
+    :raises InvalidTable: keys are not valid, or the server does not support a feature.
+    :raises InvalidConfig: options are not valid, alone or together.
     """
     key = schema.primary_key
     _check_key_columns(path, schema)
@@ -77,7 +77,7 @@ def check_kv_table(
                 " primary key without the partition keys"
             )
     if properties[KV_FORMAT_VERSION] not in ("1", "2"):
-        raise InvalidTable(
+        raise InvalidConfig(
             f"table {path}: {KV_FORMAT_VERSION} = {properties[KV_FORMAT_VERSION]}: use 1 or 2"
         )
     if schema.auto_increment:
@@ -128,25 +128,21 @@ def _check_engine(path: TablePath, schema: Schema, properties: Mapping[str, str]
             " first_row or versioned, and columns must not have an aggregation function"
         )
     if engine and properties[DELETE_BEHAVIOR].upper() == "ALLOW":
-        raise InvalidTable(
+        raise InvalidConfig(
             f"table {path}: {MERGE_ENGINE} = {engine} does not support deletes: set"
             f" {DELETE_BEHAVIOR} to IGNORE or DISABLE"
         )
-    name = properties.get(VERSION_COLUMN)
     if engine != "versioned":
-        if name is not None:
-            raise InvalidTable(
-                f"table {path}: {VERSION_COLUMN} requires {MERGE_ENGINE} = versioned"
-            )
         return
+    name = properties.get(VERSION_COLUMN)
     if name is None or name not in schema.names:
-        raise InvalidTable(
+        raise InvalidConfig(
             f"table {path}: {MERGE_ENGINE} = versioned needs {VERSION_COLUMN} to name a column of"
             f" the table, not {name!r}"
         )
     data_type = schema.column(name).data_type
     if data_type.root not in _VERSIONS:
-        raise InvalidTable(
+        raise InvalidConfig(
             f"table {path}: version column {name!r} has the type {data_type}; use INT, BIGINT,"
             " TIMESTAMP or TIMESTAMP_LTZ"
         )

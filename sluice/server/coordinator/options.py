@@ -39,6 +39,11 @@ NUMBERS = frozenset(
         "table.auto-partition.num-retention",
     }
 )
+RANGES: Mapping[str, tuple[int, int]] = {
+    "table.log.arrow.compression.zstd.level": (1, 22),
+    "table.log.tiered.local-segments": (1, 2**31 - 1),
+}
+"""The smallest and the largest value of numbers that Fluss limits."""
 CHOICES: Mapping[str, tuple[str, ...]] = {
     LOG_FORMAT: ("ARROW", "INDEXED", "COMPACTED"),
     "table.log.arrow.compression.type": ("ZSTD", "NONE", "LZ4_FRAME"),
@@ -67,6 +72,7 @@ ALTERABLE = frozenset(
         "table.datalake.auto-compaction",
         "table.datalake.auto-expire-snapshot",
         "table.log.ttl",
+        "table.log.tiered.local-segments",
     }
 )
 """Options that ALTER_TABLE may change; custom properties may always change."""
@@ -88,6 +94,9 @@ def checked_option(key: str, value: str) -> str:
         raise InvalidConfig(f"{key} = {value!r}: expected true or false")
     elif key in NUMBERS and not re.fullmatch(r"-?\d+", value):
         raise InvalidConfig(f"{key} = {value!r}: expected a whole number")
+    elif key in RANGES and not RANGES[key][0] <= int(value) <= RANGES[key][1]:
+        smallest, largest = RANGES[key]
+        raise InvalidConfig(f"{key} = {value}: expected a number from {smallest} to {largest}")
     elif key in CHOICES and value.upper() not in {choice.upper() for choice in CHOICES[key]}:
         raise InvalidConfig(f"{key} = {value!r}: expected one of {', '.join(CHOICES[key])}")
     return value.lower() if key in BOOLEANS else value

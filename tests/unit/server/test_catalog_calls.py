@@ -242,7 +242,7 @@ def columns(*types: object) -> Schema:
             "does not create partitions",
             {"properties": {"table.auto-partition.enabled": "true"}},
         ),
-        (InvalidTable, "merge-engine", {"properties": {"table.merge-engine": "first_row"}}),
+        (InvalidConfig, "merge-engine", {"properties": {"table.merge-engine": "first_row"}}),
         (InvalidTable, "nobody", {"bucket_keys": ("nobody",)}),
         (InvalidTable, "nobody", {"partition_keys": ("nobody",)}),
         (
@@ -372,10 +372,13 @@ def test_bad_changes_change_nothing(
 
 
 def test_options_change(node: Node) -> None:
-    node.caller.create_table(custom_properties={"owner": "me"})
+    node.caller.create_table(
+        custom_properties={"owner": "me"}, properties={"table.changelog.image": "WAL"}
+    )
     alter(
         node.caller,
         config_changes=[
+            option("table.log.tiered.local-segments", "5"),
             option("table.datalake.enabled", "true"),
             option("table.datalake.freshness", "30s"),
             option("owner", None),

@@ -50,6 +50,12 @@ def test_partition_keys_are_no_bucket_keys(caller: Caller) -> None:
     assert info.descriptor.bucket_keys == ("c1",)
 
 
+def test_options_without_effect_are_kept(caller: Caller) -> None:
+    """A version column without its merge engine; Fluss 0.9.1 accepts it too."""
+    info = KvCaller(caller, properties={VERSION: "n"}).info
+    assert info.descriptor.properties[VERSION] == "n"
+
+
 @pytest.mark.parametrize(
     ("error", "match", "changes"),
     [
@@ -86,7 +92,7 @@ def test_partition_keys_are_no_bucket_keys(caller: Caller) -> None:
                 "properties": {"table.kv.format-version": "1"},
             },
         ),
-        (InvalidTable, "use 1 or 2", {"properties": {"table.kv.format-version": "3"}}),
+        (InvalidConfig, "use 1 or 2", {"properties": {"table.kv.format-version": "3"}}),
         (
             InvalidConfig,
             "INDEXED requires table.kv.format = INDEXED",
@@ -110,17 +116,21 @@ def test_partition_keys_are_no_bucket_keys(caller: Caller) -> None:
             },
         ),
         (
-            InvalidTable,
+            InvalidConfig,
             "does not support deletes",
             {"properties": {"table.merge-engine": "first_row", "table.delete.behavior": "ALLOW"}},
         ),
-        (InvalidTable, "not None", {"properties": {"table.merge-engine": "versioned"}}),
+        (InvalidConfig, "not None", {"properties": {"table.merge-engine": "versioned"}}),
         (
-            InvalidTable,
+            InvalidConfig,
             "'text' has the type STRING",
             {"properties": {"table.merge-engine": "versioned", VERSION: "text"}},
         ),
-        (InvalidTable, "requires table.merge-engine", {"properties": {VERSION: "n"}}),
+        (
+            InvalidConfig,
+            "not 'missing'",
+            {"properties": {"table.merge-engine": "versioned", VERSION: "missing"}},
+        ),
         (InvalidTable, "auto-increment", {"schema": replace(KEYED, auto_increment=("n",))}),
     ],
 )

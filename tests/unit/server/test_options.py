@@ -55,11 +55,16 @@ def test_options() -> None:
     assert ALTERABLE <= KNOWN
     assert checked_option("table.log.arrow.compression.type", "zstd") == "zstd"
     assert checked_option("table.datalake.enabled", "TRUE") == "true"
+    assert checked_option("table.log.arrow.compression.zstd.level", "22") == "22"
+    assert checked_option("table.log.tiered.local-segments", "1") == "1"
     for key, value in (
         ("table.nope", "1"),
         ("table.log.arrow.compression.type", "SNAPPY"),
         ("table.replication.factor", "one"),
         ("table.datalake.enabled", "1"),
+        ("table.log.arrow.compression.zstd.level", "0"),
+        ("table.log.arrow.compression.zstd.level", "23"),
+        ("table.log.tiered.local-segments", "0"),
     ):
         with pytest.raises(InvalidConfig, match=key):
             checked_option(key, value)
