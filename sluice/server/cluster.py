@@ -45,6 +45,7 @@ from sluice.server.tablet.replicas import Replicas
 from sluice.server.tablet.scan_manager import ScannerManager
 from sluice.server.tablet.scan_service import ScanService
 from sluice.server.tablet.service import TabletService
+from sluice.server.tablet.stats_service import StatsService
 from sluice.server.writer_ids import StoredWriterIds
 from sluice.wire import apis
 from sluice.wire.apis import Api, Role
@@ -388,7 +389,8 @@ class _Components:
             **leases.handlers(),
         }
         forwarded = {api: coordinators[api] for api in _FORWARDED if api in coordinators}
-        tablets = {**both, **tablet.handlers(), **forwarded}
+        stats = StatsService(self.catalog, self._logs, self._kv, self._replicas)
+        tablets = {**both, **tablet.handlers(), **stats.handlers(), **forwarded}
         return {
             Role.COORDINATOR: _with_versions(Role.COORDINATOR, coordinators),
             Role.TABLET: _with_versions(Role.TABLET, tablets),

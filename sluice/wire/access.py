@@ -40,6 +40,7 @@ _READ = (
     apis.GET_METADATA,
     apis.FETCH_LOG,
     apis.LIST_OFFSETS,
+    apis.GET_TABLE_STATS,
     apis.LOOKUP,
     apis.PREFIX_LOOKUP,
     apis.LIMIT_SCAN,

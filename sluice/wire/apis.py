@@ -115,6 +115,7 @@ PREPARE_LAKE_TABLE_SNAPSHOT = _read(1052, "PrepareLakeTableSnapshot", COORDINATO
 ACQUIRE_KV_SNAPSHOT_LEASE = _read(1056, "AcquireKvSnapshotLease", COORDINATOR)
 RELEASE_KV_SNAPSHOT_LEASE = _read(1057, "ReleaseKvSnapshotLease", COORDINATOR)
 DROP_KV_SNAPSHOT_LEASE = _read(1058, "DropKvSnapshotLease", COORDINATOR)
+GET_TABLE_STATS = _read(1059, "GetTableStats", TABLET)
 SCAN_KV = _write(1061, "ScanKv", TABLET)
 LIST_KV_SNAPSHOTS = _read(1064, "ListKvSnapshots", COORDINATOR)
 LIST_TIERING_STATUSES = _read(2001, "ListTieringStatuses")

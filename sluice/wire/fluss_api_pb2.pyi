@@ -698,6 +698,44 @@ class PbListOffsetsRespForBucket(_message.Message):
     offset: int
     def __init__(self, bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
 
+class GetTableStatsRequest(_message.Message):
+    __slots__ = ("table_id", "buckets_req", "target_columns")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_REQ_FIELD_NUMBER: _ClassVar[int]
+    TARGET_COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    buckets_req: _containers.RepeatedCompositeFieldContainer[PbTableStatsReqForBucket]
+    target_columns: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, table_id: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbTableStatsReqForBucket, _Mapping]]] = ..., target_columns: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class PbTableStatsReqForBucket(_message.Message):
+    __slots__ = ("partition_id", "bucket_id")
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    partition_id: int
+    bucket_id: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ...) -> None: ...
+
+class GetTableStatsResponse(_message.Message):
+    __slots__ = ("buckets_resp",)
+    BUCKETS_RESP_FIELD_NUMBER: _ClassVar[int]
+    buckets_resp: _containers.RepeatedCompositeFieldContainer[PbTableStatsRespForBucket]
+    def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbTableStatsRespForBucket, _Mapping]]] = ...) -> None: ...
+
+class PbTableStatsRespForBucket(_message.Message):
+    __slots__ = ("error_code", "error_message", "partition_id", "bucket_id", "row_count")
+    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    ROW_COUNT_FIELD_NUMBER: _ClassVar[int]
+    error_code: int
+    error_message: str
+    partition_id: int
+    bucket_id: int
+    row_count: int
+    def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., row_count: _Optional[int] = ...) -> None: ...
+
 class LookupRequest(_message.Message):
     __slots__ = ("table_id", "buckets_req", "insert_if_not_exists", "acks", "timeout_ms")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]

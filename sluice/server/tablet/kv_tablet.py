@@ -175,6 +175,10 @@ class KvTablet:
             values += found
         return values
 
+    def row_count(self) -> int | None:
+        """The number of rows, or None if it is not known, as with the changelog image WAL."""
+        return self._opened().row_count
+
     def prefix_lookup(self, prefix: bytes, max_bytes: int) -> list[bytes]:
         """Returns the values of all keys with this prefix. :raises RecordTooLarge: too many."""
         return self._opened().prefix(prefix, max_bytes)
