@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from sluice.server.listen_addresses import GRPC, ListenAddress
 from sluice.server.metadata import Servers
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
-from sluice.wire.grpc_server import GrpcServer
+from sluice.wire.grpc_server import GrpcLimits, GrpcServer
 from sluice.wire.handlers import Handler, Handlers
 from sluice.wire.native_memory import Limits
 from sluice.wire.native_server import NativeServer, bind
@@ -22,6 +23,15 @@ from sluice.wire.tokens import UsersFile
 
 NATIVE_MEMORY_FRAMES = 4
 """Memory for native requests and responses in flight, as a multiple of the largest request."""
+
+GRPC_CONNECTIONS_MAX = 4096
+"""Most connections of a gRPC listener. gRPC cannot count those of one peer, so it has more."""
+
+NATIVE_CONNECTIONS_MAX = 1024
+"""Most connections of a native listener."""
+
+_FILES_SHARE = 8
+"""A listener uses this part of the files that the process may open: others are for storage."""
 
 _ROLES = (Role.COORDINATOR, Role.TABLET)
 
@@ -51,6 +61,10 @@ class ListenerSecurity:
             ServerTls(Path(certificate), Path(key)) if certificate else None,
             UsersFile(Path(config.users_file)) if config.users_file else None,
         )
+
+
+def _files_share() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _FILES_SHARE
 
 
 MakeHandlers = Callable[[Callable[[], Servers], Mapping[Api, Handler]], Handlers]
@@ -98,8 +112,12 @@ class Listener:
                 handlers(self.servers, {}),
                 listen.host,
                 listen.ports[Role.COORDINATOR],
-                max_message_bytes=config.max_message_bytes,
-                max_workers=config.max_workers,
+                limits=GrpcLimits(
+                    max_message_bytes=config.max_message_bytes,
+                    max_workers=config.max_workers,
+                    max_connections=min(GRPC_CONNECTIONS_MAX, _files_share()),
+                    idle_s=config.idle_timeout_ms / 1000,
+                ),
                 tls=security.tls,
                 tokens=security.tokens,
             )
@@ -112,6 +130,7 @@ class Listener:
                 limits=Limits(
                     max_frame_bytes=config.max_message_bytes,
                     max_bytes=NATIVE_MEMORY_FRAMES * config.max_message_bytes,
+                    max_connections=min(NATIVE_CONNECTIONS_MAX, _files_share()),
                     idle_s=config.idle_timeout_ms / 1000,
                 ),
                 tokens=security.tokens,
@@ -137,6 +156,10 @@ class Listener:
         bound = self._server.start()
         self._ports = dict.fromkeys(Role, bound) if isinstance(bound, int) else bound
 
-    def stop(self, grace_s: float) -> None:
-        """Stops after at most ``grace_s`` for calls in progress. Does nothing before ``start``."""
-        self._server.stop(grace_s)
+    def stop(self, grace_s: float, handlers_s: float | None = None) -> bool:
+        """Stops after at most ``grace_s`` for calls in progress. Does nothing before ``start``.
+
+        :param handlers_s: how long to wait for handlers that still run then; None: until they end.
+        :return: whether all handlers have ended.
+        """
+        return self._server.stop(grace_s, handlers_s)

@@ -1,69 +1,67 @@
 """The gRPC listener of a server: puts handlers behind the calls of :mod:`sluice.wire.apis`.
 
-An error that ends a call travels as a gRPC status whose trailing metadata ``fluss-error-bin``
-holds an ``ErrorResponse``.
+``grpc_calls`` serves the calls, ``grpc_health`` answers health checks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn
+from dataclasses import dataclass
 
 import grpc
 import structlog
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from sluice.errors import (
-    AuthenticateError,
-    AuthorizationError,
-    ConfigurationError,
-    FlussError,
-    code_of,
-)
-from sluice.wire import fluss_services_pb2
-from sluice.wire.apis import APIS, SERVICE, Api
-from sluice.wire.error_codes import ERROR_KEY, to_error_response
-from sluice.wire.handlers import Handler, Handlers, serve_call
+from sluice.clock import Clock, SystemClock
+from sluice.errors import ConfigurationError
+from sluice.wire import fluss_services_pb2, grpc_health
+from sluice.wire.admission import Admission
+from sluice.wire.apis import SERVICE
+from sluice.wire.grpc_calls import ApiCalls, Receiver
+from sluice.wire.grpc_health import HealthService
+from sluice.wire.handlers import Handlers
+from sluice.wire.refusals import RefusalLog
 from sluice.wire.tls import ServerTls
 from sluice.wire.tokens import UsersFile
 from sluice.wire.transport import RESPONSE_OVERHEAD_BYTES
 
-DETAIL_CHARS_MAX = 1024
-"""Longest error text in the metadata of a status."""
-
 CALLS_PER_WORKER = 4
-"""Most calls at once, those that wait for a worker included, for each worker: a request is in
-memory as soon as it has arrived. Further calls are refused unread, with RESOURCE_EXHAUSTED."""
+"""Most calls at once for each worker, those included whose messages have not arrived: a request is
+in memory as it arrives. Half of them may be of one peer. Further ones are refused unread, with
+RESOURCE_EXHAUSTED."""
 
 STREAMS_MAX = 128
 """Most calls at once on one connection: further calls wait at the client."""
 
-_STATUS: dict[int, grpc.StatusCode] = {
-    1: grpc.StatusCode.UNAVAILABLE,
-    2: grpc.StatusCode.UNIMPLEMENTED,
-    4: grpc.StatusCode.NOT_FOUND,
-    5: grpc.StatusCode.FAILED_PRECONDITION,
-    6: grpc.StatusCode.ALREADY_EXISTS,
-    7: grpc.StatusCode.NOT_FOUND,
-    8: grpc.StatusCode.ALREADY_EXISTS,
-    9: grpc.StatusCode.NOT_FOUND,
-    13: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    19: grpc.StatusCode.OUT_OF_RANGE,
-    21: grpc.StatusCode.NOT_FOUND,
-    25: grpc.StatusCode.DEADLINE_EXCEEDED,
-    26: grpc.StatusCode.UNAVAILABLE,
-    36: grpc.StatusCode.NOT_FOUND,
-    42: grpc.StatusCode.ALREADY_EXISTS,
-    46: grpc.StatusCode.UNAUTHENTICATED,
-    48: grpc.StatusCode.PERMISSION_DENIED,
-    53: grpc.StatusCode.NOT_FOUND,
-    -1: grpc.StatusCode.INTERNAL,
-}
-"""The nearest gRPC status of a Fluss error code; INVALID_ARGUMENT for others."""
+SPARE_THREADS = 64
+"""Threads that refuse calls."""
+
+TICK_S = 0.5
+"""How often late calls are looked for."""
+
+CANCELLED_S = 2.0
+"""Time for calls to end that were cancelled at a stop."""
 
 _log = structlog.get_logger("sluice.grpc")
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcLimits:
+    """What all clients together may use of a gRPC listener."""
+
+    max_message_bytes: int
+    """Largest request."""
+    max_workers: int
+    """Calls that are served at once."""
+    max_connections: int = 1024
+    """Further connections are closed at once."""
+    receive_s: float = 60.0
+    """Time for the message of a call to arrive."""
+    idle_s: float = 600.0
+    """A connection without calls for this long is closed."""
+    handshake_s: float = 10.0
+    """Time for a new connection to do its handshakes."""
 
 
 class GrpcServer:
@@ -75,41 +73,45 @@ class GrpcServer:
         host: str,
         port: int,
         *,
-        max_message_bytes: int,
-        max_workers: int,
+        limits: GrpcLimits,
         tls: ServerTls | None = None,
         tokens: UsersFile | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """:param tokens: the users whose calls are answered; None: all callers."""
         self._tls = tls
         self._address = f"{f'[{host}]' if ':' in host else host}:{port}"
-        self._health = health.HealthServicer()
-        self._pool = ThreadPoolExecutor(max_workers, thread_name_prefix="grpc")
-        self._server = grpc.server(
-            self._pool,
-            maximum_concurrent_rpcs=CALLS_PER_WORKER * max_workers,
-            interceptors=() if tokens is None else (_BearerTokens(tokens),),
-            options=[
-                ("grpc.max_receive_message_length", max_message_bytes),
-                ("grpc.max_send_message_length", max_message_bytes + RESPONSE_OVERHEAD_BYTES),
-                ("grpc.max_concurrent_streams", STREAMS_MAX),
-                # Two servers on one port would share its calls silently.
-                ("grpc.so_reuseport", 0),
-            ],
-        )
-        for role, calls in handlers.items():
-            methods = {api.name: _method(api, call) for api, call in calls.items()}
-            handler = grpc.method_handlers_generic_handler(SERVICE[role], methods)
-            self._server.add_generic_rpc_handlers((handler,))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        self._services = [SERVICE[role] for role in handlers]
+        clock = clock or SystemClock()
+        most = CALLS_PER_WORKER * limits.max_workers
+        self._refusals = RefusalLog(_log, clock)
+        receiver = Receiver(self._refusals)
+        self._calls = Admission("calls", most, most // 2, clock, limits.receive_s)
+        services = [SERVICE[role] for role in handlers]
         assert all(
             name.removeprefix("fluss.") in fluss_services_pb2.DESCRIPTOR.services_by_name
-            for name in self._services
+            for name in services
         )
-        reflection.enable_server_reflection(
-            (*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
+        self._health = HealthService(services, clock, receiver)
+        self._admissions = (self._calls, self._health.checks, self._health.watches)
+        threads = sum(admission.most for admission in self._admissions) + SPARE_THREADS
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="grpc")
+        self._server = grpc.server(
+            self._pool, maximum_concurrent_rpcs=threads, options=_options(limits)
         )
+        api_calls = ApiCalls(self._calls, receiver, limits.max_workers, tokens)
+        methods = {SERVICE[role]: api_calls.handlers(calls) for role, calls in handlers.items()}
+        methods[grpc_health.SERVICE_NAME] = self._health.handlers()
+        methods[reflection.SERVICE_NAME] = _reflection([*methods], api_calls)
+        self._server.add_generic_rpc_handlers(
+            tuple(
+                grpc.method_handlers_generic_handler(service, named)
+                for service, named in methods.items()
+            )
+        )
+        if tokens is not None:
+            self._server.add_generic_rpc_handlers((api_calls.not_offered(),))
+        self._stopping = threading.Event()
+        self._ticker = threading.Thread(target=self._tick, name="grpc-late-calls", daemon=True)
 
     def start(self) -> int:
         """Binds the port and starts to serve; returns the port that was bound.
@@ -128,74 +130,53 @@ class GrpcServer:
                 f" --listen grpc://{self._address.rpartition(':')[0]}:PORT"
             ) from error
         self._server.start()
-        for name in ("", *self._services):
-            self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self._ticker.start()
+        self._health.serve()
         return int(port)
 
-    def stop(self, grace_s: float) -> None:
-        """Accepts no new calls; ends running calls after the grace period."""
-        self._health.enter_graceful_shutdown()
-        self._server.stop(grace_s).wait()
-        self._pool.shutdown(wait=True)
+    def stop(self, grace_s: float, handlers_s: float | None = None) -> bool:
+        """Accepts no new calls; ends running calls after the grace period.
+
+        :param handlers_s: how long to wait for handlers that still run then; None: until they end.
+        :return: whether all handlers have ended.
+        """
+        self._health.end()
+        self._server.stop(grace_s).wait(grace_s + CANCELLED_S)
+        self._stopping.set()
+        if self._ticker.ident is not None:
+            self._ticker.join()
+        ended = self._calls.wait_empty(handlers_s)
+        self._pool.shutdown(wait=ended)
+        self._refusals.flush()
+        return ended
+
+    def _tick(self) -> None:
+        while not self._stopping.wait(TICK_S):
+            for admission in self._admissions:
+                admission.end_late()
 
 
-class _BearerTokens(grpc.ServerInterceptor):  # type: ignore[misc]
-    """Checks the bearer token of each call before its message is read.
-
-    Health checks need no token. Reflection and unknown calls need any token.
-    """
-
-    def __init__(self, tokens: UsersFile) -> None:
-        self._tokens = tokens
-        self._apis = {api.grpc_method(role): api for api in APIS for role in api.roles}
-
-    def intercept_service(self, continuation: Callable[[Any], Any], details: Any) -> Any:
-        if details.method.startswith(f"/{health.SERVICE_NAME}/"):
-            return continuation(details)
-        try:
-            self._check(details)
-        except (AuthenticateError, AuthorizationError) as error:
-            refused = error
-            _log.warning("call refused", method=details.method, error=str(error))
-            # As a stream that is never read: the request stays unread.
-            return grpc.stream_unary_rpc_method_handler(lambda _, context: _abort(context, refused))
-        return continuation(details)
-
-    def _check(self, details: Any) -> None:
-        for name, value in details.invocation_metadata:
-            if name == "authorization":
-                scheme, _, token = value.partition(" ")
-                if scheme.lower() == "bearer" and token:
-                    user = self._tokens.of_token(token.strip())
-                    break
-        else:
-            raise AuthenticateError(
-                "the server requires a bearer token, and none was sent: set client.token"
-                " (SLUICE_CLIENT_TOKEN), or the password of Airflow's connection"
-            )
-        api = self._apis.get(details.method)
-        if api is not None:
-            self._tokens.allow(user, api)
+def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", limits.max_message_bytes),
+        ("grpc.max_send_message_length", limits.max_message_bytes + RESPONSE_OVERHEAD_BYTES),
+        ("grpc.max_concurrent_streams", STREAMS_MAX),
+        ("grpc.max_allowed_incoming_connections", limits.max_connections),
+        ("grpc.server_handshake_timeout_ms", round(limits.handshake_s * 1000)),
+        ("grpc.max_connection_idle_ms", round(limits.idle_s * 1000)),
+        # Finds clients that are gone without a word, and ends their calls.
+        ("grpc.keepalive_time_ms", 60_000),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        # Two servers on one port would share its calls silently.
+        ("grpc.so_reuseport", 0),
+    ]
 
 
-def _method(api: Api, call: Handler) -> grpc.RpcMethodHandler:
-    def answer(payload: bytes, context: grpc.ServicerContext) -> bytes:
-        try:
-            return serve_call(api, call, payload)
-        except FlussError as error:
-            _abort(context, error)
-        except Exception as error:
-            _log.exception("call failed", api=api.name)
-            _abort(context, error)
-
-    return grpc.unary_unary_rpc_method_handler(answer)
-
-
-def _abort(context: grpc.ServicerContext, error: BaseException) -> NoReturn:
-    response = to_error_response(error)
-    # gRPC limits metadata to about 8 kB, encoded.
-    response.error_message = response.error_message[:DETAIL_CHARS_MAX]
-    context.set_trailing_metadata(((ERROR_KEY, response.SerializeToString()),))
-    status = _STATUS.get(code_of(error), grpc.StatusCode.INVALID_ARGUMENT)
-    context.abort(status, response.error_message[:200])
-    raise AssertionError("abort returned")  # pragma: no cover
+def _reflection(services: list[str], calls: ApiCalls) -> dict[str, grpc.RpcMethodHandler]:
+    servicer = reflection.ReflectionServicer([*services, reflection.SERVICE_NAME])
+    handler = grpc.stream_stream_rpc_method_handler(
+        calls.streamed(servicer.ServerReflectionInfo),
+        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    return {"ServerReflectionInfo": handler}

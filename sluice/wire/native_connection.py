@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -34,6 +34,7 @@ from sluice.wire.native_memory import (
     RequestUsage,
     Transfer,
 )
+from sluice.wire.refusals import RefusalLog
 from sluice.wire.sasl import AUTHENTICATE, Login
 
 MAY_WAIT = frozenset({apis.FETCH_LOG.key})
@@ -75,11 +76,15 @@ _Answer = tuple[bytes, bytes]
 class SharedState:
     """State of all connections of a server. Only the loop's thread uses it."""
 
-    def __init__(self, pool: Executor, max_workers: int, limits: Limits) -> None:
+    def __init__(
+        self, pool: Executor, max_workers: int, limits: Limits, refusals: RefusalLog
+    ) -> None:
         self.limits = limits
+        self.refusals = refusals
         self.memory = MemoryBudget(limits)
         self._pool = pool
         self._workers = asyncio.Semaphore(max_workers)
+        self._running: set[Future[_Answer]] = set()
 
     async def make(self, call: Callable[[_Request], _Answer], request: _Request) -> _Answer:
         """Makes a response and counts its bytes, once unsent responses are below the limit.
@@ -88,9 +93,19 @@ class SharedState:
         """
         async with self._workers:
             await self.memory.wait_to_answer()
-            answer = await asyncio.get_running_loop().run_in_executor(self._pool, call, request)
+            running = self._pool.submit(call, request)
+            self._running.add(running)
+            running.add_done_callback(self._running.discard)
+            answer = await asyncio.wrap_future(running)
             self.memory.answered(request.usage, len(answer[1]))
             return answer
+
+    def wait_for_handlers(self, timeout_s: float | None) -> bool:
+        """Waits until no handler runs any more; False if it takes longer. Any thread may call it.
+
+        No request may arrive any more.
+        """
+        return not wait(list(self._running), timeout_s).not_done
 
 
 class Connection:
@@ -113,6 +128,7 @@ class Connection:
         self._shared = shared
         self._login = login
         self._rejected = False
+        self._logged_in: Callable[[], None] = lambda: None
         self._limits = shared.limits
         self._memory = shared.memory
         self._usage = ConnectionUsage()
@@ -140,6 +156,10 @@ class Connection:
         finally:
             self._memory.release_all(self._usage)  # of requests without a response
             self._peer.close()
+
+    def on_login(self, callback: Callable[[], None]) -> None:
+        """Sets what is called once the client has logged in, on the pool; it may raise."""
+        self._logged_in = callback
 
     def end(self) -> None:
         """Stops reading; answers the requests that were read, then closes the connection."""
@@ -253,7 +273,9 @@ class Connection:
 
     async def _refuse(self, error: FlussError) -> None:
         """Sends the reason for closing, and reads a little longer so that it arrives."""
-        _log.warning("frame refused", peer=self._name, role=self._role.name, error=str(error))
+        self._shared.refusals.warning(
+            "frame refused", peer=self._name, role=self._role.name, error=str(error)
+        )
         with suppress(TimeoutError, EOFError):
             frame = encode_failure(to_error_response(error))
             async with asyncio.timeout(DRAIN_S):
@@ -324,11 +346,13 @@ class Connection:
         """As in Fluss, a failed login gets a response, then the connection is closed."""
         assert self._login is not None
         try:
-            return self._login.authenticate(request)
+            response = self._login.authenticate(request)
         except AuthenticateError as error:
             self._rejected = True
-            _log.warning("login refused", peer=self._name, error=str(error))
+            self._shared.refusals.warning("login refused", peer=self._name, error=str(error))
             raise
+        self._logged_in()
+        return response
 
     def _find(self, head: RequestHead) -> tuple[Api, Handler]:
         """:raises UnsupportedVersion: this server has no such call, or no such version of it."""

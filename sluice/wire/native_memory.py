@@ -40,6 +40,9 @@ class Limits:
     """Bytes of requests and responses in memory, over all connections: half for each. At the limit
     the server stops reading or calling handlers. One request may exceed it, and one response per
     worker."""
+    max_connections: int = 1024
+    """Connections at once on all ports together, half of them of one peer. A further one is refused
+    with an error, unless one that has not logged in makes room for it."""
     max_requests: int = 64
     """Unanswered requests at which the server stops reading from a connection."""
     idle_s: float = 600.0

@@ -7,6 +7,7 @@ one of another type. One thread reads and writes all sockets; handlers run on a 
 of a connection keep the order of its requests, as in Fluss and as idempotent writers need it. Only
 fetches, which may wait, are answered out of order.
 
+Connections are bounded, in all and of one peer (see ``admission``).
 Memory is bounded: each connection has a limit of unanswered requests, and all connections together
 have a limit of bytes. The server stops reading from a connection that reaches a limit, until it has
 sent responses. If other connections wait for memory, it closes a connection that transfers too
@@ -25,16 +26,16 @@ from dataclasses import dataclass
 
 import structlog
 
-from sluice.errors import ConfigurationError, UnknownServerError
+from sluice.clock import Clock, SystemClock
+from sluice.errors import ConfigurationError, StorageBackpressure, UnknownServerError
+from sluice.wire.admission import Admission, peer_of
 from sluice.wire.apis import Role
 from sluice.wire.handlers import Handlers
 from sluice.wire.native_connection import Connection, SharedState, send_failure
 from sluice.wire.native_memory import Limits
+from sluice.wire.refusals import RefusalLog
 from sluice.wire.sasl import Login
 from sluice.wire.tokens import UsersFile
-
-CONNECTIONS_MAX = 1024
-"""Most connections at once on all ports together; further ones are refused with an error."""
 
 ACCEPT_PAUSE_S = 0.1
 """How long to wait when the system has no more file handles."""
@@ -65,6 +66,7 @@ class NativeServer:
         max_workers: int,
         limits: Limits,
         tokens: UsersFile | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """Binds nothing yet.
 
@@ -77,7 +79,11 @@ class NativeServer:
         self._limits = limits
         self._tokens = tokens
         self._pool = ThreadPoolExecutor(max_workers, thread_name_prefix="native")
-        self._shared = SharedState(self._pool, max_workers, limits)
+        clock = clock or SystemClock()
+        self._refusals = RefusalLog(_log, clock)
+        most = limits.max_connections
+        self._admission = Admission("connections", most, most // 2, clock)
+        self._shared = SharedState(self._pool, max_workers, limits, self._refusals)
         self._listeners: list[_Listener] = []
         self._loop: asyncio.AbstractEventLoop
         self._thread = threading.Thread(target=self._run, name="native-loop", daemon=True)
@@ -99,13 +105,20 @@ class NativeServer:
         self._thread.start()
         return {listener.role: listener.socket.getsockname()[1] for listener in self._listeners}
 
-    def stop(self, grace_s: float) -> None:
-        """Accepts no new requests; closes connections after their responses or the grace period."""
+    def stop(self, grace_s: float, handlers_s: float | None = None) -> bool:
+        """Accepts no new requests; closes connections after their responses or the grace period.
+
+        :param handlers_s: how long to wait for handlers that still run then; None: until they end.
+        :return: whether all handlers have ended.
+        """
         if self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._end(grace_s), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
-        self._pool.shutdown(wait=True)
+        ended = self._shared.wait_for_handlers(handlers_s)
+        self._pool.shutdown(wait=ended)
+        self._refusals.flush()
+        return ended
 
     # -- on the loop's thread
 
@@ -132,27 +145,43 @@ class NativeServer:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
-            _log.warning("cannot accept a connection", role=listener.role.name, error=str(error))
+            self._refusals.warning(
+                "cannot accept a connection", role=listener.role.name, error=str(error)
+            )
             self._loop.remove_reader(listener.socket)
             self._loop.call_later(ACCEPT_PAUSE_S, self._listen_to, listener)
             return
         peer.setblocking(False)
         with suppress(OSError):
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if len(self._connections) >= CONNECTIONS_MAX:
-            _log.warning("too many connections", most=CONNECTIONS_MAX)
-            too_many = f"this server has all of its {CONNECTIONS_MAX} connections: try later"
-            send_failure(peer, UnknownServerError(too_many))
-            peer.close()
-            return
-        self._take(peer, listener.role, f"{address[0]}:{address[1]}")
+        self._take(peer, listener.role, address[0], address[1])
 
-    def _take(self, peer: socket.socket, role: Role, name: str) -> None:
+    def _take(self, peer: socket.socket, role: Role, host: str, port: int) -> None:
         login = None if self._tokens is None else Login(self._tokens)
+        name = f"{host}:{port}"
         connection = Connection(peer, name, role, self._handlers[role], self._shared, login)
         task = self._loop.create_task(connection.run())
+        try:
+            admitted = self._admission.admit(peer_of(host), task.cancel)
+        except StorageBackpressure as error:
+            task.cancel()  # before it has begun
+            self._refusals.warning("connection refused", peer=name, error=str(error))
+            send_failure(peer, UnknownServerError(str(error)))
+            peer.close()
+            return
+        if login is None:
+            admitted.settle()
+        else:
+            connection.on_login(admitted.settle)
         self._connections[task] = connection
-        task.add_done_callback(lambda done: self._connections.pop(done))
+
+        def ended(done: asyncio.Task[None]) -> None:
+            del self._connections[done]
+            admitted.release()
+            if admitted.dropped:
+                self._refusals.warning("connection closed: it has not logged in", peer=name)
+
+        task.add_done_callback(ended)
 
     async def _end(self, grace_s: float) -> None:
         self._close_listeners()

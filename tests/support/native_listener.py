@@ -68,8 +68,9 @@ class Handlers:
 class Peer:
     """A client by hand."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
-        self.socket = socket.create_connection((host, port), 60)
+    def __init__(self, port: int, host: str = "127.0.0.1", source: str = "") -> None:
+        """:param source: the address to connect from; all of 127.0.0.0/8 are this machine."""
+        self.socket = socket.create_connection((host, port), 60, (source, 0))
         self.reader = FrameReader(2**31 - 1)
         self.next_id = 0
 

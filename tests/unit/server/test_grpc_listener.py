@@ -22,7 +22,7 @@ from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
-from sluice.wire.grpc_server import CALLS_PER_WORKER, GrpcServer
+from sluice.wire.grpc_server import CALLS_PER_WORKER, GrpcLimits, GrpcServer
 from sluice.wire.grpc_transport import GrpcTransport
 
 from .support import Caller, Node, config, to_pb
@@ -95,8 +95,7 @@ def test_calls_above_the_limit_are_refused_and_may_be_sent_again() -> None:
         {Role.TABLET: {apis.INIT_WRITER: hang}},
         "127.0.0.1",
         0,
-        max_message_bytes=1 << 20,
-        max_workers=1,
+        limits=GrpcLimits(max_message_bytes=1 << 20, max_workers=1),
     )
     port = server.start()
     transport = GrpcTransport(f"grpc://127.0.0.1:{port}", "127.0.0.1", port, 1 << 20)
@@ -106,15 +105,17 @@ def test_calls_above_the_limit_are_refused_and_may_be_sent_again() -> None:
         return int(transport.call(Role.TABLET, apis.INIT_WRITER, request, 120_000).writer_id)  # type: ignore[attr-defined]
 
     try:
-        with ThreadPoolExecutor(CALLS_PER_WORKER + 1) as pool:
-            calls = [pool.submit(call) for _ in range(CALLS_PER_WORKER + 1)]
+        per_peer = CALLS_PER_WORKER // 2
+        with ThreadPoolExecutor(per_peer + 1) as pool:
+            calls = [pool.submit(call) for _ in range(per_peer + 1)]
             (refused,), waiting = wait(calls, 60, FIRST_COMPLETED)
-            assert len(waiting) == CALLS_PER_WORKER
-            with pytest.raises(StorageBackpressure, match="InitWriter.*limit"):
+            assert len(waiting) == per_peer
+            text = "127.0.0.1 has 2 calls at once, the limit of one peer: try again later"
+            with pytest.raises(StorageBackpressure, match=text):
                 refused.result()
             assert StorageBackpressure.retryable
             release.set()
-            assert [done.result(60) for done in waiting] == [7] * CALLS_PER_WORKER
+            assert [done.result(60) for done in waiting] == [7] * per_peer
         assert call() == 7
     finally:
         release.set()

@@ -20,7 +20,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.endpoint_probe import PATIENCE_S, wrong_protocol
-from sluice.wire.grpc_server import GrpcServer
+from sluice.wire.grpc_server import GrpcLimits, GrpcServer
 from sluice.wire.tls import ServerTls
 from tests.support.certificates import authority
 from tests.support.native_listener import Handlers, Listeners
@@ -50,7 +50,7 @@ def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, int]]:
         native = Listeners(Handlers())
         stack.callback(native.stop)
         secure = GrpcServer(
-            {}, "127.0.0.1", 0, max_message_bytes=1 << 20, max_workers=2,
+            {}, "127.0.0.1", 0, limits=GrpcLimits(max_message_bytes=1 << 20, max_workers=2),
             tls=ServerTls(files.certificate, files.key),
         )  # fmt: skip
         stack.callback(secure.stop, 0)

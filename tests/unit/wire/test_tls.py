@@ -23,7 +23,7 @@ from sluice.testing.ports import kept_port
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
-from sluice.wire.grpc_server import GrpcServer
+from sluice.wire.grpc_server import GrpcLimits, GrpcServer
 from sluice.wire.tls import ServerTls
 from sluice.wire.tokens import UsersFile
 from tests.support.certificates import Authority, Files, authority
@@ -49,8 +49,7 @@ def start() -> Iterator[Start]:
             handlers,
             "127.0.0.1",
             0,
-            max_message_bytes=1 << 20,
-            max_workers=2,
+            limits=GrpcLimits(max_message_bytes=1 << 20, max_workers=2),
             tls=ServerTls(files.certificate, files.key) if files else None,
             tokens=tokens,
         )
