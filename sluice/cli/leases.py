@@ -12,7 +12,14 @@ from sluice.cli.options import Settings, examples, format_option, with_settings
 from sluice.cli.output import print_json, print_table, print_wrapped, span
 
 if TYPE_CHECKING:
+    from sluice.client import Client
     from sluice.model import LeaseInfo
+
+_UNLISTED = (
+    "note: this cluster lists no leases. Shown are those that rounds of Sluice in progress may"
+    " hold; other leases, and buckets, age and expiry are not known. A lease that is not renewed"
+    " expires; `sluice leases drop ID` drops any lease"
+)
 
 
 @click.group(
@@ -38,12 +45,21 @@ def leases(ctx: click.Context, output_format: str, settings: Settings) -> None:
     the id of the table. It expires after ten minutes without renewal. A second process that tiers
     the table adds .2.
 
-    --format json also has the times in milliseconds.
+    An Apache Fluss cluster lists no leases. There, the command shows those that Sluice's rounds in
+    progress may hold, with their tables; of `sluice tier` only rounds of this user on this machine.
+
+    --format json also has the times in milliseconds. What is not known is null.
     """
     if ctx.invoked_subcommand is not None:
         return
+    from sluice.errors import UnsupportedVersion
+
     with settings.connect() as client:
-        found = client.leases.all()
+        try:
+            found = client.leases.all()
+        except UnsupportedVersion:
+            _print_unlisted(client, as_json=output_format == "json")
+            return
     if output_format == "json":
         print_json([_json(lease) for lease in found])
         return
@@ -100,6 +116,23 @@ def drop(lease_id: str, data_dir: str | None, settings: Settings) -> None:
     click.echo(f"lease {lease_id} is dropped")
 
 
+def _print_unlisted(client: Client, *, as_json: bool) -> None:
+    """Prints what is known of leases on a cluster that does not list them."""
+    from sluice.driver.round_leases import leases_of_rounds
+
+    known = leases_of_rounds(client)
+    if as_json:
+        from sluice.model import LeaseInfo
+
+        unknown = dict.fromkeys([*LeaseInfo.__slots__, "age_ms", "left_ms"])
+        tables = {lease.lease_id: [str(path) for path in lease.tables] for lease in known}
+        print_json([unknown | {"lease_id": i, "tables": names} for i, names in tables.items()])
+    else:
+        rows = [[lease.lease_id, ", ".join(map(str, lease.tables))] for lease in known]
+        print_table(["lease", "tables"], rows, empty="no round in progress can have a lease")
+    click.echo(_UNLISTED, err=True)
+
+
 def _row(lease: LeaseInfo) -> list[object]:
     age_ms = lease.now_ms - lease.created_ms
     left_ms = lease.expires_ms - lease.now_ms
@@ -121,4 +154,5 @@ def _json(lease: LeaseInfo) -> dict[str, Any]:
     content["oldest_path"] = str(lease.oldest_path) if lease.oldest_path else None
     content["age_ms"] = lease.now_ms - lease.created_ms
     content["left_ms"] = max(lease.expires_ms - lease.now_ms, 0)
+    content["tables"] = None  # known only of leases that the cluster does not list
     return content

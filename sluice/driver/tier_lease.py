@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,20 @@ _LOG = logging.getLogger(__name__)
 
 TIER_LEASE_MS = 10 * 60 * 1000
 """How long the lease lasts after a renewal; the snapshots of a killed round are kept that long."""
+
+_LOCK = re.compile(r"(sluice-tier-[0-9a-f-]{36}-(\d+)(?:\.\d+)?)\.lock")
+
+
+def stored_tier_leases() -> dict[int, list[str]]:
+    """Lease ids of this installation's rounds by table id: of living processes and killed ones.
+
+    Table ids of several clusters may be the same.
+    """
+    found: dict[int, list[str]] = {}
+    for path in sorted(state_folder().glob("*.lock")):
+        if match := _LOCK.fullmatch(path.name):
+            found.setdefault(int(match[2]), []).append(match[1])
+    return found
 
 
 @contextmanager

@@ -9,7 +9,9 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
+from sluice.cli.main import cli
 from sluice.client import Client, connect
 from sluice.client.leases import LeaseClient
 from sluice.client.snapshot_lease import bucket_selections
@@ -150,3 +152,7 @@ def test_what_is_gone_is_found_though_fluss_confirms_it(table: Table) -> None:
 def test_a_real_fluss_does_not_list_leases(table: Table) -> None:
     with pytest.raises(UnsupportedVersion):
         table.client.leases.all()
+    ran = CliRunner().invoke(cli, ["leases", "--bootstrap", table.client.config.bootstrap])
+    assert ran.exit_code == 0
+    assert ran.stdout == "no round in progress can have a lease\n"
+    assert ran.stderr.startswith("note: this cluster lists no leases. Shown are those that")

@@ -14,8 +14,11 @@ from click.testing import CliRunner, Result
 
 from sluice.cli.main import cli
 from sluice.client import connect
+from sluice.client.lease_ids import lease_id
 from sluice.config import ServerConfig
+from sluice.driver.tier_lease import tier_lease_id
 from sluice.errors import StorageError
+from sluice.model import LeaseInfo, Reason, TablePath
 from sluice.server.cluster import EmbeddedCluster
 from sluice.server.coordinator.leases_service import LeaseService
 from sluice.wire import apis
@@ -74,16 +77,20 @@ def test_drop(cluster: EmbeddedCluster) -> None:
     assert run(*where).output == "no leases\n"
 
 
-def test_drop_where_leases_cannot_be_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a real Fluss, which drops a lease and does not tell whether there was one."""
+@pytest.fixture
+def lists_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers have no call that lists leases, as Fluss 0.9.1."""
     handlers = LeaseService.handlers
 
     def without_list(self: LeaseService) -> Any:
         return {k: v for k, v in handlers(self).items() if k is not apis.LIST_KV_SNAPSHOT_LEASES}
 
     monkeypatch.setattr(LeaseService, "handlers", without_list)
+
+
+@pytest.mark.usefixtures("lists_none")
+def test_drop_where_leases_cannot_be_listed(tmp_path: Path) -> None:
+    """A real Fluss drops a lease and does not tell whether there was one."""
     config = ServerConfig(data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0")
     with EmbeddedCluster(config) as cluster:
         result = run("drop", "job-7", "--bootstrap", cluster.address)
@@ -91,6 +98,51 @@ def test_drop_where_leases_cannot_be_listed(
         assert (
             result.output == "lease job-7 is dropped, if it existed: this cluster lists no leases\n"
         )
+
+
+@pytest.mark.usefixtures("lists_none")
+def test_leases_of_rounds_where_leases_cannot_be_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    config = ServerConfig(data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0")
+    with EmbeddedCluster(config) as cluster, connect(cluster.address) as client:
+        where = ("--bootstrap", cluster.address)
+        ran = run(*where)
+        assert (ran.exit_code, ran.stdout) == (0, "no round in progress can have a lease\n")
+        assert ran.stderr.startswith("note: this cluster lists no leases. Shown are those")
+
+        caller = Caller(cluster.address)
+        tiered = {"table.datalake.enabled": "true"}
+        paths = [TablePath("db", name) for name in ("a", "b", "c", "log", "idle")]
+        for path in paths[:3]:
+            KvCaller(caller, path, properties=tiered)
+        caller.create_table(paths[3], properties=tiered)
+        KvCaller(caller, paths[4], properties=tiered)
+        caller.transport.close()
+        of_run = lease_id("west", "dag", "run")
+        for path in (paths[0], paths[1], paths[3]):
+            assert client.tiering.claim([path], of_run)
+        claim = client.tiering.claim([paths[2]])
+        assert claim is not None
+        with tier_lease_id(claim.table_id) as of_tier:
+            expected = [[of_run, "db.a, db.b"], [of_tier, "db.c"]]
+            lines = run(*where).stdout.splitlines()
+            assert lines[0].split() == ["lease", "tables"]
+            assert [line.split(maxsplit=1) for line in lines[2:]] == sorted(expected)
+            found = json.loads(run("--format", "json", *where).stdout)
+            client.tiering.release(claim, Reason.from_text("ended"))
+            found_then = json.loads(run("--format", "json", *where).stdout)
+        told = {lease["lease_id"]: ", ".join(lease["tables"]) for lease in found}
+        assert told == dict(expected)
+        assert {lease["buckets"] for lease in found} == {None}
+        assert {lease["lease_id"] for lease in found_then} == {of_run}
+
+
+def test_the_same_is_known_of_each_lease(cluster: EmbeddedCluster) -> None:
+    """Whether the cluster lists leases or not, JSON has the same fields."""
+    [lease] = json.loads(run("--format", "json", "--bootstrap", cluster.address).output)
+    assert set(lease) == {*LeaseInfo.__slots__, "age_ms", "left_ms", "tables"}
 
 
 def test_a_lease_that_cannot_be_read_is_dropped_on_the_disk(
