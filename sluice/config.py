@@ -16,7 +16,6 @@ option names of Iceberg and Fluss a variable has ``__`` for a dot and ``_`` for 
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -26,6 +25,7 @@ from typing import Any, get_type_hints
 
 from sluice.did_you_mean import closest, did_you_mean
 from sluice.errors import ConfigurationError
+from sluice.json_text import json_of
 from sluice.masking import is_secret_name, secrets_of
 from sluice.setting_limits import check_limits
 
@@ -396,6 +396,8 @@ class _Settings:
         hint = _KEYS.get(f"{section}.{key}")
         if hint is None:
             raise ConfigurationError(f"{where}: {unknown_setting(dotted, prefix)}")
+        if "\0" in str(value):
+            raise ConfigurationError(f"{where}: the value has a NUL character; remove it")
         if (section, key) in _MAPPINGS:
             if not name:
                 raise ConfigurationError(
@@ -441,6 +443,9 @@ def _add_file(path: Path, found: _Settings) -> None:
     try:
         text = path.read_text(encoding="utf-8")
         content = tomllib.loads(text)
+        settings = {section: list(_flat(section, values)) for section, values in content.items()}
+    except RecursionError:
+        raise ConfigurationError(f"{path}: the tables are nested too deep") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{path}: this is not TOML: {error}") from error
     except UnicodeDecodeError as error:
@@ -456,12 +461,14 @@ def _add_file(path: Path, found: _Settings) -> None:
         if not values and section not in _SECTIONS:
             where = f"{_place(path, text, section, '')}: [{section}]"
             raise ConfigurationError(f"{where}: {unknown_setting(section)}")
-        for dotted, key, value in _flat(section, values):
+        for dotted, key, value in settings[section]:
             found.put(dotted, value, f"{_place(path, text, section, key)}: {dotted}")
 
 
-def _flat(section: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+def _flat(section: str, values: Any) -> Iterator[tuple[str, str, Any]]:
     """Settings with their values, and the key at the start of their line."""
+    if not isinstance(values, dict):
+        return
     for key, value in values.items():
         if isinstance(value, dict):
             for dotted, _, inner in _flat(f"{section}.{key}", value):
@@ -514,7 +521,7 @@ def _settings_texts(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]
 def _settings(text: str, where: str) -> dict[str, Any]:
     """:raises ConfigurationError: no JSON object; the text may hold secrets and is not shown."""
     try:
-        content = json.loads(text)
+        content = json_of(text)
     except ValueError as error:
         raise ConfigurationError(f"{where} is not JSON: {error}") from None
     if not isinstance(content, dict):

@@ -11,6 +11,7 @@ from typing import Any
 from sluice.config import SETTINGS_VARIABLE, ClientConfig, is_pem
 from sluice.did_you_mean import did_you_mean
 from sluice.errors import ConfigurationError
+from sluice.json_text import json_of
 from sluice.masking import is_secret_name, mask
 from sluice_airflow.provider_info import FIELDS
 
@@ -240,8 +241,8 @@ def _options(where: str, name: str, value: Any, prefix: str) -> Mapping[str, str
         return MappingProxyType({})
     if isinstance(value, str):
         try:
-            value = json.loads(value)
-        except json.JSONDecodeError as error:
+            value = json_of(value)
+        except ValueError as error:
             # The message holds a position, never the text, which may hold secrets.
             raise ConfigurationError(f"{where} is not valid JSON: {error}") from None
     if not isinstance(value, Mapping):

@@ -7,7 +7,6 @@ sent, and at the end the rows that an interrupted run knew to be stored.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from typing import Any, Self
 import google_crc32c
 
 from sluice.client.sent_batches import RowRange, WriterStart
+from sluice.json_text import json_of
 from sluice.model import TableBucket
 from sluice.state_folder import state_folder
 
@@ -56,7 +56,7 @@ class AppendRecord:
     @classmethod
     def parse(cls, lines: bytes) -> Self:
         """:raises ValueError: :raises KeyError: :raises TypeError: it is damaged."""
-        header, *others = (json.loads(line) for line in lines.splitlines())
+        header, *others = (json_of(line) for line in lines.splitlines())
         skipped = header["skipped"]
         found = cls(
             header, WriterStart(*header["writer"]), header["rows"], skipped, skipped, header["at"]
@@ -83,7 +83,7 @@ def unfinished_records(table: str) -> Iterator[AppendRecord]:
             with path.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 content = file.read()
-            if json.loads(content.partition(b"\n")[0])["table"] == table:
+            if json_of(content.partition(b"\n")[0])["table"] == table:
                 record = AppendRecord.parse(content[: content.rfind(b"\n") + 1])
                 record.path = path
                 yield record

@@ -7,7 +7,6 @@ environment of this process supplies the rest.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import threading
@@ -20,6 +19,7 @@ from pyarrow import fs
 from sluice.client.connection import Connection
 from sluice.clock import Clock, SystemClock
 from sluice.errors import CorruptMessage, FlussError, SecurityTokenError, UnsupportedVersion
+from sluice.json_text import json_of
 from sluice.storage import S3_SCHEMES, file_system, s3_file_system, s3_options
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
@@ -141,7 +141,7 @@ class RemoteFiles:
 
 def _credentials(token: bytes) -> dict[str, object]:
     try:
-        content = json.loads(token)
+        content = json_of(token)
         found = {ours: content.get(theirs) for theirs, ours in _CREDENTIALS_IN_TOKEN.items()}
     except (ValueError, AttributeError) as error:
         raise CorruptMessage("the token for the remote storage is not a JSON object") from error

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from sluice.errors import CorruptMessage, InvalidTable
+from sluice.json_text import json_of
 from sluice.model import AggFunction, Column, DataType, RowField, Schema, TableDescriptor, TypeRoot
 
 VERSION = 1
@@ -316,7 +317,7 @@ def _load(content: bytes, what: str) -> Mapping[str, Any]:
             f"{what} has {len(content):,} bytes, but may have at most {MAX_JSON_BYTES:,}"
         )
     try:
-        node = json.loads(content)
+        node = json_of(content)
         if b"\\u" in content:
             _dump(node)  # half of a surrogate pair is no text
     except (ValueError, RecursionError) as error:
@@ -334,5 +335,8 @@ def _dump(node: Mapping[str, Any]) -> bytes:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        return f"a deeply nested {type(value).__name__}"
     return text if len(text) <= 80 else f"{text[:77]}..."

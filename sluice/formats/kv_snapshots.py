@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sluice.errors import CorruptMessage
+from sluice.json_text import json_of
 from sluice.model import TableBucket
 
 VERSION = 1
@@ -73,7 +74,7 @@ def kv_snapshot_from_json(content: bytes) -> KvSnapshot:
     :raises CorruptMessage: the bytes are not a ``_METADATA`` file of version 1.
     """
     try:
-        node = json.loads(content)
+        node = json_of(content)
         if node["version"] != VERSION:
             raise CorruptMessage(
                 f"KV snapshot metadata has version {node['version']}; Sluice supports version 1"

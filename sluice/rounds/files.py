@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sluice.errors import UnknownFileVersion
+from sluice.json_text import json_of
 from sluice.masking import holds_secret
 from sluice.model import BucketSnapshot, Claim, Reason, TableBucket, TablePath, TieringRound
 from sluice.model.reason import WITHHELD
@@ -375,7 +376,7 @@ def read_json(uri: str) -> dict[str, Any] | None:
     fs, path = _file_system(uri)
     try:
         with fs.open(path, "rb") as file:
-            content = json.loads(file.read())
+            content = json_of(file.read())
     except FileNotFoundError:
         return None
     if not isinstance(content, dict):

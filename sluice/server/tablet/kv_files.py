@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sluice.errors import KvStorageError
 from sluice.formats.kv_snapshots import KvSnapshot
+from sluice.json_text import json_of
 from sluice.server.data_dir import local_path, write_durably
 from sluice.server.tablet.files import LogFiles
 
@@ -38,7 +39,7 @@ class KvFolder:
         as long as the store exists.
         """
         try:
-            return int(json.loads(self._snapshot.read_bytes())["snapshot_id"])
+            return int(json_of(self._snapshot.read_bytes())["snapshot_id"])
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
