@@ -335,8 +335,5 @@ def _dump(node: Mapping[str, Any]) -> bytes:
 
 
 def _short(value: Any) -> str:
-    try:
-        text = repr(value)
-    except RecursionError:
-        return f"a deeply nested {type(value).__name__}"
+    text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

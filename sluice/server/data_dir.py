@@ -15,13 +15,18 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 from collections.abc import Mapping
 from pathlib import Path
+
+import structlog
 
 from sluice.errors import DataDirError, DataDirLocked, UnknownDataDirFormat
 from sluice.model import Partition, TableBucket, TableInfo
 
 FORMAT = 1
+
+_log = structlog.get_logger("sluice.server")
 
 
 class DataDir:
@@ -35,6 +40,9 @@ class DataDir:
     def open(cls, path: str | Path) -> DataDir:
         """Locks the directory, creates it if missing, and checks its format.
 
+        A new directory is its owner's alone. The mode of an existing one is not changed, since
+        Spark's executors may read KV snapshots there as another user; the log says what it is.
+
         :raises DataDirLocked: another server holds it.
         :raises UnknownDataDirFormat: its version is unknown, or it holds foreign files.
         :raises DataDirError: it cannot be read or written, or its metadata is lost.
@@ -43,14 +51,16 @@ class DataDir:
         if root.exists() and not root.is_dir():
             raise DataDirError(f"data directory {root} is not a directory: choose another")
         try:
-            root.mkdir(parents=True, exist_ok=True)
-            lock = os.open(root / "LOCK", os.O_RDWR | os.O_CREAT, 0o644)
+            root.parent.mkdir(parents=True, exist_ok=True)
+            root.mkdir(mode=0o700, exist_ok=True)
+            lock = os.open(root / "LOCK", os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise DataDirError(f"data directory {root}: {error.strerror}") from error
         try:
             _take(lock, root)
             _check_format(root)
             _check_database(root)
+            _tell_of_others(root)
         except OSError as error:
             os.close(lock)
             raise DataDirError(f"data directory {root}: {error.strerror}") from error
@@ -128,6 +138,16 @@ def _check_database(root: Path) -> None:
             f"data directory {root}: metadata.sqlite is missing, although a server has run here."
             " Without it the server cannot tell which logs belong to existing tables: restore it"
             " from a backup, or choose an empty directory. Nothing was deleted"
+        )
+
+
+def _tell_of_others(root: Path) -> None:
+    mode = stat.S_IMODE(root.stat().st_mode)
+    if mode & 0o007:
+        _log.warning(
+            "other users of this machine can read the data directory; `chmod o-rwx` prevents it",
+            data_dir=str(root),
+            mode=f"{mode:04o}",
         )
 
 

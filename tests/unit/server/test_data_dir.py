@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from sluice.errors import DataDirError, DataDirLocked, UnknownDataDirFormat
 from sluice.server.cluster import EmbeddedCluster
@@ -66,3 +68,28 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="folder"):
         write_durably(target, b"x")
     assert list(tmp_path.iterdir()) == [target]
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_new_directory_is_its_owners_alone(tmp_path: Path) -> None:
+    root = tmp_path / "new" / "data"
+    with capture_logs() as events:
+        DataDir.open(root).close()
+    assert mode_of(root) == 0o700
+    assert events == []
+
+
+@pytest.mark.parametrize(("mode", "told"), [(0o755, True), (0o750, False), (0o701, True)])
+def test_the_mode_of_an_existing_directory_is_told_and_kept(
+    tmp_path: Path, mode: int, told: bool
+) -> None:
+    root = tmp_path / "data"
+    root.mkdir()
+    root.chmod(mode)
+    with capture_logs() as events:
+        DataDir.open(root).close()
+    assert mode_of(root) == mode
+    assert [event.get("mode") for event in events] == ([f"{mode:04o}"] if told else [])
