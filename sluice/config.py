@@ -201,10 +201,10 @@ class ServerConfig:
     kv_scanner_expiration_interval_ms: int = 30_000
     """How often the server looks for such scans (kv.scanner.expiration-interval)."""
     kv_scanner_max_per_bucket: int = 8
-    """Most full scans of one bucket at once (kv.scanner.max-per-bucket)."""
+    """Most full scans of one bucket at once (kv.scanner.max-per-bucket); of one user, half."""
     kv_scanner_max_per_server: int = 200
-    """Most full scans at once (kv.scanner.max-per-server). Each keeps its bucket open, even beyond
-    kv_max_open_tablets."""
+    """Most full scans at once (kv.scanner.max-per-server); of one user, half. Each keeps its bucket
+    open, even beyond kv_max_open_tablets."""
     kv_scanner_max_batch_bytes: int = 10 * 1024 * 1024
     """Largest batch of a full scan, whatever the client requests (kv.scanner.max-batch-size). The
     last row may exceed it."""

@@ -45,6 +45,9 @@ def leases(ctx: click.Context, output_format: str, settings: Settings) -> None:
     the id of the table. It expires after ten minutes without renewal. A second process that tiers
     the table adds .2.
 
+    With a users file, a lease belongs to the user who made it, and the list shows the owner. Only
+    the owner and users with the role admin can change it.
+
     An Apache Fluss cluster lists no leases. There, the command shows those that Sluice's rounds in
     progress may hold, with their tables; of `sluice tier` only rounds of this user on this machine.
 
@@ -64,7 +67,12 @@ def leases(ctx: click.Context, output_format: str, settings: Settings) -> None:
         print_json([_json(lease) for lease in found])
         return
     headings = ["lease", "buckets", "age", "expires in"]
-    print_table(headings, [_row(lease) for lease in found], empty="no leases")
+    rows = [_row(lease) for lease in found]
+    if any(lease.owner for lease in found):
+        headings.insert(1, "owner")
+        for row, lease in zip(rows, found, strict=True):
+            row.insert(1, lease.owner or "-")
+    print_table(headings, rows, empty="no leases")
     for lease in found:
         print_wrapped(f"{lease.lease_id}: {_oldest(lease)}")
 
@@ -88,8 +96,9 @@ def leases(ctx: click.Context, output_format: str, settings: Settings) -> None:
 def drop(lease_id: str, data_dir: str | None, settings: Settings) -> None:
     """Drop the lease ID, so that the server may delete its snapshots.
 
-    A reader that still uses the lease fails at its next renewal. Exit code 1: no such lease. An
-    Apache Fluss cluster does not report whether the lease existed.
+    A reader that still uses the lease fails at its next renewal. If the server has a users file,
+    the lease of another user needs the role admin. Exit code 1: no such lease. An Apache Fluss
+    cluster does not report whether the lease existed.
     """
     existed: bool | None
     if data_dir is not None:

@@ -355,4 +355,5 @@ def _info(entry: Any, now_ms: int) -> LeaseInfo:
         bucket_in(entry.oldest_bucket),
         entry.oldest_snapshot_id,
         path_of(entry.oldest_table_path) if entry.HasField("oldest_table_path") else None,
+        entry.owner,
     )

@@ -8,15 +8,17 @@ acquire without buckets), so a drop is final; a lease without snapshots does not
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from sluice.errors import LeaseNotExist
+from sluice.errors import AuthorizationError, LeaseNotExist
 from sluice.leases.limits import (
     RESTART_GRACE_MS,
     check_buckets_per_call,
     check_duration,
     check_lease_id,
+    check_share,
     check_totals,
 )
 from sluice.leases.types import (
@@ -29,7 +31,7 @@ from sluice.leases.types import (
     bucket_of,
     key_of,
 )
-from sluice.model import TableBucket
+from sluice.model import NOBODY, Caller, TableBucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,9 @@ class Leases:
 
     def __init__(self) -> None:
         self._leases: dict[str, Lease] = {}
+        # Leases and held buckets of each owner.
+        self._owned: Counter[str] = Counter()
+        self._held_by: Counter[str] = Counter()
         # How many leases hold a snapshot, by (table id, partition id, bucket, snapshot id).
         self._references: dict[tuple[int, int, int, int], int] = {}
         self._held = 0
@@ -63,6 +68,7 @@ class Leases:
         now_ms: int,
         monotonic_ms: int,
         exists: Callable[[TableBucket, int], bool],
+        by: Caller = NOBODY,
     ) -> Acquired:
         """Leases the existing snapshots until ``duration_ms`` from now.
 
@@ -71,13 +77,14 @@ class Leases:
 
         :raises InvalidLease: the id or duration is wrong, or a limit is exceeded.
         :raises LeaseNotExist: ``wanted`` is empty, and the lease does not exist.
+        :raises AuthorizationError: the lease belongs to another user.
         """
         check_lease_id(lease_id)
         check_duration(lease_id, duration_ms)
         check_buckets_per_call(lease_id, sum(map(len, wanted.values())))
-        before = self._leases.get(lease_id)
+        before = self._found(lease_id, by)
         if not any(wanted.values()):
-            return Acquired(self._renewed(lease_id, duration_ms, now_ms, monotonic_ms), {})
+            return Acquired(_renewed(lease_id, before, duration_ms, now_ms, monotonic_ms), {})
         held: dict[int, SnapshotsByBucket] = dict(before.held) if before else {}
         unavailable: dict[int, dict[BucketKey, int]] = {}
         tables = set()
@@ -96,31 +103,53 @@ class Leases:
                 added += len(mine) - len(known)
         if not held:
             return Acquired(None, unavailable)
+        owner = before.owner if before else by.name
         check_totals(lease_id, len(self._leases) + (before is None), self._held + added)
+        if owner:
+            owned = self._owned[owner] + (before is None)
+            check_share(lease_id, owner, owned, self._held_by[owner] + added)
         created_ms = before.created_ms if before else now_ms
         after = Lease(
-            lease_id, created_ms, now_ms, now_ms + duration_ms, held, monotonic_ms + duration_ms
+            lease_id,
+            created_ms,
+            now_ms,
+            now_ms + duration_ms,
+            held,
+            owner,
+            monotonic_ms + duration_ms,
         )
         return Acquired(Change(lease_id, before, after, frozenset(tables)), unavailable)
 
-    def renew(self, lease_id: str, duration_ms: int, now_ms: int, monotonic_ms: int) -> Change:
+    def renew(
+        self,
+        lease_id: str,
+        duration_ms: int,
+        now_ms: int,
+        monotonic_ms: int,
+        by: Caller = NOBODY,
+    ) -> Change:
         """Extends a lease until ``duration_ms`` from now.
 
         :raises LeaseNotExist: it was dropped, has expired, or never existed.
         :raises InvalidLease: the id or duration is wrong.
+        :raises AuthorizationError: it belongs to another user.
         """
         check_lease_id(lease_id)
         check_duration(lease_id, duration_ms)
-        return self._renewed(lease_id, duration_ms, now_ms, monotonic_ms)
+        before = self._found(lease_id, by)
+        return _renewed(lease_id, before, duration_ms, now_ms, monotonic_ms)
 
-    def release(self, lease_id: str, buckets: Collection[TableBucket]) -> Change | None:
+    def release(
+        self, lease_id: str, buckets: Collection[TableBucket], by: Caller = NOBODY
+    ) -> Change | None:
         """Releases some buckets; returns None if the lease has none of them.
 
         :raises InvalidLease: the id is wrong, or there are too many buckets.
+        :raises AuthorizationError: it belongs to another user.
         """
         check_lease_id(lease_id)
         check_buckets_per_call(lease_id, len(buckets))
-        lease = self._leases.get(lease_id)
+        lease = self._found(lease_id, by)
         if lease is None:
             return None
         going: dict[int, set[BucketKey]] = {}
@@ -128,9 +157,12 @@ class Leases:
             going.setdefault(bucket.table_id, set()).add(key_of(bucket))
         return _without(lease, {table_id: keys.__contains__ for table_id, keys in going.items()})
 
-    def drop(self, lease_id: str) -> Change | None:
-        """Ends a lease; returns None if it does not exist. Accepts any text as id."""
-        lease = self._leases.get(lease_id)
+    def drop(self, lease_id: str, by: Caller = NOBODY) -> Change | None:
+        """Ends a lease; returns None if it does not exist. Accepts any text as id.
+
+        :raises AuthorizationError: it belongs to another user.
+        """
+        lease = self._found(lease_id, by)
         return _ended(lease) if lease else None
 
     # -- what happens by itself
@@ -185,9 +217,14 @@ class Leases:
     def apply(self, changes: Iterable[Change]) -> None:
         """Applies changes."""
         for change in changes:
+            before = self._leases.get(change.lease_id)
             # Additions first, so that a kept snapshot is never released in between.
             self._count(change.after, change.tables, 1)
-            self._count(self._leases.get(change.lease_id), change.tables, -1)
+            self._count(before, change.tables, -1)
+            for lease, step in ((change.after, 1), (before, -1)):
+                if lease is not None:
+                    self._owned[lease.owner] += step
+            self._owned, self._held_by = +self._owned, +self._held_by
             if change.after is None:
                 self._leases.pop(change.lease_id, None)
             else:
@@ -200,6 +237,7 @@ class Leases:
         for table_id in tables:
             holds = lease.held.get(table_id, {})
             self._held += step * len(holds)
+            self._held_by[lease.owner] += step * len(holds)
             for (partition, bucket), snapshot_id in holds.items():
                 key = (table_id, partition, bucket, snapshot_id)
                 count = references.get(key, 0) + step
@@ -208,20 +246,35 @@ class Leases:
                 else:
                     del references[key]
 
-    def _renewed(self, lease_id: str, duration_ms: int, now_ms: int, monotonic_ms: int) -> Change:
+    def _found(self, lease_id: str, by: Caller) -> Lease | None:
+        """The lease, if it exists.
+
+        :raises AuthorizationError: it belongs to another user.
+        """
         lease = self._leases.get(lease_id)
-        if lease is None:
-            raise LeaseNotExist(
-                f"lease {lease_id} does not exist: it was dropped, has expired, or never existed."
-                " Its snapshots may have been deleted: acquire snapshots again"
+        if lease is not None and not by.may_change(lease.owner):
+            raise AuthorizationError(
+                f"lease {lease_id} belongs to another user: only that user and users with the role"
+                " admin may change it; `sluice leases` shows whose it is"
             )
-        after = replace(
-            lease,
-            renewed_ms=now_ms,
-            expires_ms=now_ms + duration_ms,
-            until_ms=monotonic_ms + duration_ms,
+        return lease
+
+
+def _renewed(
+    lease_id: str, lease: Lease | None, duration_ms: int, now_ms: int, monotonic_ms: int
+) -> Change:
+    if lease is None:
+        raise LeaseNotExist(
+            f"lease {lease_id} does not exist: it was dropped, has expired, or never existed."
+            " Its snapshots may have been deleted: acquire snapshots again"
         )
-        return Change(lease_id, lease, after, frozenset())
+    after = replace(
+        lease,
+        renewed_ms=now_ms,
+        expires_ms=now_ms + duration_ms,
+        until_ms=monotonic_ms + duration_ms,
+    )
+    return Change(lease_id, lease, after, frozenset())
 
 
 def counted_on(lease: Lease, now_ms: int, monotonic_ms: int) -> Lease:

@@ -18,6 +18,8 @@ LEASES_MAX = 10_000
 """Maximum number of leases."""
 HELD_MAX = 2_000_000
 """Maximum number of buckets in all leases; about 300 bytes of memory each."""
+USER_SHARE = 2
+"""With a users file, one user has at most the limits of all leases divided by this."""
 RESTART_GRACE_MS = 10 * 60 * 1000
 """No lease expires for this long after a start, as none could be renewed before it."""
 
@@ -61,3 +63,16 @@ def check_totals(lease_id: str, leases: int, held: int) -> None:
             f"lease {lease_id}: all leases together would have {held} buckets, more than the limit"
             f" of {HELD_MAX}: drop some (`sluice leases`)"
         )
+
+
+def check_share(lease_id: str, owner: str, leases: int, held: int) -> None:
+    """:raises InvalidLease: more leases, or more held buckets, than one user may have."""
+    for count, limit, what in (
+        (leases, LEASES_MAX // USER_SHARE, "leases"),
+        (held, HELD_MAX // USER_SHARE, "buckets in leases"),
+    ):
+        if count > limit:
+            raise InvalidLease(
+                f"lease {lease_id}: user {owner!r} would have {count} {what}, more than one user's"
+                f" limit of {limit}: drop some (`sluice leases`)"
+            )

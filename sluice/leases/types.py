@@ -44,6 +44,8 @@ class Lease:
     """When it expires, if the wall clock is not changed until then."""
     held: SnapshotsByTable
     """Every table has at least one bucket."""
+    owner: str = ""
+    """The user who made it; empty: nobody in particular."""
     until_ms: int = field(default=0, compare=False)
 
     @property

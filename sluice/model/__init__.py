@@ -1,5 +1,6 @@
 """Frozen value types that all packages share: tables, types, claims, statuses, leases."""
 
+from sluice.model.callers import NOBODY, Caller
 from sluice.model.changes import ChangeType
 from sluice.model.leases import BucketSnapshot, LeaseInfo
 from sluice.model.offsets import EARLIEST, offsets_from_text, offsets_to_text
@@ -22,9 +23,11 @@ from sluice.model.types import DataType, RowField, TypeRoot
 __all__ = [
     "EARLIEST",
     "LAKE_COLUMNS",
+    "NOBODY",
     "RESERVED_COLUMNS",
     "AggFunction",
     "BucketSnapshot",
+    "Caller",
     "ChangeType",
     "Claim",
     "Column",

@@ -32,3 +32,5 @@ class LeaseInfo:
     oldest_snapshot_id: int
     oldest_path: TablePath | None
     """None if the table was dropped."""
+    owner: str = ""
+    """The user who made it; empty if the server does not know one."""

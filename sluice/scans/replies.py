@@ -12,6 +12,8 @@ class Reply:
 
     call_seq_id: int
     records: bytes
+    user: str = ""
+    """The user whose scan it was."""
 
 
 class Replies:
@@ -38,14 +40,18 @@ class Replies:
         while self._bytes > self._bytes_max:
             self.drop(next(iter(self._kept)))
 
-    def find(self, scanner_id: bytes, call_seq_id: int) -> Reply | None:
-        """Returns the reply to a call, or None."""
+    def find(self, scanner_id: bytes, call_seq_id: int, user: str = "") -> Reply | None:
+        """Returns the reply to a call of a user, or None."""
         _, reply = self._kept.get(scanner_id, (0.0, None))
-        return reply if reply is not None and reply.call_seq_id == call_seq_id else None
+        if reply is None or (reply.call_seq_id, reply.user) != (call_seq_id, user):
+            return None
+        return reply
 
-    def drop(self, scanner_id: bytes) -> None:
-        found = self._kept.pop(scanner_id, None)
-        if found is not None:
+    def drop(self, scanner_id: bytes, user: str | None = None) -> None:
+        """Drops a reply, if it exists. :param user: only if it is that user's."""
+        found = self._kept.get(scanner_id)
+        if found is not None and user in (None, found[1].user):
+            del self._kept[scanner_id]
             self._bytes -= len(found[1].records)
 
     def forget(self, now_s: float) -> None:

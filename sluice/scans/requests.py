@@ -23,6 +23,8 @@ class OpenScan:
     batch_bytes: int
     wanted_id: bytes | None = None
     """A scanner id chosen by the client, so that it can repeat this call."""
+    user: str = ""
+    """Who calls; empty: nobody in particular. A scan is only of the user who has started it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class ContinueScan:
     scanner_id: bytes
     call_seq_id: int
     batch_bytes: int
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class CloseScan:
     """Ends a scan."""
 
     scanner_id: bytes
+    user: str = ""
 
 
 ScanRequest = OpenScan | ContinueScan | CloseScan
@@ -53,6 +57,7 @@ def request_of(
     batch_bytes: int | None,
     close: bool,
     wanted_id: bytes | None = None,
+    user: str = "",
 ) -> ScanRequest:
     """Converts the fields of a call to a request; None stands for a missing field.
 
@@ -65,7 +70,7 @@ def request_of(
             raise InvalidScanRequest(
                 "close_scanner without scanner_id: send the id of the scan to close"
             )
-        return CloseScan(scanner_id)
+        return CloseScan(scanner_id, user)
     if batch_bytes is None or batch_bytes <= 0:
         raise InvalidScanRequest(f"batch_size_bytes = {batch_bytes}: request at least one byte")
     if call_seq_id is None:
@@ -73,7 +78,7 @@ def request_of(
             "call_seq_id is missing: number the calls of a scan, starting at 0"
         )
     if scanner_id is not None:
-        return ContinueScan(scanner_id, call_seq_id, batch_bytes)
+        return ContinueScan(scanner_id, call_seq_id, batch_bytes, user)
     if bucket is None:
         raise InvalidScanRequest(f"the call has neither bucket_scan_req nor scanner_id: {_ONE_OF}")
     if call_seq_id != 0:
@@ -86,4 +91,4 @@ def request_of(
             " random bytes"
         )
     rows_max = limit if limit is not None and limit > 0 else None
-    return OpenScan(bucket, rows_max, batch_bytes, wanted_id)
+    return OpenScan(bucket, rows_max, batch_bytes, wanted_id, user)

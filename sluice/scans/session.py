@@ -39,6 +39,8 @@ class Session:
     """The key of the next row."""
     rows_left: int | None
     """The rows left of the scan's limit; None without a limit."""
+    user: str = ""
+    """The user who has started it."""
 
     def scan_range(self, call_seq_id: int) -> ScanRange:
         """The range that a call reads.
@@ -77,10 +79,11 @@ def opened(
     limit: int | None,
     rows: int,
     next_key: bytes | None,
+    user: str = "",
 ) -> Session | None:
     """Returns the session after a first batch of ``rows`` rows; None if that is all of the scan."""
     first = ScanRange(0, None, limit)
-    unread = Session(scanner_id, bucket, log_offset, first, b"", limit)
+    unread = Session(scanner_id, bucket, log_offset, first, b"", limit, user)
     return unread.after(first, rows, next_key)
 
 

@@ -25,6 +25,16 @@ class ScanLimits:
     replay_bytes_max: int = 64 * 1024 * 1024
     """Limit of the last batches of finished scans, kept for clients that did not receive them."""
 
+    @property
+    def per_bucket_and_user_max(self) -> int:
+        """One user has at most half of the scans of a bucket, so that others can scan it too."""
+        return max(self.per_bucket_max // 2, 1)
+
+    @property
+    def per_user_max(self) -> int:
+        """The same of a server."""
+        return max(self.per_server_max // 2, 1)
+
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
@@ -42,7 +52,9 @@ class Sessions:
         self._limits = limits
         self._sessions: dict[bytes, Session] = {}
         self._used_s: dict[bytes, float] = {}
-        self._reserved: Counter[TableBucket] = Counter()  # reserved places, and sessions
+        # Reserved places, and sessions.
+        self._reserved: Counter[TableBucket] = Counter()
+        self._reserved_by: Counter[tuple[str, TableBucket | None]] = Counter()
         self._ended: OrderedDict[bytes, _Ended] = OrderedDict()
 
     def __len__(self) -> int:
@@ -56,11 +68,20 @@ class Sessions:
         """The number of reserved and used places."""
         return self._reserved.total()
 
-    def reserve(self, bucket: TableBucket) -> None:
+    def reserve(self, bucket: TableBucket, user: str = "") -> None:
         """Reserves a place; call :meth:`release` or :meth:`begin` afterwards.
 
-        :raises TooManyScanners: the server or the bucket has no free place.
+        :param user: who scans. Nobody in particular may take all places.
+        :raises TooManyScanners: server, bucket or user have no free place.
         """
+        self._check_free(bucket)
+        if user:
+            self._check_free_of(user, bucket)
+        self._reserved[bucket] += 1
+        for place in (bucket, None):
+            self._reserved_by[user, place] += 1
+
+    def _check_free(self, bucket: TableBucket) -> None:
         most = self._limits
         if self.reserved >= most.per_server_max:
             raise TooManyScanners(
@@ -72,30 +93,48 @@ class Sessions:
                 f"bucket {bucket}: {self._reserved[bucket]} scans of it are open, the limit of"
                 " kv_scanner_max_per_bucket: retry when one has ended"
             )
-        self._reserved[bucket] += 1
 
-    def release(self, bucket: TableBucket) -> None:
+    def _check_free_of(self, user: str, bucket: TableBucket) -> None:
+        most = self._limits
+        for place, limit, where, setting in (
+            (None, most.per_user_max, "on this server", "kv_scanner_max_per_server"),
+            (bucket, most.per_bucket_and_user_max, "of it", "kv_scanner_max_per_bucket"),
+        ):
+            count = self._reserved_by[user, place]
+            if count >= limit:
+                raise TooManyScanners(
+                    f"bucket {bucket}: user {user!r} has {count} open scans {where}, the limit of"
+                    f" one user (half of {setting}): retry when one of them has ended"
+                )
+
+    def release(self, bucket: TableBucket, user: str = "") -> None:
         """Releases a reserved place that no session uses."""
         assert self._reserved[bucket] > 0
+        assert self._reserved_by[user, bucket] > 0
         self._reserved[bucket] -= 1
         if not self._reserved[bucket]:
             del self._reserved[bucket]
+        for place in (bucket, None):
+            self._reserved_by[user, place] -= 1
+            if not self._reserved_by[user, place]:
+                del self._reserved_by[user, place]
 
     def begin(self, session: Session, now_s: float) -> None:
         """Adds a session in its reserved place."""
         assert session.scanner_id not in self._sessions
-        assert self._reserved[session.bucket] > 0, "no place was reserved"
+        assert self._reserved_by[session.user, session.bucket] > 0, "no place was reserved"
         self._sessions[session.scanner_id] = session
         self._used_s[session.scanner_id] = now_s
 
-    def find(self, scanner_id: bytes) -> Session:
-        """Returns a session.
+    def find(self, scanner_id: bytes, user: str = "") -> Session:
+        """Returns a session of a user.
 
         :raises ScannerExpired: the server ended it; the message has the reason.
-        :raises UnknownScannerId: it was closed, was read to the end, or never existed.
+        :raises UnknownScannerId: it was closed, was read to the end, never existed, or belongs to
+            another user.
         """
         session = self._sessions.get(scanner_id)
-        if session is not None:
+        if session is not None and session.user == user:
             return session
         shown = scanner_id[:40].decode("ascii", "replace")
         ended = self._ended.get(scanner_id)
@@ -104,6 +143,11 @@ class Sessions:
         raise UnknownScannerId(
             f"unknown scan {shown}: it has ended, or the server was restarted; start a new scan"
         )
+
+    def is_of(self, scanner_id: bytes, user: str) -> bool:
+        """Whether it is an open session of that user."""
+        session = self._sessions.get(scanner_id)
+        return session is not None and session.user == user
 
     def touch(self, scanner_id: bytes, now_s: float) -> None:
         """Restarts the time to live of a session."""
@@ -123,7 +167,7 @@ class Sessions:
         if session is None:
             return None
         del self._used_s[scanner_id]
-        self.release(session.bucket)
+        self.release(session.bucket, session.user)
         if reason:
             self._ended[scanner_id] = _Ended(now_s, reason)
             while len(self._ended) > _ENDED_MAX:

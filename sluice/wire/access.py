@@ -92,6 +92,19 @@ NEEDS: Mapping[Api, Access] = MappingProxyType(
 """The access for each call of :mod:`sluice.wire.apis`; a test checks that none is missing."""
 
 
+OWNED: Mapping[Api, str] = MappingProxyType(
+    {
+        apis.SCAN_KV: "a scan is its user's alone",
+        apis.ACQUIRE_KV_SNAPSHOT_LEASE: "a lease is its user's; an admin may add to it",
+        apis.RENEW_KV_SNAPSHOT_LEASE: "a lease is its user's; an admin may renew it",
+        apis.RELEASE_KV_SNAPSHOT_LEASE: "a lease is its user's; an admin may release it",
+        apis.DROP_KV_SNAPSHOT_LEASE: "a lease is its user's; an admin may drop it",
+    }
+)
+"""Calls on what belongs to one user, with the rule. docs/security.md shows both tables, and tests
+check them."""
+
+
 def required_access(api: Api) -> Access:
     """Returns the access that a call requires: ``ADMIN`` for a call that is not listed here."""
     return NEEDS.get(api, Access.ADMIN)

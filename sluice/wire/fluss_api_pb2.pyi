@@ -1601,7 +1601,7 @@ class ListKvSnapshotLeasesResponse(_message.Message):
     def __init__(self, current_time: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[PbKvSnapshotLease, _Mapping]]] = ...) -> None: ...
 
 class PbKvSnapshotLease(_message.Message):
-    __slots__ = ("lease_id", "bucket_count", "created_time", "renewed_time", "expiration_time", "oldest_snapshot_id", "oldest_bucket", "oldest_table_path")
+    __slots__ = ("lease_id", "bucket_count", "created_time", "renewed_time", "expiration_time", "oldest_snapshot_id", "oldest_bucket", "oldest_table_path", "owner")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     CREATED_TIME_FIELD_NUMBER: _ClassVar[int]
@@ -1610,6 +1610,7 @@ class PbKvSnapshotLease(_message.Message):
     OLDEST_SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     OLDEST_BUCKET_FIELD_NUMBER: _ClassVar[int]
     OLDEST_TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     lease_id: str
     bucket_count: int
     created_time: int
@@ -1618,4 +1619,5 @@ class PbKvSnapshotLease(_message.Message):
     oldest_snapshot_id: int
     oldest_bucket: PbTableBucket
     oldest_table_path: PbTablePath
-    def __init__(self, lease_id: _Optional[str] = ..., bucket_count: _Optional[int] = ..., created_time: _Optional[int] = ..., renewed_time: _Optional[int] = ..., expiration_time: _Optional[int] = ..., oldest_snapshot_id: _Optional[int] = ..., oldest_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., oldest_table_path: _Optional[_Union[PbTablePath, _Mapping]] = ...) -> None: ...
+    owner: str
+    def __init__(self, lease_id: _Optional[str] = ..., bucket_count: _Optional[int] = ..., created_time: _Optional[int] = ..., renewed_time: _Optional[int] = ..., expiration_time: _Optional[int] = ..., oldest_snapshot_id: _Optional[int] = ..., oldest_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., oldest_table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., owner: _Optional[str] = ...) -> None: ...

@@ -24,12 +24,13 @@ from sluice.errors import (
     UnsupportedVersion,
     code_of,
 )
+from sluice.model import NOBODY, Caller
 from sluice.wire.admission import Admission, Admitted, peer_of
 from sluice.wire.apis import APIS, Api
 from sluice.wire.error_codes import ERROR_KEY, to_error_response
 from sluice.wire.handlers import Handler, serve_call
 from sluice.wire.refusals import RefusalLog
-from sluice.wire.tokens import User, UsersFile
+from sluice.wire.tokens import UsersFile
 
 DETAIL_CHARS_MAX = 1024
 """Longest error text in the metadata of a status."""
@@ -140,13 +141,13 @@ class ApiCalls:
 
     def _method(self, api: Api, call: Handler) -> Callable[[Iterator[bytes], Any], bytes]:
         def answer(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-            self._user(context, api)
+            user = self._user(context, api)
             admitted = self._receiver.admit(context, self._admission)
             try:
                 payload = self._receiver.message(messages, context, admitted)
                 self._wait_for_worker(context)
                 try:
-                    response = _served(api, call, payload, context)
+                    response = _served(api, call, payload, user, context)
                 finally:
                     self._workers.put(None)
                 admitted.expect_end(SEND_S)
@@ -186,20 +187,18 @@ class ApiCalls:
         self._user(context, api)
         abort(context, UnsupportedVersion("this server does not offer the call"))
 
-    def _user(self, context: grpc.ServicerContext, api: Api | None = None) -> User | None:
-        """The user who calls; None without users. Ends the call of whom it is not allowed to.
+    def _user(self, context: grpc.ServicerContext, api: Api | None = None) -> Caller:
+        """The user who calls. Ends the call of whom it is not allowed to.
 
-        The message is not read.
+        The message is not read. Reflection and unknown calls have no ``api``, and no caller.
         """
         if self._tokens is None:
-            return None
+            return NOBODY
         try:
             user = self._tokens.of_token(_bearer_token(context))
-            if api is not None:
-                self._tokens.allow(user, api)
+            return NOBODY if api is None else self._tokens.allow(user, api)
         except FlussError as error:
             self._receiver.refuse("call refused", context, error)
-        return user
 
 
 class _NotOffered(grpc.GenericRpcHandler):  # type: ignore[misc]
@@ -214,9 +213,11 @@ class _NotOffered(grpc.GenericRpcHandler):  # type: ignore[misc]
         )
 
 
-def _served(api: Api, call: Handler, payload: bytes, context: grpc.ServicerContext) -> bytes:
+def _served(
+    api: Api, call: Handler, payload: bytes, user: Caller, context: grpc.ServicerContext
+) -> bytes:
     try:
-        return serve_call(api, call, payload)
+        return serve_call(api, call, payload, user=user)
     except FlussError as error:
         abort(context, error)
     except Exception as error:

@@ -9,6 +9,7 @@ from typing import Any
 from google.protobuf.message import DecodeError, Message
 
 from sluice.errors import CorruptMessage
+from sluice.model import NOBODY, Caller
 from sluice.wire.apis import Api, Role
 
 Handler = Callable[[Any], Message | bytes]
@@ -26,6 +27,14 @@ def client_version() -> int | None:
     return _version.get()
 
 
+_caller: ContextVar[Caller] = ContextVar("caller", default=NOBODY)
+
+
+def caller() -> Caller:
+    """The user who makes the current call."""
+    return _caller.get()
+
+
 def parse_request(api: Api, payload: bytes) -> Message:
     """:raises CorruptMessage: the bytes are not a complete request of that call."""
     try:
@@ -37,11 +46,14 @@ def parse_request(api: Api, payload: bytes) -> Message:
     return request
 
 
-def serve_call(api: Api, call: Handler, payload: bytes, version: int | None = None) -> bytes:
-    """The serialized response to a serialized request of a version."""
-    token = _version.set(version)
+def serve_call(
+    api: Api, call: Handler, payload: bytes, version: int | None = None, user: Caller = NOBODY
+) -> bytes:
+    """The serialized response to a serialized request of a version, made by a user."""
+    version_token, caller_token = _version.set(version), _caller.set(user)
     try:
         response = call(parse_request(api, payload))
     finally:
-        _version.reset(token)
+        _caller.reset(caller_token)
+        _version.reset(version_token)
     return response if isinstance(response, bytes) else response.SerializeToString()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import structlog
 
 from sluice.errors import AuthenticateError, FlussError, RecordTooLarge, UnsupportedVersion
+from sluice.model import NOBODY
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
@@ -329,12 +330,13 @@ class Connection:
         head = request.head
         try:
             api, call = self._find(head)
+            user = NOBODY
             if self._login is not None:
                 if api is AUTHENTICATE:
                     call = self._authenticate
                 else:
-                    self._login.allow(api)
-            body = serve_call(api, call, bytes(request.payload), head.api_version)
+                    user = self._login.allow(api)
+            body = serve_call(api, call, bytes(request.payload), head.api_version, user)
             return response_prefix(head.request_id, len(body)), body
         except FlussError as error:
             return encode_error(head.request_id, to_error_response(error)), b""

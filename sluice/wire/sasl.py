@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sluice.errors import AuthenticateError, ConfigurationError, RetriableAuthenticateError
+from sluice.model import Caller
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import API_VERSIONS, BOTH, Api
 from sluice.wire.tokens import User, UsersFile
@@ -20,6 +21,7 @@ _MECHANISM = "PLAIN"
 _FIRST_WAIT_S = 0.1
 _LONGEST_WAIT_S = 5.0
 _JITTER = 0.2
+_STRANGER = Caller("", is_admin=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +82,20 @@ class Login:
         self._user = self._tokens.of_login(name, password)
         return pb.AuthenticateResponse(challenge=b"")
 
-    def allow(self, api: Api) -> None:
+    def allow(self, api: Api) -> Caller:
         """Checks that the user may make a call.
 
         :raises AuthenticateError: no user has logged in, or the token was withdrawn.
         :raises AuthorizationError: the user's role does not allow the call.
         """
         if api is API_VERSIONS:
-            return  # with this call a client finds out that it must log in
+            return _STRANGER  # with this call a client finds out that it must log in
         if self._user is None:
             raise AuthenticateError(
                 f"{api.name}: log in first by SASL {_MECHANISM} (client.username and"
                 " client.password; in Fluss's own clients client.security.protocol = sasl)"
             )
-        self._tokens.allow(self._user, api)
+        return self._tokens.allow(self._user, api)
 
 
 def authenticate(

@@ -17,6 +17,7 @@ from pathlib import Path
 import structlog
 
 from sluice.errors import AuthenticateError, AuthorizationError, ConfigurationError
+from sluice.model import Caller
 from sluice.wire.access import Access, required_access
 from sluice.wire.apis import Api
 
@@ -83,7 +84,7 @@ class UsersFile:
             )
         return found
 
-    def allow(self, user: User, api: Api) -> None:
+    def allow(self, user: User, api: Api) -> Caller:
         """Checks that a user may make a call, by the current content of the file.
 
         :raises AuthenticateError: the token was withdrawn.
@@ -98,6 +99,7 @@ class UsersFile:
                 f"{api.name} needs the role {need.role}; {now.name!r} has the role"
                 f" {now.access.role}: use another token, or change the role in the users file"
             )
+        return Caller(now.name, is_admin=now.access is Access.ADMIN)
 
     def _find(self, digest: bytes) -> User | None:
         """Compares with every line, so that the time does not reveal the line."""

@@ -17,7 +17,7 @@ import structlog
 from sluice.clock import Clock, monotonic_ms
 from sluice.errors import FlussError, StorageError
 from sluice.leases import Change, Lease, Leases, SnapshotsByTable, counted_on, key_of
-from sluice.model import TableBucket, TableInfo
+from sluice.model import NOBODY, Caller, TableBucket, TableInfo
 from sluice.server.coordinator.leases_store import LeaseStore
 
 _log = structlog.get_logger("sluice.leases")
@@ -90,7 +90,12 @@ class KvSnapshotLeases:
     # -- what clients ask for
 
     def acquire(
-        self, lease_id: str, duration_ms: int, wanted: SnapshotsByTable, snapshots: Snapshots
+        self,
+        lease_id: str,
+        duration_ms: int,
+        wanted: SnapshotsByTable,
+        snapshots: Snapshots,
+        by: Caller = NOBODY,
     ) -> SnapshotsByTable:
         """Leases the existing snapshots; returns those that do not exist.
 
@@ -101,39 +106,41 @@ class KvSnapshotLeases:
         """
         with snapshots.lock, self._update():
             times = self._times()
-            found = self._leases.acquire(lease_id, duration_ms, wanted, *times, snapshots.exists)
+            found = self._leases.acquire(
+                lease_id, duration_ms, wanted, *times, snapshots.exists, by
+            )
             self._commit([found.change] if found.change else [])
         if found.change and found.change.before is None:
-            _log.info("lease acquired", lease_id=lease_id, duration_ms=duration_ms)
+            _log.info("lease acquired", lease_id=lease_id, duration_ms=duration_ms, by=by.name)
         return found.unavailable
 
-    def renew(self, lease_id: str, duration_ms: int) -> None:
-        """Renews a lease.
-
-        :raises LeaseNotExist, InvalidLease, StorageError: as :meth:`Leases.renew`.
-        """
-        with self._update():
-            self._commit([self._leases.renew(lease_id, duration_ms, *self._times())])
-
-    def release(self, lease_id: str, buckets: Collection[TableBucket]) -> None:
-        """Releases some buckets; ignores buckets that are not leased.
-
-        :raises InvalidLease, StorageError: as :meth:`Leases.release`.
-        """
-        with self._update():
-            change = self._leases.release(lease_id, buckets)
-            self._commit([change] if change else [])
-
-    def drop(self, lease_id: str) -> None:
-        """Ends a lease, if it exists.
+    def renew(self, lease_id: str, duration_ms: int, by: Caller = NOBODY) -> None:
+        """Renews a lease. Raises as :meth:`Leases.renew`.
 
         :raises StorageError: the write failed.
         """
         with self._update():
-            change = self._leases.drop(lease_id)
+            self._commit([self._leases.renew(lease_id, duration_ms, *self._times(), by)])
+
+    def release(self, lease_id: str, buckets: Collection[TableBucket], by: Caller = NOBODY) -> None:
+        """Releases some buckets; ignores buckets that are not leased.
+
+        Raises as :meth:`Leases.release`. :raises StorageError: the write failed.
+        """
+        with self._update():
+            change = self._leases.release(lease_id, buckets, by)
+            self._commit([change] if change else [])
+
+    def drop(self, lease_id: str, by: Caller = NOBODY) -> None:
+        """Ends a lease, if it exists. Raises as :meth:`Leases.drop`.
+
+        :raises StorageError: the write failed.
+        """
+        with self._update():
+            change = self._leases.drop(lease_id, by)
             self._commit([change] if change else [])
         if change:
-            _log.info("lease dropped", lease_id=lease_id)
+            _log.info("lease dropped", lease_id=lease_id, by=by.name)
 
     def all(self) -> tuple[int, list[Lease]]:
         """The current time in epoch milliseconds, and all leases ordered by id.

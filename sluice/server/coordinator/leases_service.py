@@ -11,7 +11,7 @@ from sluice.server.coordinator.leases import KvSnapshotLeases, Snapshots
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
-from sluice.wire.handlers import Handler
+from sluice.wire.handlers import Handler, caller
 from sluice.wire.table_paths import bucket_ids, bucket_in, table_path
 
 
@@ -49,12 +49,12 @@ class LeaseService:
                 holds[partition_id, entry.bucket_id] = entry.snapshot_id
             _check_kinds(table.table_id, holds)
         unavailable = self._leases.acquire(
-            request.lease_id, request.lease_duration_ms, wanted, self._snapshots
+            request.lease_id, request.lease_duration_ms, wanted, self._snapshots, caller()
         )
         return _unavailable(unavailable)
 
     def renew(self, request: pb.RenewKvSnapshotLeaseRequest) -> pb.RenewKvSnapshotLeaseResponse:
-        self._leases.renew(request.lease_id, request.lease_duration_ms)
+        self._leases.renew(request.lease_id, request.lease_duration_ms, caller())
         return pb.RenewKvSnapshotLeaseResponse()
 
     def release(
@@ -62,11 +62,11 @@ class LeaseService:
     ) -> pb.ReleaseKvSnapshotLeaseResponse:
         """Releases buckets; ignores buckets that are not leased, also of dropped tables."""
         buckets = {bucket_in(entry) for entry in request.buckets_to_release}
-        self._leases.release(request.lease_id, buckets)
+        self._leases.release(request.lease_id, buckets, caller())
         return pb.ReleaseKvSnapshotLeaseResponse()
 
     def drop(self, request: pb.DropKvSnapshotLeaseRequest) -> pb.DropKvSnapshotLeaseResponse:
-        self._leases.drop(request.lease_id)
+        self._leases.drop(request.lease_id, caller())
         return pb.DropKvSnapshotLeaseResponse()
 
     def list_leases(
@@ -88,6 +88,8 @@ class LeaseService:
         answer.renewed_time = lease.renewed_ms
         answer.expiration_time = lease.expires_ms
         answer.oldest_snapshot_id = snapshot_id
+        if lease.owner:
+            answer.owner = lease.owner
         answer.oldest_bucket.CopyFrom(pb.PbTableBucket(**bucket_ids(bucket)))
         if entry is not None:
             answer.oldest_table_path.CopyFrom(table_path(entry.info.path))

@@ -6,6 +6,7 @@ A change writes only the changed rows: a renewal the head, another bucket the bl
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from sqlite3 import Connection
 from typing import Protocol
 
@@ -39,7 +40,10 @@ class SqliteLeaseStore:
     """A LeaseStore in the metadata file. Stateless."""
 
     def __init__(self, database: Database) -> None:
+        """:raises StorageError: the file cannot be written."""
         self._database = database
+        # Null for leases of earlier versions, and of servers without a users file.
+        database.ensure_table("kv_snapshot_leases", {"owner": "TEXT"})
 
     def load(self) -> list[Lease]:
         """Reads all leases.
@@ -53,8 +57,8 @@ class SqliteLeaseStore:
         for lease_no, table_id, block in rows:
             blocks.setdefault(lease_no, []).append((table_id, block))
         leases = []
-        for lease_no, lease_id, head in self._heads():
-            leases.append(_decoded(lease_id, head, blocks.get(lease_no, [])))
+        for lease_no, lease_id, head, owner in self._heads():
+            leases.append(_decoded(lease_id, head, owner, blocks.get(lease_no, [])))
         return leases
 
     def read(self, lease_id: str) -> Lease | None:
@@ -62,11 +66,11 @@ class SqliteLeaseStore:
 
         :raises StorageError: as :meth:`load`.
         """
-        for lease_no, _, head in self._heads(" WHERE lease_id = ?", lease_id):
+        for lease_no, _, head, owner in self._heads(" WHERE lease_id = ?", lease_id):
             blocks = self._database.query(
                 "SELECT table_id, holds FROM kv_snapshot_lease_tables WHERE lease_no = ?", lease_no
             )
-            return _decoded(lease_id, head, blocks)
+            return _decoded(lease_id, head, owner, blocks)
         return None
 
     def write(self, changes: Sequence[Change]) -> None:
@@ -78,7 +82,7 @@ class SqliteLeaseStore:
 
     def ids(self) -> list[str]:
         """Ids of all leases, readable or not."""
-        return [lease_id for _, lease_id, _ in self._heads()]
+        return [lease_id for _, lease_id, *_ in self._heads()]
 
     def remove(self, lease_id: str) -> bool:
         """Deletes a lease, readable or not; returns whether it existed."""
@@ -88,8 +92,10 @@ class SqliteLeaseStore:
             )
             return done.rowcount > 0
 
-    def _heads(self, where: str = "", *arguments: object) -> list[tuple[int, str, bytes]]:
-        sql = f"SELECT lease_no, lease_id, head FROM kv_snapshot_leases{where}"  # noqa: S608
+    def _heads(
+        self, where: str = "", *arguments: object
+    ) -> list[tuple[int, str, bytes, str | None]]:
+        sql = f"SELECT lease_no, lease_id, head, owner FROM kv_snapshot_leases{where}"  # noqa: S608
         return self._database.query(f"{sql} ORDER BY lease_id", *arguments)
 
 
@@ -99,9 +105,9 @@ def _write(connection: Connection, change: Change) -> None:
         connection.execute("DELETE FROM kv_snapshot_leases WHERE lease_id = ?", (lease_id,))
         return
     (lease_no,) = connection.execute(
-        "INSERT INTO kv_snapshot_leases (lease_id, head) VALUES (?, ?)"
+        "INSERT INTO kv_snapshot_leases (lease_id, head, owner) VALUES (?, ?, ?)"
         " ON CONFLICT (lease_id) DO UPDATE SET head = excluded.head RETURNING lease_no",
-        (lease_id, encode_head(lease)),
+        (lease_id, encode_head(lease), lease.owner or None),
     ).fetchone()
     gone = [(lease_no, table_id) for table_id in change.tables if table_id not in lease.held]
     connection.executemany(
@@ -118,12 +124,14 @@ def _write(connection: Connection, change: Change) -> None:
     )
 
 
-def _decoded(lease_id: str, head: bytes, blocks: Iterable[tuple[int, bytes]]) -> Lease:
+def _decoded(
+    lease_id: str, head: bytes, owner: str | None, blocks: Iterable[tuple[int, bytes]]
+) -> Lease:
     try:
         held: dict[int, SnapshotsByBucket] = {
             table_id: decode_holds(lease_id, table_id, block) for table_id, block in blocks
         }
-        return decode_head(lease_id, head, held)
+        return replace(decode_head(lease_id, head, held), owner=owner or "")
     except Unreadable as error:
         raise StorageError(
             f"KV snapshot lease {lease_id!r} cannot be read: {error}. The server does not start,"

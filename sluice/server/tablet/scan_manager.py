@@ -142,13 +142,14 @@ class ScannerManager:
                 is_known = scanner_id in self._sessions
             answer = None if is_known else self._begin(tablet, request, scanner_id)
             # None: the same call has opened it; its response was lost or is still on the way.
-            return answer or self._next(ContinueScan(scanner_id, 0, request.batch_bytes), bucket)
+            again = ContinueScan(scanner_id, 0, request.batch_bytes, request.user)
+            return answer or self._next(again, bucket)
 
     def _begin(
         self, tablet: ScannableTablet, request: OpenScan, scanner_id: bytes
     ) -> ScanBatch | None:
         """Returns the first batch, and keeps a session if there are more; None if one exists."""
-        with self._place(request.bucket) as begin:
+        with self._place(request.bucket, request.user) as begin:
             view, log_offset = tablet.open_view()
             context = ScannerContext(view, self._stores.pin(request.bucket))
             is_begun = False
@@ -156,7 +157,13 @@ class ScannerManager:
                 rows = self._read(context, ScanRange(0, None, request.limit), request.batch_bytes)
                 records, count = _records(rows), len(rows.values)
                 session = opened(
-                    scanner_id, request.bucket, log_offset, request.limit, count, rows.next_key
+                    scanner_id,
+                    request.bucket,
+                    log_offset,
+                    request.limit,
+                    count,
+                    rows.next_key,
+                    request.user,
                 )
                 if session is not None:
                     is_begun = begin(session, context)
@@ -178,18 +185,20 @@ class ScannerManager:
             and the scan has ended.
         """
         with self._lock:
-            found = self._replies.find(request.scanner_id, request.call_seq_id)
-            bucket = None if found else self._sessions.find(request.scanner_id).bucket
-        if bucket is None:
+            found = self._replies.find(request.scanner_id, request.call_seq_id, request.user)
+            if found is None:
+                bucket = self._sessions.find(request.scanner_id, request.user).bucket
+        if found is not None:
             return _repeat_last(request, found)
         with self._stores.leading(bucket):
             return self._next(request, bucket)
 
-    def close(self, scanner_id: bytes) -> None:
-        """Ends a scan, if it exists."""
+    def close(self, scanner_id: bytes, user: str = "") -> None:
+        """Ends a scan of a user, if it exists."""
         with self._lock:
-            self._end(scanner_id)
-            self._replies.drop(scanner_id)
+            if self._sessions.is_of(scanner_id, user):
+                self._end(scanner_id)
+            self._replies.drop(scanner_id, user)
 
     # -- background work
 
@@ -228,13 +237,15 @@ class ScannerManager:
     # -- parts
 
     @contextmanager
-    def _place(self, bucket: TableBucket) -> Iterator[Callable[[Session, ScannerContext], bool]]:
+    def _place(
+        self, bucket: TableBucket, user: str
+    ) -> Iterator[Callable[[Session, ScannerContext], bool]]:
         """Reserves a place for one session; releases it unless the session begins."""
         with self._lock:
             if self._stopping.is_set():
                 raise NetworkError("the server is stopping and accepts no new scans")
             self._expire()
-            self._sessions.reserve(bucket)
+            self._sessions.reserve(bucket, user)
         is_begun = False
 
         def begin(session: Session, context: ScannerContext) -> bool:
@@ -253,7 +264,7 @@ class ScannerManager:
         finally:
             if not is_begun:
                 with self._lock:
-                    self._sessions.release(bucket)
+                    self._sessions.release(bucket, user)
 
     def _next(self, request: ContinueScan, bucket: TableBucket) -> ScanBatch:
         """Handles a call of a session under the bucket's leadership lock."""
@@ -270,10 +281,10 @@ class ScannerManager:
     def _enter(self, request: ContinueScan, bucket: TableBucket) -> ScannerContext | Reply:
         """Enters the context of a session; returns its reply if this call has just ended it."""
         with self._lock:
-            reply = self._replies.find(request.scanner_id, request.call_seq_id)
+            reply = self._replies.find(request.scanner_id, request.call_seq_id, request.user)
             if reply is not None:
                 return reply
-            session = self._sessions.find(request.scanner_id)
+            session = self._sessions.find(request.scanner_id, request.user)
             if session.bucket != bucket:
                 raise InvalidScanRequest(
                     f"bucket {bucket}: the requested scanner id belongs to a scan of bucket"
@@ -287,10 +298,10 @@ class ScannerManager:
         """Reads the batch of a call, in its turn."""
         scanner_id = request.scanner_id
         with self._lock:
-            reply = self._replies.find(scanner_id, request.call_seq_id)
+            reply = self._replies.find(scanner_id, request.call_seq_id, request.user)
             if reply is not None:
                 return _repeat_last(request, reply)
-            session = self._sessions.find(scanner_id)
+            session = self._sessions.find(scanner_id, request.user)
             scan_range = session.scan_range(request.call_seq_id)
             self._sessions.touch(scanner_id, self._clock.monotonic_s())
         rows = self._read(context, scan_range, request.batch_bytes)
@@ -298,10 +309,11 @@ class ScannerManager:
         assert records is not None, "a session has a row to give"
         after = session.after(scan_range, len(rows.values), rows.next_key)
         with self._lock:
-            self._sessions.find(scanner_id)  # it may have been closed in the meantime
+            self._sessions.find(scanner_id, request.user)  # it may have been closed meanwhile
             now_s = self._clock.monotonic_s()
             if after is None:
-                self._replies.keep(scanner_id, Reply(request.call_seq_id, records), now_s)
+                reply = Reply(request.call_seq_id, records, request.user)
+                self._replies.keep(scanner_id, reply, now_s)
                 self._end(scanner_id)
             else:
                 self._sessions.update(after)
@@ -322,9 +334,8 @@ class ScannerManager:
             self._contexts.pop(scanner_id).close()
 
 
-def _repeat_last(request: ContinueScan, reply: Reply | None) -> ScanBatch:
+def _repeat_last(request: ContinueScan, reply: Reply) -> ScanBatch:
     """Returns the last batch of a scan again."""
-    assert reply is not None
     return ScanBatch(request.scanner_id, reply.records, has_more=False)
 
 

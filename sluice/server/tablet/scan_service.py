@@ -13,7 +13,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import errors_into
-from sluice.wire.handlers import Handler
+from sluice.wire.handlers import Handler, caller
 from sluice.wire.table_paths import bucket_in
 
 
@@ -43,11 +43,12 @@ class ScanService:
             batch_bytes=request.batch_size_bytes if request.HasField("batch_size_bytes") else None,
             close=request.close_scanner,
             wanted_id=request.wanted_scanner_id if request.HasField("wanted_scanner_id") else None,
+            user=caller().name,
         )
         if isinstance(wanted, OpenScan):
             return self._scanners.open(wanted)
         if isinstance(wanted, CloseScan):
-            self._scanners.close(wanted.scanner_id)
+            self._scanners.close(wanted.scanner_id, wanted.user)
             return ScanBatch(wanted.scanner_id, None, has_more=False)
         return self._scanners.resume(wanted)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.access import NEEDS, Access, required_access
+from sluice.wire.access import NEEDS, OWNED, Access, required_access
 from sluice.wire.apis import TABLET, Api
 
 
@@ -52,3 +54,20 @@ def test_nothing_that_changes_a_table_is_for_readers() -> None:
 
 def test_each_role_may_what_those_before_it_may() -> None:
     assert list(Access) == sorted(Access) == [Access.READ, Access.WRITE, Access.ADMIN]
+
+
+def test_the_page_shows_each_call_its_roles_and_whose_it_is() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "security.md").read_text()
+    _, _, section = page.partition("## Calls and roles\n")
+    lines = [line for line in section.partition("\n## ")[0].splitlines() if line.startswith("|")]
+    shown = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert shown[0] == ["call", *(access.role for access in Access), "of others"]
+    assert shown[2:] == [
+        [api.name, *("yes" if role >= need else "" for role in Access), OWNED.get(api, "")]
+        for api, need in NEEDS.items()
+    ]
+
+
+def test_what_belongs_to_a_user_is_for_readers() -> None:
+    """A call that only writers may make is not in the table: they trust each other."""
+    assert {NEEDS[api] for api in OWNED} == {Access.READ}
