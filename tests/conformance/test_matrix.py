@@ -15,10 +15,18 @@ import pytest
 from sluice.client import Client, connect
 from sluice.config import ClientConfig
 from sluice.testing.conformance import SCENARIOS, Answer, ScenarioContext
-from sluice.testing.conformance.differences import Difference
+from sluice.testing.conformance.answer_fields import recorded_fields
+from sluice.testing.conformance.difference import Difference
 from sluice.testing.conformance.matrix import SERVERS, judge, play
+from sluice.wire.apis import APIS
 
 FAST_ON_REAL = "lake_snapshots"
+SLOW_ON_REAL = frozenset({"fields_of_logs", "fields_of_keyed_rows", "fields_of_kv_snapshots"})
+"""Of the scenarios that compare fields; the others are long there."""
+
+BETWEEN_SERVERS = frozenset({1018, 1019, 1022, 1031})
+"""Calls of :mod:`sluice.wire.apis` that no client makes."""
+
 PAGE = Path(__file__).resolve().parents[2] / "docs/apache-fluss.md"
 
 
@@ -46,7 +54,8 @@ def cases() -> Iterator[Any]:
         for scenario in SCENARIOS:
             marks = [pytest.mark.real_fluss] if server == "real" else []
             if server == "real" and scenario != FAST_ON_REAL:
-                marks.append(pytest.mark.slow)
+                is_long = scenario.startswith("fields_of_") and scenario not in SLOW_ON_REAL
+                marks.append(pytest.mark.long if is_long else pytest.mark.slow)
             yield pytest.param(server, scenario, id=f"{server}-{scenario}", marks=marks)
 
 
@@ -80,6 +89,37 @@ def test_a_difference_is_strict() -> None:
     # The scenario expects by now what the list calls a difference.
     assert wrong(Answer("q", "other", "other")) == ("q: listed as a difference that is gone",)
     assert wrong(Answer("q", 1, "other"), Answer("r", 1, 2)) == ("r: 2 instead of 1",)
+
+
+def test_the_fields_of_every_call_of_clients_are_compared() -> None:
+    recorded = recorded_fields()
+    assert set(recorded) == {name for name in SCENARIOS if name.startswith("fields_of_")}
+    served = recorded["fields_of_servers"]
+    offered = {
+        int(line.partition(":")[0])
+        for role in ("coordinator", "tablet")
+        for line in served[f"calls of the {role}"]
+    }
+    asked = {
+        question.partition(",")[0] for questions in recorded.values() for question in questions
+    }
+    of_clients = {api.name for api in APIS if api.key in offered - BETWEEN_SERVERS}
+    assert of_clients
+    assert of_clients <= asked
+
+
+def test_a_recorded_answer_that_nobody_asks_for_is_wrong(
+    clients: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(context: ScenarioContext) -> None:
+        context.compare_fields("DropTable, of a table", ["nothing", "more: int32"])
+        context.compare_fields("DropTable, of what is not recorded", ["nothing"])
+
+    monkeypatch.setitem(SCENARIOS, "fields_of_tables", silent)
+    wrong = play(clients("grpc"), "fields_of_tables", SERVERS["grpc"]).wrong
+    assert "DropTable, of a table: ('+ more: int32',) instead of ()" in wrong
+    assert "DropTable, of what is not recorded: ('+ nothing',) instead of ()" in wrong
+    assert "DropTable, once more: 'never asked' instead of ()" in wrong
 
 
 @pytest.mark.parametrize(

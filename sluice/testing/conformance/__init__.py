@@ -5,7 +5,27 @@ class names of errors. The expected answer, next to each question, is that of Ap
 `python -m sluice.testing.conformance` runs them against several servers and prints a matrix.
 """
 
-from sluice.testing.conformance import catalog, leases, log, tiering
+from sluice.testing.conformance import (
+    catalog,
+    fields_of_catalog,
+    fields_of_lake,
+    fields_of_rows,
+    leases,
+    log,
+    tiering,
+)
 from sluice.testing.conformance.scenario import SCENARIOS, Answer, ScenarioContext, run
 
-__all__ = ["SCENARIOS", "Answer", "ScenarioContext", "catalog", "leases", "log", "run", "tiering"]
+__all__ = [
+    "SCENARIOS",
+    "Answer",
+    "ScenarioContext",
+    "catalog",
+    "fields_of_catalog",
+    "fields_of_lake",
+    "fields_of_rows",
+    "leases",
+    "log",
+    "run",
+    "tiering",
+]

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from sluice.errors import SluiceError
 from sluice.testing.conformance import SCENARIOS
-from sluice.testing.conformance.matrix import SERVERS, Cell, Server, matrix
+from sluice.testing.conformance.matrix import SERVERS, Cell, Server, matrix, record_fields
 
 TITLES = {
     "grpc": "embedded\ngrpc://",
@@ -36,7 +36,13 @@ def _chosen(text: str | None, known: Sequence[str], what: str) -> list[str]:
 @click.option(
     "--scenarios", metavar="A,B", help=f"Scenarios: {', '.join(SCENARIOS)}. Default: all."
 )
-def main(servers: str | None, scenarios: str | None) -> None:
+@click.option(
+    "--record",
+    is_flag=True,
+    help="Record the fields of Apache Fluss's answers in answer_fields.json first. Runs only the"
+    " scenarios that compare fields, and only on Apache Fluss.",
+)
+def main(servers: str | None, scenarios: str | None, record: bool) -> None:
     """Run scenarios on servers and print the matrix of answers.
 
     The exit code is 1 if any answer is wrong. Apache Fluss is downloaded once (130 MB).
@@ -44,10 +50,18 @@ def main(servers: str | None, scenarios: str | None) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     chosen = [SERVERS[name] for name in _chosen(servers, list(SERVERS), "server")]
     names = _chosen(scenarios, list(SCENARIOS), "scenario")
+    if record:
+        chosen, names = [SERVERS["real"]], [name for name in names if name.startswith("fields_of_")]
     console = Console() if sys.stdout.isatty() else Console(width=100)
     try:
         with console.status("starting") as status:
-            cells = matrix(chosen, names, lambda text: status.update(escape(text)))
+
+            def say(text: str) -> None:
+                status.update(escape(text))
+
+            if record:
+                record_fields(names, say)
+            cells = matrix(chosen, names, say)
     except SluiceError as error:
         raise click.ClickException(str(error)) from error
     _print(console, chosen, names, cells)
@@ -75,22 +89,26 @@ def _print(
 
 
 def _print_known(console: Console, servers: Sequence[Server], cells: Sequence[Cell]) -> None:
-    """Prints every known difference that occurred, with its servers."""
+    """Prints every known difference that occurred, with its questions and servers."""
     listed = {key: known for server in servers for key, known in server.differences.items()}
-    seen: dict[tuple[str, str], list[str]] = {}
+    asked: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
         for question in cell.known:
-            seen.setdefault((cell.scenario, question), []).append(cell.server)
+            asked.setdefault((cell.scenario, question), []).append(cell.server)
+    seen: dict[tuple[str, str, str, str], list[str]] = {}
+    for (scenario, question), where in asked.items():
+        known = listed[scenario, question]
+        lines = known.answered if isinstance(known.answered, tuple) else [known.answered]
+        key = (scenario, ", ".join(where), "\n".join(map(str, lines)), known.reason)
+        seen.setdefault(key, []).append(question)
     if not seen:
         return
     table = Table(title="Known differences", box=box.ROUNDED, title_justify="left")
     for heading in ("question", "servers", "answered", "why"):
         table.add_column(heading)
-    for (scenario, question), where in seen.items():
-        known = listed[scenario, question]
-        table.add_row(
-            f"{scenario}: {question}", ", ".join(where), escape(str(known.answered)), known.reason
-        )
+    for (scenario, servers_of_it, answered, reason), questions in seen.items():
+        about = f"{scenario}: {'; '.join(questions)}"
+        table.add_row(about, servers_of_it, escape(answered), reason)
     console.print(table)
 
 

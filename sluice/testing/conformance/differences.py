@@ -6,17 +6,12 @@ so is an entry whose difference no longer exists.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from sluice.testing.conformance.difference import CLEARER, FENCED, LOOKED_AT, Difference
+from sluice.testing.conformance.field_differences import FIELDS
 
-FENCED = (
-    "an Apache Fluss cluster does not fence lake commits; the embedded server does"
-    " (docs/fluss/known-problems.md#unfenced-lake-commits)"
-)
-CLEARER = "Apache Fluss returns error -1 with a stack trace; the embedded server names the cause"
 BACKWARDS = "the embedded server refuses commits whose offsets go back; Apache Fluss accepts them"
 COLUMNS = "Fluss 0.9.1 cannot add columns to an Iceberg lake table; Sluice's next round adds them"
 SYSTEM_COLUMN = "the embedded server reserves the names of the lake's system columns from the start"
-LOOKED_AT = "Apache Fluss leases snapshots that do not exist (its issue 2600); Sluice checks them"
 LIMITED = "Apache Fluss accepts any lease id and duration; the embedded server validates them"
 FINAL = "Apache Fluss creates a dropped lease again when it is renewed; Sluice returns an error"
 AT_ONCE = (
@@ -24,15 +19,6 @@ AT_ONCE = (
 )
 AFTERWARDS = "the embedded server accepts a request for a next round; Apache Fluss has no such call"
 LEASE_CALL = "a call of Sluice's own about leases, which Apache Fluss does not have"
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The embedded server's answer and the reason for it."""
-
-    answered: object
-    reason: str
-
 
 EMBEDDED: dict[tuple[str, str], Difference] = {
     ("tables", "no buckets"): Difference("InvalidTable", CLEARER),
@@ -76,5 +62,6 @@ EMBEDDED: dict[tuple[str, str], Difference] = {
     ("lease_calls", "listed"): Difference(True, LEASE_CALL),
     ("lease_calls", "renew what holds nothing"): Difference("LeaseNotExist", FINAL),
     ("lease_calls", "renew what is dropped"): Difference("LeaseNotExist", FINAL),
+    **FIELDS,
 }
 """(scenario, question) -> its answer; the same over gRPC and over Fluss's own protocol."""

@@ -11,7 +11,10 @@ from pathlib import Path
 from sluice.client import Client, connect
 from sluice.config import ClientConfig, DatalakeConfig, ServerConfig
 from sluice.server.cluster import EmbeddedCluster
-from sluice.testing.conformance.differences import EMBEDDED, Difference
+from sluice.testing.conformance import scenario as scenarios_of
+from sluice.testing.conformance.answer_fields import write_recorded
+from sluice.testing.conformance.difference import Difference
+from sluice.testing.conformance.differences import EMBEDDED
 from sluice.testing.conformance.scenario import Answer, run
 from sluice.testing.real_fluss import RealFluss
 
@@ -123,6 +126,18 @@ def matrix(
                 say(f"{server.name}: {scenario}")
                 cells.append(play(client, scenario, server))
     return cells
+
+
+def record_fields(names: Sequence[str], say: Callable[[str], None]) -> None:
+    """Runs scenarios that compare fields on Apache Fluss, and stores its fields as expected."""
+    with (
+        tempfile.TemporaryDirectory(prefix="sluice-matrix-") as folder,
+        SERVERS["real"].start(Path(folder)) as address,
+        connect(ClientConfig(address, tiering_backoff_ms=0)) as client,
+    ):
+        for name in names:
+            say(f"recording: {name}")
+            write_recorded(name, scenarios_of.play(client, name).fields)
 
 
 def _line(answer: Answer, wanted: object) -> str:

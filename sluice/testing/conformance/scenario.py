@@ -20,6 +20,7 @@ from sluice.model import (
     TableDescriptor,
     TablePath,
 )
+from sluice.testing.conformance.answer_fields import differences, recorded_fields
 from sluice.testing.table_creation import has_leaders, is_assigned
 
 CLAIM_WAIT_S = 120.0
@@ -55,6 +56,9 @@ class ScenarioContext:
     client: Client
     database: str = field(default_factory=lambda: f"conformance_{uuid.uuid4().hex[:12]}")
     answers: list[Answer] = field(default_factory=list)
+    scenario: str = ""
+    fields: dict[str, list[str]] = field(default_factory=dict)
+    """Question -> the fields of its answer, of a scenario that compares fields."""
 
     def expect(self, question: str, answered: object, expected: object) -> None:
         """Records an answer."""
@@ -81,6 +85,18 @@ class ScenarioContext:
             self.answers.pop()
             time.sleep(0.1)
 
+    def compare_fields(self, question: str, answered: Sequence[str]) -> None:
+        """Records what the fields of an answer lack, and have in addition to the recorded ones."""
+        self.fields[question] = list(answered)
+        recorded = recorded_fields().get(self.scenario, {}).get(question, ())
+        self.expect(question, differences(recorded, answered), ())
+
+    def expect_all_recorded(self) -> None:
+        """Every recorded question of the scenario must have been asked."""
+        for question in recorded_fields().get(self.scenario, {}):
+            if question not in self.fields:
+                self.expect(question, "never asked", ())
+
     def path(self, table: str) -> TablePath:
         return TablePath(self.database, table)
 
@@ -105,7 +121,9 @@ class ScenarioContext:
                 path = self.path(f"{table}_{number}")
         raise TimeoutError(f"{self.path(table)} was not noticed, {CREATE_TRIES} times created")
 
-    def create_partitioned(self, table: str, columns: dict[str, DataType], key: str) -> TablePath:
+    def create_partitioned(
+        self, table: str, columns: dict[str, DataType], partition_key: str, **more: Any
+    ) -> TablePath:
         """Creates a lake table partitioned by a column, under the first name that is noticed.
 
         The coordinator of Fluss 0.9.1 may miss it; see :mod:`sluice.testing.table_creation`.
@@ -113,7 +131,12 @@ class ScenarioContext:
         for number in range(CREATE_TRIES):
             name = f"{table}_{number}"
             path = self.create(
-                name, columns, partition_keys=(key,), bucket_count=2, properties=LAKE
+                name,
+                columns,
+                partition_keys=(partition_key,),
+                bucket_count=2,
+                properties=LAKE,
+                **more,
             )
             if is_assigned(self.client, path, NOTICE_WAIT_S):
                 return path
@@ -149,13 +172,20 @@ def scenario(play: Scenario) -> Scenario:
 
 def run(client: Client, name: str) -> list[Answer]:
     """Runs a scenario in its own database, which is dropped afterwards."""
-    context = ScenarioContext(client)
+    context = play(client, name)
+    context.expect_all_recorded()
+    return context.answers
+
+
+def play(client: Client, name: str) -> ScenarioContext:
+    """As ``run``; returns the context with all that was answered."""
+    context = ScenarioContext(client, scenario=name)
     client.admin.create_database(context.database)
     try:
         SCENARIOS[name](context)
     finally:
         client.admin.drop_database(context.database, cascade=True, ignore_if_not_exists=True)
-    return context.answers
+    return context
 
 
 def done(call: Callable[[], object]) -> Callable[[], str]:

@@ -1,0 +1,194 @@
+"""Lists the deliberate differences between the fields of answers, with reasons.
+
+Each is what :func:`sluice.testing.conformance.answer_fields.differences` returns for a question of
+a scenario ``fields_of_...``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from sluice.testing.conformance.difference import CLEARER, FENCED, LOOKED_AT, Difference
+
+LATER = "a field that Fluss has after 0.9.1; clients of 0.9.1 skip it"
+OWN = "a field of Sluice's own, which Fluss's clients skip"
+SAME_OF_BOTH = "Fluss's tablet servers add the lake's options here, its coordinator does not"
+CHECKED = "the embedded server checks the CRC of a KV batch; Fluss 0.9.1 stores a damaged one"
+CALLS = (
+    "the embedded server has no access lists (1039 to 1041), no settings to change at run time"
+    " (1045, 1046), one server (1043, 1047 to 1051), no producer offsets (1053 to 1055), and makes"
+    " calls between its servers within the process; it has calls of later versions, and its own"
+)
+REMOTE, DATA = "+ remote_data_dir: string", "+ table_metadata[].remote_data_dir: string"
+LAKE = tuple(
+    f"+ table_metadata[].table_json.properties.table.datalake.iceberg.{name}: string"
+    for name in ("type", "warehouse")
+)
+ROLES = ("coordinator", "tablet")
+
+
+def _of_both(questions: Iterable[str]) -> Iterator[str]:
+    for question in questions:
+        for role in ROLES:
+            yield f"{question}, of the {role}"
+
+
+def _same(
+    scenario: str, api: str, questions: Iterable[str], lines: tuple[str, ...], reason: str
+) -> dict[tuple[str, str], Difference]:
+    """One difference of several questions about a call."""
+    known = Difference(lines, reason)
+    return {(scenario, f"{api}, {question}"): known for question in questions}
+
+
+_TABLES = ("plain", "commented", "keyed", "types", "lake", "an altered one")
+_PARTITIONED = "of a partitioned table", "of partitions by id"
+_HEARTBEATS = (
+    "of nothing",
+    "of a round",
+    "of a stale round",
+    "of a stale coordinator",
+    "of a missing table",
+    "of a finished round of a missing table",
+    "of a failed round",
+    "of a failed round again",
+    "of a finished round",
+    "that gets a table",
+    "that gets none",
+)
+
+FIELDS: dict[tuple[str, str], Difference] = {
+    **_same(
+        "fields_of_servers",
+        "ApiVersions",
+        _of_both(["as the Java client"]),
+        ("+ server_version: string",),
+        OWN,
+    ),
+    ("fields_of_servers", "calls of the coordinator"): Difference(
+        (
+            *(f"- {key}: 0 to 0" for key in (1020, 1027, 1039, 1040, 1041, 1043)),
+            *(f"- {key}: 0 to 0" for key in (*range(1045, 1052), 1053, 1054, 1055)),
+            *(f"+ {key}: 0 to 0" for key in (1064, 2001, 2002, 2003, 2004, 2005)),
+        ),
+        CALLS,
+    ),
+    ("fields_of_servers", "calls of the tablet"): Difference(
+        (
+            "- 1013: 0 to 0",
+            "- 1016: 0 to 1",
+            *(f"- {key}: 0 to 0" for key in (1028, 1029, 1031, 1040, 1045, 1059)),
+            "+ 1016: 0 to 2",
+            "+ 1061: 0 to 0",
+            "+ 2001: 0 to 0",
+        ),
+        CALLS,
+    ),
+    **_same(
+        "fields_of_tables",
+        "GetTableInfo",
+        _of_both(f"of {table}" for table in _TABLES),
+        (REMOTE,),
+        LATER,
+    ),
+    **_same(
+        "fields_of_tables",
+        "GetMetadata",
+        _of_both(f"of {table}" for table in ("plain", "keyed", "types")),
+        (DATA,),
+        LATER,
+    ),
+    ("fields_of_tables", "GetMetadata, of lake, of the coordinator"): Difference(
+        (DATA, *LAKE), SAME_OF_BOTH
+    ),
+    ("fields_of_tables", "GetMetadata, of lake, of the tablet"): Difference((DATA,), LATER),
+    **_same(
+        "fields_of_tables",
+        "GetMetadata",
+        _of_both(["of missing"]),
+        ("- error: UnknownServerError", "+ error: TableNotExist"),
+        CLEARER,
+    ),
+    ("fields_of_tables", "GetTableSchema, of missing"): Difference(
+        ("- error: SchemaNotExist", "+ error: TableNotExist"),
+        "the error names the missing table, not its schema",
+    ),
+    ("fields_of_tables", "AlterTable, a column dropped"): Difference(
+        ("- error: UnknownServerError", "+ error: InvalidAlterTable"), CLEARER
+    ),
+    **_same(
+        "fields_of_partitions",
+        "ListPartitionInfos",
+        ("of two", "of one of them"),
+        ("+ partitions_info[].remote_data_dir: string",),
+        LATER,
+    ),
+    ("fields_of_partitions", "ListPartitionInfos, by another key"): Difference(
+        ("- error: UnknownServerError", "+ error: PartitionSpecInvalid"), CLEARER
+    ),
+    **_same(
+        "fields_of_partitions",
+        "GetMetadata",
+        (f"{question}, of the coordinator" for question in _PARTITIONED),
+        (DATA, *LAKE),
+        SAME_OF_BOTH,
+    ),
+    **_same(
+        "fields_of_partitions",
+        "GetMetadata",
+        (f"{question}, of the tablet" for question in _PARTITIONED),
+        (DATA,),
+        LATER,
+    ),
+    ("fields_of_logs", "FetchLog, projected to no column"): Difference(
+        (
+            "- tables_resp[].buckets_resp[].error_code: UnknownServerError",
+            "+ tables_resp[].buckets_resp[].error_code: InvalidColumnProjection",
+        ),
+        CLEARER,
+    ),
+    ("fields_of_keyed_rows", "PutKv, of a damaged batch"): Difference(
+        (
+            "- buckets_resp[].log_end_offset: int64",
+            "+ buckets_resp[].error_code: CorruptRecord",
+            "+ buckets_resp[].error_message: string",
+        ),
+        CHECKED,
+    ),
+    ("fields_of_kv_snapshots", "AcquireKvSnapshotLease, of no snapshot"): Difference(
+        (
+            "- nothing",
+            "+ unavailable_snapshots[].bucket_snapshots[].bucket_id: int32",
+            "+ unavailable_snapshots[].bucket_snapshots[].snapshot_id: int64",
+            "+ unavailable_snapshots[].table_id: int64",
+        ),
+        LOOKED_AT,
+    ),
+    (
+        "fields_of_partition_snapshots",
+        "GetLatestKvSnapshots, of a missing partition",
+    ): Difference(("- error: UnknownServerError", "+ error: PartitionNotExists"), CLEARER),
+    **_same(
+        "fields_of_tiering",
+        "LakeTieringHeartbeat",
+        _HEARTBEATS,
+        ("+ claim_timeout_ms: int64",),
+        OWN,
+    ),
+    ("fields_of_tiering", "CommitLakeTableSnapshot, of a missing table"): Difference(
+        (
+            "+ table_resp[].error_code: TableNotExist",
+            "+ table_resp[].error_message: string",
+        ),
+        FENCED,
+    ),
+    ("fields_of_tiering", "PrepareLakeTableSnapshot, of a missing table"): Difference(
+        (
+            "- prepare_lake_table_resp[].error_code: UnknownServerError",
+            "+ prepare_lake_table_resp[].error_code: TableNotExist",
+            "+ prepare_lake_table_resp[].table_id: int64",
+        ),
+        CLEARER,
+    ),
+}
+"""(scenario, question) -> its difference; the same over gRPC and over Fluss's own protocol."""
