@@ -93,6 +93,27 @@ def test_a_block_is_of_the_size_that_it_says(size: int) -> None:
         block(size)
 
 
+SIZE = 4_100
+CONTENT = bytes(number % 251 for number in range(SIZE))
+
+
+@pytest.mark.parametrize("kind", [1, 4, 5, 7])
+@pytest.mark.parametrize("declared", [SIZE - 1, SIZE, SIZE + 1, 2 * SIZE, 0])
+def test_a_forged_size_shows_no_memory(kind: int, declared: int) -> None:
+    """LZ4 leaves what it does not fill as it was: memory of the process that reads."""
+    name = {1: "snappy", 4: "lz4_raw", 5: "lz4_raw", 7: "zstd"}[kind]
+    packed = pa.Codec(name).compress(CONTENT, asbytes=True)
+    head = bytes([declared & 127 | 128, declared >> 7])
+    own_head = packed[:2] if kind == 1 else b""  # snappy's own size is the declared one
+    data = head + packed[len(own_head) :] + bytes([kind]) + bytes(4)
+    starts, sizes = np.zeros(1, np.int64), np.array([len(data) - 5], np.int64)
+    if declared == SIZE:
+        assert [found.to_pybytes() for found in sst.uncompress(data, starts, sizes)] == [CONTENT]
+        return
+    with pytest.raises(NeedsRocksDB, match="a block cannot be uncompressed"):
+        sst.uncompress(data, starts, sizes)
+
+
 def record(edit: bytes, kind: int = 1) -> bytes:
     body = bytes([kind]) + edit
     return struct.pack("<IH", masked_crc(body), len(edit)) + body
