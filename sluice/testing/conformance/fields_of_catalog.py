@@ -5,7 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from sluice.model import Column, Schema, TableDescriptor, TablePath
+from sluice.model import (
+    Column,
+    DataType,
+    RowField,
+    Schema,
+    TableDescriptor,
+    TablePath,
+    TypeRoot,
+)
 from sluice.model import types as t
 from sluice.testing.conformance.every_type import EVERY_TYPE
 from sluice.testing.conformance.raw_calls import NO_TABLE, RawCalls, raw_calls
@@ -17,6 +25,27 @@ from sluice.wire.table_paths import table_path
 
 LOG = {"id": t.BIGINT, "note": t.STRING}
 KEYED = {"id": t.BIGINT.not_null(), "note": t.STRING}
+
+
+_FIELDS = (RowField("n", t.INT, "a field", 4), RowField("s", t.STRING, None, 5))
+_ROW = DataType(TypeRoot.ROW, fields=_FIELDS)
+_NESTED = Schema(
+    (
+        Column("id", t.BIGINT, 0),
+        Column("list", DataType(TypeRoot.ARRAY, element=t.INT), 1),
+        Column("map", DataType(TypeRoot.MAP, key=t.STRING.not_null(), value=t.BIGINT), 2),
+        Column("row", _ROW, 3),
+    ),
+    (),
+    5,
+)
+_KEYED = Schema((Column("id", t.BIGINT.not_null(), 0), Column("note", t.STRING, 1)), ("id",), 1)
+_KINDS = {
+    "nested": TableDescriptor(_NESTED, bucket_count=1),
+    "first_rows": TableDescriptor(
+        _KEYED, bucket_count=1, properties={"table.merge-engine": "first_row"}
+    ),
+}
 
 
 @scenario
@@ -103,6 +132,8 @@ def _created(context: ScenarioContext, calls: RawCalls) -> None:
     create("with an unknown option", other, properties={"table.unknown": "1"})
     create("with an option of a bad value", other, properties={"table.log.ttl": "never"})
     create("with a bucket key that is no column", other, bucket_key=["none"])
+    engine = {"table.merge-engine": "aggregation"}
+    create("of an aggregated table", other, schema=_AGGREGATED, properties=engine)
 
 
 def _descriptor() -> dict[str, object]:
@@ -117,6 +148,22 @@ def _descriptor() -> dict[str, object]:
         "properties": {},
         "custom_properties": {},
     }
+
+
+_AGGREGATED = {
+    "version": 1,
+    "columns": [
+        {"name": "id", "data_type": {"type": "BIGINT", "nullable": False}, "id": 0},
+        {
+            "name": "total",
+            "data_type": {"type": "BIGINT"},
+            "agg_function": {"type": "sum"},
+            "id": 1,
+        },
+    ],
+    "primary_key": ["id"],
+    "highest_field_id": 1,
+}
 
 
 def _described(context: ScenarioContext, calls: RawCalls) -> None:
@@ -134,16 +181,18 @@ def _described(context: ScenarioContext, calls: RawCalls) -> None:
             comment="what it is",
         ),
     )
+    for name, descriptor in _KINDS.items():
+        context.client.admin.create_table(context.path(name), descriptor)
     context.create("keyed", KEYED, key=("id",))
     context.create("types", EVERY_TYPE)
     lake = context.create("lake", LOG, properties=LAKE)
-    for name in ("plain", "commented", "keyed", "types", lake.table, "missing"):
-        path, kind = table_path(context.path(name)), name.split("_")[0]
+    for name in ("plain", "commented", "keyed", "types", *_KINDS, lake.table, "missing"):
+        path, kind = table_path(context.path(name)), "lake" if name == lake.table else name
         calls.ask_both(f"of {kind}", apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=path))
         schema = pb.GetTableSchemaRequest(table_path=path)
         calls.ask(f"of {kind}", apis.GET_TABLE_SCHEMA, schema)
         calls.ask(f"of {kind}", apis.TABLE_EXISTS, pb.TableExistsRequest(table_path=path))
-        if name != "commented":  # nothing has waited for its leaders
+        if name not in ("commented", *_KINDS):  # nothing has waited for their leaders
             calls.ask_both(f"of {kind}", apis.GET_METADATA, pb.MetadataRequest(table_path=[path]))
     plain = table_path(context.path("plain"))
     for schema_id in (1, 7):

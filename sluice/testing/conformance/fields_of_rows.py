@@ -47,6 +47,7 @@ def fields_of_logs(context: ScenarioContext) -> None:
         _fetched(calls, info)
         _offsets(calls, info)
         _limit_scans(calls, info, "of rows")
+        _counted(calls, info, "a log table")
         _kv_calls_of_a_log_table(calls, info)
 
 
@@ -181,6 +182,18 @@ def _limit_scans(calls: RawCalls, info: TableInfo, rows: str) -> None:
             scan(f"of {where}", bucket, table_id)
 
 
+def _counted(calls: RawCalls, info: TableInfo, kind: str) -> None:
+    def count(question: str, buckets: Sequence[int], table_id: int | None = None) -> None:
+        request = pb.GetTableStatsRequest(table_id=info.table_id if table_id is None else table_id)
+        for bucket in buckets:
+            request.buckets_req.add(bucket_id=bucket)
+        calls.ask(question, apis.GET_TABLE_STATS, request)
+
+    count(f"of {kind}", (IDLE, BUSY))
+    for where, (table_id, bucket) in PLACES.items():
+        count(f"of {where}, {kind}", (bucket,), table_id)
+
+
 def _kv_calls_of_a_log_table(calls: RawCalls, info: TableInfo) -> None:
     request = pb.LookupRequest(table_id=info.table_id)
     request.buckets_req.add(bucket_id=BUSY, keys=[b"\x01"])
@@ -196,6 +209,8 @@ def fields_of_keyed_rows(context: ScenarioContext) -> None:
     admin = context.client.admin
     plain = admin.table_info(context.create("t", KEYED, key=("id",), bucket_count=2))
     parts = context.create("parts", columns, key=("id", "part"), bucket_keys=("id",))
+    wal = {"table.changelog.image": "WAL"}
+    uncounted = context.create("uncounted", KEYED, key=("id",), bucket_count=2, properties=wal)
     with raw_calls(context) as calls:
         writer_id = calls.call(apis.INIT_WRITER, pb.InitWriterRequest()).writer_id
         _limit_scans(calls, plain, "of rows, at first")
@@ -204,8 +219,18 @@ def fields_of_keyed_rows(context: ScenarioContext) -> None:
             "of a changelog", apis.FETCH_LOG, fetch_of(plain.table_id, [(BUSY, 0), (IDLE, 0)])
         )
         _looked_up(calls, plain)
+        _counted(calls, plain, "a keyed table")
+        without = admin.table_info(uncounted)
+        calls.call(apis.PUT_KV, put_of(without, kv_records(without, ROWS), BUSY))
+        _counted(calls, without, "a keyed table without a count")
         _looked_up_by_prefix(calls, admin.table_info(parts), plain)
         _limit_scans(calls, plain, "of rows")
+
+
+def put_of(info: TableInfo, records: bytes, bucket: int) -> pb.PutKvRequest:
+    request = pb.PutKvRequest(acks=-1, table_id=info.table_id, timeout_ms=10_000)
+    request.buckets_req.add(bucket_id=bucket, records=records)
+    return request
 
 
 def _put(calls: RawCalls, info: TableInfo, writer_id: int) -> None:
@@ -258,14 +283,18 @@ def _looked_up(calls: RawCalls, info: TableInfo) -> None:
     look_up("of a row and no row", [there, gone])
     look_up("of no key", [])
     look_up("in an idle bucket", [there], IDLE)
+    inserting = pb.LookupRequest(
+        table_id=info.table_id, insert_if_not_exists=True, acks=-1, timeout_ms=10_000
+    )
+    inserting.buckets_req.add(bucket_id=IDLE, keys=[gone])
+    calls.ask("of no row, which is inserted", apis.LOOKUP, inserting)
     for where, (table_id, bucket) in PLACES.items():
         look_up(f"in {where}", [there], bucket, table_id)
 
 
 def _looked_up_by_prefix(calls: RawCalls, info: TableInfo, plain: TableInfo) -> None:
     rows: Mapping[str, Sequence[Any]] = {"id": [1, 1], "part": [1, 2], "note": ["a", "b"]}
-    put = pb.PutKvRequest(acks=-1, table_id=info.table_id, timeout_ms=10_000)
-    put.buckets_req.add(bucket_id=0, records=kv_records(info, rows))
+    put = put_of(info, kv_records(info, rows), 0)
     calls.ask("of a key of two columns", apis.PUT_KV, put)
 
     def look_up(question: str, prefixes: Sequence[bytes], bucket: int, table_id: int) -> None:
