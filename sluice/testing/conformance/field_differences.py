@@ -13,7 +13,10 @@ from sluice.testing.conformance.difference import CLEARER, FENCED, LOOKED_AT, Di
 LATER = "a field that Fluss has after 0.9.1; clients of 0.9.1 skip it"
 OWN = "a field of Sluice's own, which Fluss's clients skip"
 SAME_OF_BOTH = "Fluss's tablet servers add the lake's options here, its coordinator does not"
-CHECKED = "the embedded server checks the CRC of a KV batch; Fluss 0.9.1 stores a damaged one"
+CHECKED = (
+    "the embedded server checks the CRC of a KV batch; Fluss 0.9.1 stores a damaged one"
+    " (docs/fluss/known-problems.md#damaged-kv-batches)"
+)
 CALLS = (
     "the embedded server has no access lists (1039 to 1041), no settings to change at run time"
     " (1045, 1046), one server (1043, 1047 to 1051), no producer offsets (1053 to 1055), and makes"
