@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,13 +12,22 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 import pytest
+import structlog
+from click.testing import CliRunner
 
 from sluice.client import Client, connect
 from sluice.config import ClientConfig
-from sluice.testing.conformance import SCENARIOS, Answer, ScenarioContext
+from sluice.testing.conformance import (
+    SCENARIOS,
+    Answer,
+    ScenarioContext,
+    answer_fields,
+    field_differences,
+)
+from sluice.testing.conformance.__main__ import main
 from sluice.testing.conformance.answer_fields import recorded_fields
 from sluice.testing.conformance.difference import Difference
-from sluice.testing.conformance.matrix import SERVERS, judge, play
+from sluice.testing.conformance.matrix import SERVERS, judge, play, record_fields
 from sluice.wire.apis import APIS
 
 FAST_ON_REAL = "lake_snapshots"
@@ -120,6 +130,41 @@ def test_a_recorded_answer_that_nobody_asks_for_is_wrong(
     assert "DropTable, of a table: ('+ more: int32',) instead of ()" in wrong
     assert "DropTable, of what is not recorded: ('+ nothing',) instead of ()" in wrong
     assert "DropTable, once more: 'never asked' instead of ()" in wrong
+
+
+@pytest.fixture
+def recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Another file for what is recorded, which has nothing yet."""
+    path = tmp_path / "recorded.json"
+    path.write_text("{}")
+    monkeypatch.setattr(answer_fields, "RECORDED", path)
+    recorded_fields.cache_clear()
+    yield path
+    recorded_fields.cache_clear()
+
+
+def test_what_is_recorded_of_a_server_is_what_it_answers(recording: Path, clients: Any) -> None:
+    server = replace(SERVERS["grpc"], differences={})
+    names = ["fields_of_servers", "fields_of_logs"]
+    record_fields(server, names, lambda _: None)
+    assert set(json.loads(recording.read_text())) == set(names)
+    client = clients("grpc")
+    for name in names:
+        cell = play(client, name, server)
+        assert not cell.wrong
+        assert cell.same
+
+
+def test_the_command_prints_answers_and_reasons() -> None:
+    command = ["--servers", "grpc", "--scenarios", "fields_of_servers,databases"]
+    logging = structlog.get_config()
+    try:
+        printed = CliRunner().invoke(main, command)
+    finally:
+        structlog.configure(**logging)
+    assert printed.exit_code == 0, printed.output
+    assert "4 same, 4 known" in printed.output
+    assert " ".join(field_differences.OWN.split()[:3]) in " ".join(printed.output.split())
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def main(servers: str | None, scenarios: str | None, record: bool) -> None:
                 status.update(escape(text))
 
             if record:
-                record_fields(names, say)
+                record_fields(chosen[0], names, say)
             cells = matrix(chosen, names, say)
     except SluiceError as error:
         raise click.ClickException(str(error)) from error

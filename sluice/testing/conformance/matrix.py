@@ -11,11 +11,10 @@ from pathlib import Path
 from sluice.client import Client, connect
 from sluice.config import ClientConfig, DatalakeConfig, ServerConfig
 from sluice.server.cluster import EmbeddedCluster
-from sluice.testing.conformance import scenario as scenarios_of
 from sluice.testing.conformance.answer_fields import write_recorded
 from sluice.testing.conformance.difference import Difference
 from sluice.testing.conformance.differences import EMBEDDED
-from sluice.testing.conformance.scenario import Answer, run
+from sluice.testing.conformance.scenario import Answer, played, run
 from sluice.testing.real_fluss import RealFluss
 
 Differences = Mapping[tuple[str, str], Difference]
@@ -117,27 +116,29 @@ def matrix(
     cells = []
     for server in servers:
         say(f"{server.name}: starting")
-        with (
-            tempfile.TemporaryDirectory(prefix="sluice-matrix-") as folder,
-            server.start(Path(folder)) as address,
-            connect(ClientConfig(address, tiering_backoff_ms=0)) as client,
-        ):
+        with _client_of(server) as client:
             for scenario in scenarios:
                 say(f"{server.name}: {scenario}")
                 cells.append(play(client, scenario, server))
     return cells
 
 
-def record_fields(names: Sequence[str], say: Callable[[str], None]) -> None:
-    """Runs scenarios that compare fields on Apache Fluss, and stores its fields as expected."""
-    with (
-        tempfile.TemporaryDirectory(prefix="sluice-matrix-") as folder,
-        SERVERS["real"].start(Path(folder)) as address,
-        connect(ClientConfig(address, tiering_backoff_ms=0)) as client,
-    ):
+def record_fields(server: Server, names: Sequence[str], say: Callable[[str], None]) -> None:
+    """Runs scenarios that compare fields, and stores the fields of their answers as expected."""
+    with _client_of(server) as client:
         for name in names:
             say(f"recording: {name}")
-            write_recorded(name, scenarios_of.play(client, name).fields)
+            write_recorded(name, played(client, name).fields)
+
+
+@contextmanager
+def _client_of(server: Server) -> Iterator[Client]:
+    with (
+        tempfile.TemporaryDirectory(prefix="sluice-matrix-") as folder,
+        server.start(Path(folder)) as address,
+        connect(ClientConfig(address, tiering_backoff_ms=0)) as client,
+    ):
+        yield client
 
 
 def _line(answer: Answer, wanted: object) -> str:

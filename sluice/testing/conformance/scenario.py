@@ -172,13 +172,13 @@ def scenario(play: Scenario) -> Scenario:
 
 def run(client: Client, name: str) -> list[Answer]:
     """Runs a scenario in its own database, which is dropped afterwards."""
-    context = play(client, name)
+    context = played(client, name)
     context.expect_all_recorded()
     return context.answers
 
 
-def play(client: Client, name: str) -> ScenarioContext:
-    """As ``run``; returns the context with all that was answered."""
+def played(client: Client, name: str) -> ScenarioContext:
+    """As ``run``, but returns the context with all that was answered."""
     context = ScenarioContext(client, scenario=name)
     client.admin.create_database(context.database)
     try:
