@@ -17,6 +17,7 @@ from sluice.formats.descriptors import (
     descriptor_to_json,
     schema_from_json,
     schema_to_json,
+    with_properties,
 )
 from sluice.model import AggFunction, Column, DataType, Schema, TypeRoot
 from sluice.model.types import BIGINT, INT, STRING
@@ -223,3 +224,14 @@ def test_names_and_ids_must_differ() -> None:
 def test_a_broken_descriptor_is_refused(change: dict[str, object], error: type[Exception]) -> None:
     with pytest.raises(error):
         descriptor_from_json(json.dumps({**json.loads(DESCRIPTOR), **change}).encode())
+
+
+@pytest.mark.parametrize("custom", [{}, {"a": '},"custom_properties":{', "properties": "x"}])
+def test_properties_are_added_beside_any_text(custom: dict[str, str]) -> None:
+    own, more = {"table.log.ttl": "7 d"}, {"x": '1 "or" 2', "é": "}"}
+    content = {**json.loads(DESCRIPTOR), "properties": own, "custom_properties": custom}
+    content["comment"] = '},"custom_properties":{"x":"y"}'
+    stored = descriptor_to_json(descriptor_from_json(json.dumps(content).encode()))
+    told = descriptor_from_json(with_properties(stored, more))
+    expected = descriptor_from_json(json.dumps({**content, "properties": own | more}).encode())
+    assert told == expected
