@@ -180,6 +180,8 @@ class ServerConfig:
     tiering_backoff_ms: int = 10_000
     """Wait after a table's first failed round. Each further failure doubles it. The longest wait is
     the table's freshness, or five minutes if that is more. 0: no wait, as in Fluss."""
+    auto_partition_check_interval_ms: int = 600_000
+    """How often partitions are created and dropped by time (auto-partition.check.interval)."""
     kv_snapshot_interval_ms: int = 600_000
     """How often a changed bucket gets a new KV snapshot (kv.snapshot.interval). 0: never."""
     kv_snapshot_num_retained: int = 2

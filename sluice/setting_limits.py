@@ -38,6 +38,7 @@ _LEAST: Mapping[str, Mapping[str, int]] = {
         "sync_interval_ms": 1,
         "tiering_timeout_ms": CLAIM_TIMEOUT_MIN_MS,
         "tiering_check_interval_ms": 1,
+        "auto_partition_check_interval_ms": 1,
         "kv_snapshot_num_retained": 1,
         "kv_snapshot_lease_check_interval_ms": 1,
         "kv_write_buffer_bytes": 1,

@@ -15,6 +15,7 @@ from sluice.config import DatalakeConfig, ServerConfig
 from sluice.errors import ConfigurationError, StorageError
 from sluice.model import TableBucket, TableInfo, TablePath, TieringRound
 from sluice.scans import ScanLimits
+from sluice.server.coordinator.auto_partitioner import AutoPartitioner
 from sluice.server.coordinator.catalog import Catalog
 from sluice.server.coordinator.descriptor_rules import Defaults
 from sluice.server.coordinator.kv_snapshot_service import KvSnapshotService
@@ -229,6 +230,12 @@ class _Components:
                 lambda: self.tiering.coordinator_epoch,
             )
             self._kv = self._kv_manager(config, files)
+            self._tablets = _Tablets(
+                self._replicas, self._kv, self._logs, self._kv_snapshots, self._leases
+            )
+            self.auto_partitioner = AutoPartitioner(
+                self.catalog, self._lake, self._logs, self._tablets.drop_table, clock
+            )
             self.scanners = _scanner_manager(self._kv, clock, config)
             self._fetcher = Fetcher(
                 self.catalog,
@@ -292,6 +299,7 @@ class _Components:
         self.tiering.start(tables, self._config.tiering_check_interval_ms)
         self._lake.start()
         self.catalog.create_default_database()
+        self.auto_partitioner.start(self._config.auto_partition_check_interval_ms)
         self._listeners = [
             Listener(place, self._handlers, self._config, security) for place in listen
         ]
@@ -329,6 +337,7 @@ class _Components:
         deadline = time.monotonic() + grace_s
         for listener in self._listeners:
             listener.stop(max(deadline - time.monotonic(), 0))
+        self.auto_partitioner.stop()
         self.tiering.stop()
         self._leases.stop()
         self._stopping.set()
@@ -354,8 +363,9 @@ class _Components:
             self.catalog,
             self.tiering,
             self._lake,
-            _Tablets(self._replicas, self._kv, self._logs, self._kv_snapshots, self._leases),
+            self._tablets,
             self._defaults,
+            self.auto_partitioner,
         )
         writer_ids = StoredWriterIds(self._database)
         kv = KvService(

@@ -310,18 +310,24 @@ class Catalog:
     # -- partitions
 
     def create_partition(
-        self, path: TablePath, values: tuple[str, ...], ignore_if_exists: bool
-    ) -> None:
-        """Creates a partition.
+        self,
+        path: TablePath,
+        values: tuple[str, ...],
+        ignore_if_exists: bool,
+        table_id: int | None = None,
+    ) -> bool:
+        """Creates a partition; returns whether it is new.
 
+        :param table_id: only of the table with this id: another one may have got its name.
+        :raises TableNotExist, TableNotPartitioned: there is no such partitioned table.
         :raises PartitionAlreadyExists: it exists, and ``ignore_if_exists`` is false.
         :raises PartitionMaxNum, BucketMaxNum: the table would have too many.
         """
         with self._lock:
-            entry = self.require_partitioned(path)
+            entry = self.require_partitioned(path, table_id)
             if entry.partition_named(values) is not None:
                 if ignore_if_exists:
-                    return
+                    return False
                 raise PartitionAlreadyExists(
                     f"partition {'$'.join(values)} of table {path} already exists"
                 )
@@ -343,14 +349,19 @@ class Catalog:
                 )
             partitions = {**entry.partitions, partition_id: Partition(partition_id, values)}
             self._put(replace(entry, partitions=MappingProxyType(partitions)))
+            return True
 
-    def drop_partition(self, path: TablePath, values: tuple[str, ...]) -> Partition:
+    def drop_partition(
+        self, path: TablePath, values: tuple[str, ...], table_id: int | None = None
+    ) -> Partition:
         """Drops a partition and returns it.
 
+        :param table_id: only of the table with this id: another one may have got its name.
+        :raises TableNotExist, TableNotPartitioned: there is no such partitioned table.
         :raises PartitionNotExists: it does not exist.
         """
         with self._lock:
-            entry = self.require_partitioned(path)
+            entry = self.require_partitioned(path, table_id)
             partition = entry.partition_named(values)
             if partition is None:
                 raise PartitionNotExists(f"table {path} has no partition {'$'.join(values)}")
@@ -363,12 +374,15 @@ class Catalog:
             self._put(replace(entry, partitions=MappingProxyType(partitions)))
             return partition
 
-    def require_partitioned(self, path: TablePath) -> TableEntry:
+    def require_partitioned(self, path: TablePath, table_id: int | None = None) -> TableEntry:
         """Returns a partitioned table.
 
+        :param table_id: the id that it must have; None: any.
         :raises TableNotPartitioned, TableNotExist: the table is not partitioned, or does not exist.
         """
         entry = self.table(path)
+        if table_id not in (None, entry.info.table_id):
+            raise TableNotExist(f"table {path} with the id {table_id} does not exist")
         if not entry.info.is_partitioned:
             raise TableNotPartitioned(f"table {path} is not partitioned")
         return entry

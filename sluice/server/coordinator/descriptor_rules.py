@@ -29,6 +29,7 @@ from sluice.model import (
     TablePath,
     TypeRoot,
 )
+from sluice.server.coordinator.auto_partition_rules import check_auto_partitions
 from sluice.server.coordinator.kv_table_rules import (
     check_kv_table,
     with_bucket_key,
@@ -38,6 +39,7 @@ from sluice.server.coordinator.lake_rules import check_new_table
 from sluice.server.coordinator.options import (
     ALTERABLE,
     AUTO_PARTITION_ENABLED,
+    AUTO_PARTITION_PRECREATE,
     DATALAKE_FORMAT,
     REPLICATION_FACTOR,
     checked_option,
@@ -92,6 +94,8 @@ def complete(path: TablePath, descriptor: TableDescriptor, defaults: Defaults) -
     if schema.primary_key:
         properties = with_kv_defaults(properties)
     properties = {key: checked_option(key, value) for key, value in properties.items()}
+    if properties.get(AUTO_PARTITION_ENABLED) == "true" and len(descriptor.partition_keys) > 1:
+        properties.setdefault(AUTO_PARTITION_PRECREATE, "0")
     _check_values(path, properties)
     if schema.primary_key:
         descriptor = with_bucket_key(descriptor, schema)
@@ -111,6 +115,7 @@ def complete(path: TablePath, descriptor: TableDescriptor, defaults: Defaults) -
         )
     done = replace(descriptor, schema=schema, properties=properties, bucket_count=bucket_count)
     _check_keys(path, done)
+    check_auto_partitions(path, properties, done.partition_keys)
     for key in done.custom_properties:
         if key.startswith("table."):
             raise InvalidTable(f"table {path}: custom property {key!r} may not begin with 'table.'")
@@ -143,11 +148,6 @@ def _check_values(path: TablePath, properties: Mapping[str, str]) -> None:
         raise InvalidReplicationFactor(
             f"table {path}: {REPLICATION_FACTOR} = {properties[REPLICATION_FACTOR]}: it must be 1,"
             " because the cluster has only one tablet server"
-        )
-    if properties.get(AUTO_PARTITION_ENABLED, "false") == "true":
-        raise InvalidTable(
-            f"table {path}: this server does not create partitions automatically: remove"
-            f" {AUTO_PARTITION_ENABLED} and create the partitions yourself"
         )
 
 

@@ -17,6 +17,12 @@ DATALAKE_FORMAT = "table.datalake.format"
 DATALAKE_FRESHNESS = "table.datalake.freshness"
 REPLICATION_FACTOR = "table.replication.factor"
 AUTO_PARTITION_ENABLED = "table.auto-partition.enabled"
+AUTO_PARTITION_KEY = "table.auto-partition.key"
+AUTO_PARTITION_TIME_UNIT = "table.auto-partition.time-unit"
+AUTO_PARTITION_TIME_ZONE = "table.auto-partition.time-zone"
+AUTO_PARTITION_PRECREATE = "table.auto-partition.num-precreate"
+AUTO_PARTITION_RETENTION = "table.auto-partition.num-retention"
+_INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 
 DURATIONS = frozenset({DATALAKE_FRESHNESS, "table.log.ttl", "table.log.local-ttl"})
 BOOLEANS = frozenset(
@@ -35,13 +41,15 @@ NUMBERS = frozenset(
         "table.log.arrow.compression.zstd.level",
         "table.log.tiered.local-segments",
         "table.kv.format-version",
-        "table.auto-partition.num-precreate",
-        "table.auto-partition.num-retention",
+        AUTO_PARTITION_PRECREATE,
+        AUTO_PARTITION_RETENTION,
     }
 )
 RANGES: Mapping[str, tuple[int, int]] = {
     "table.log.arrow.compression.zstd.level": (1, 22),
-    "table.log.tiered.local-segments": (1, 2**31 - 1),
+    "table.log.tiered.local-segments": (1, _INT_MAX),
+    AUTO_PARTITION_PRECREATE: (_INT_MIN, _INT_MAX),
+    AUTO_PARTITION_RETENTION: (_INT_MIN, _INT_MAX),
 }
 """The smallest and the largest value of numbers that Fluss limits."""
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -52,15 +60,14 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "table.merge-engine": ("first_row", "versioned", "aggregation"),
     "table.delete.behavior": ("ALLOW", "IGNORE", "DISABLE"),
     "table.changelog.image": ("FULL", "WAL"),
-    "table.auto-partition.time-unit": ("HOUR", "DAY", "MONTH", "QUARTER", "YEAR"),
+    AUTO_PARTITION_TIME_UNIT: ("HOUR", "DAY", "MONTH", "QUARTER", "YEAR"),
 }
 TEXTS = frozenset(
     {
         "table.merge-engine.versioned.ver-column",
         "table.statistics.columns",
-        "table.auto-partition.key",
-        "table.auto-partition.time-zone",
-        "table.auto-partition.time-format",
+        AUTO_PARTITION_KEY,
+        AUTO_PARTITION_TIME_ZONE,
     }
 )
 KNOWN = DURATIONS | BOOLEANS | NUMBERS | frozenset(CHOICES) | TEXTS

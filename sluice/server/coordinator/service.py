@@ -21,6 +21,7 @@ from sluice.errors import (
 )
 from sluice.formats.descriptors import data_type_from_json, descriptor_from_json
 from sluice.model import DataType, TableBucket, TableInfo
+from sluice.server.coordinator.auto_partitioner import AutoPartitioner
 from sluice.server.coordinator.catalog import Catalog
 from sluice.server.coordinator.descriptor_rules import (
     Defaults,
@@ -59,6 +60,7 @@ class CoordinatorService:
     _lake: LakeSnapshots
     _logs: Logs
     _defaults: Defaults
+    _auto_partitions: AutoPartitioner
 
     def handlers(self) -> Mapping[Api, Handler]:
         return {
@@ -110,6 +112,7 @@ class CoordinatorService:
             )
         if info is not None:
             _log.info("table created", table=str(path), table_id=info.table_id)
+            self._auto_partitions.create_missing(info)
         return pb.CreateTableResponse()
 
     def drop_table(self, request: pb.DropTableRequest) -> pb.DropTableResponse:

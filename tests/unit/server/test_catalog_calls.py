@@ -238,8 +238,8 @@ def columns(*types: object) -> Schema:
             {"properties": {"table.replication.factor": "3"}},
         ),
         (
-            InvalidTable,
-            "does not create partitions",
+            InvalidConfig,
+            "needs a partition key",
             {"properties": {"table.auto-partition.enabled": "true"}},
         ),
         (InvalidConfig, "merge-engine", {"properties": {"table.merge-engine": "first_row"}}),

@@ -1,0 +1,170 @@
+"""Creates and drops the partitions of tables that are partitioned by time.
+
+It keeps no state: each check compares the catalog with the clock. A table that the lake has, too,
+loses no partition with rows that the lake lacks; Fluss drops such a partition.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+import structlog
+
+from sluice.clock import Clock
+from sluice.errors import (
+    BucketMaxNum,
+    LakeSnapshotNotExist,
+    PartitionMaxNum,
+    PartitionNotExists,
+    SluiceError,
+    TableNotExist,
+)
+from sluice.failpoints import failpoint
+from sluice.model import Partition, TableBucket, TableInfo
+from sluice.server.coordinator.auto_partition_rules import AutoPartitions, auto_partitions
+from sluice.server.coordinator.catalog import Catalog, TableEntry
+from sluice.server.coordinator.descriptor_rules import PARTITIONS_MAX
+from sluice.server.coordinator.lake_lag import Logs
+from sluice.server.coordinator.lake_snapshots import LakeSnapshots
+
+_log = structlog.get_logger("sluice.partitions")
+
+
+class DropData(Protocol):
+    """Deletes what tablets store of a dropped partition."""
+
+    def __call__(self, info: TableInfo, partition_id: int | None = None) -> None: ...
+
+
+class AutoPartitioner:
+    """Checks all tables at each interval, and a new table at once."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        lake: LakeSnapshots,
+        logs: Logs,
+        drop_data: DropData,
+        clock: Clock,
+    ) -> None:
+        self._catalog = catalog
+        self._lake = lake
+        self._logs = logs
+        self._drop_data = drop_data
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._ticker: threading.Thread | None = None
+
+    def start(self, check_interval_ms: int) -> None:
+        """Creates missing partitions, so that clients find them, and starts the checks.
+
+        The first check comes after an interval: an expired partition can wait, a start cannot.
+        """
+        for entry in self._catalog.tables():
+            self.create_missing(entry.info)
+        self._ticker = threading.Thread(
+            target=self._tick, args=(check_interval_ms / 1000,), name="auto-partitions", daemon=True
+        )
+        self._ticker.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._ticker is not None:
+            self._ticker.join()
+
+    def check(self) -> None:
+        """Drops the expired partitions of all tables, and creates missing ones."""
+        for entry in self._catalog.tables():
+            if self._stopping.is_set():
+                return
+            self._guarded(entry.info, partial(self._drop_expired, entry))
+            self.create_missing(entry.info)
+
+    def create_missing(self, info: TableInfo) -> None:
+        """Creates the partitions of a table that must exist now. Logs errors; a check retries."""
+        self._guarded(info, partial(self._create, info))
+
+    # -- inside
+
+    def _create(self, info: TableInfo, rules: AutoPartitions) -> None:
+        for value in rules.wanted(self._clock.now_ms(), PARTITIONS_MAX):
+            try:
+                created = self._catalog.create_partition(
+                    info.path, (value,), ignore_if_exists=True, table_id=info.table_id
+                )
+            except (PartitionMaxNum, BucketMaxNum) as error:
+                _log.warning("partition not created", table=str(info.path), reason=str(error))
+                return
+            if created:
+                _log.info("partition created", table=str(info.path), partition=value)
+                failpoint("server.auto_partition.created")
+
+    def _drop_expired(self, entry: TableEntry, rules: AutoPartitions) -> None:
+        now_ms, info = self._clock.now_ms(), entry.info
+        expired = [
+            partition
+            for partition in entry.partitions.values()
+            if rules.expired(now_ms, partition.values[rules.key])
+        ]
+        expired.sort(key=lambda partition: partition.values)
+        kept = [partition for partition in expired if self._lake_lacks(info, partition)]
+        if kept:
+            _log.warning(
+                "expired partitions are kept, because the lake lacks rows of them",
+                table=str(info.path),
+                partitions=len(kept),
+                oldest=kept[0].name,
+            )
+        for partition in expired:
+            if partition not in kept:
+                self._drop(info, partition)
+
+    def _drop(self, info: TableInfo, partition: Partition) -> None:
+        try:
+            self._catalog.drop_partition(info.path, partition.values, table_id=info.table_id)
+        except PartitionNotExists:
+            return
+        failpoint("server.auto_partition.dropped")
+        self._drop_data(info, partition.partition_id)
+        _log.info("expired partition dropped", table=str(info.path), partition=partition.name)
+
+    def _lake_lacks(self, info: TableInfo, partition: Partition) -> bool:
+        """Whether a partition has rows that are to be tiered and are not.
+
+        :raises UnknownServerError: the registered offsets cannot be read.
+        """
+        if not info.datalake_enabled:
+            return False
+        try:
+            offsets = self._lake.get(info).offsets
+        except LakeSnapshotNotExist:
+            offsets = {}
+        buckets = (
+            TableBucket(info.table_id, partition.partition_id, number)
+            for number in range(info.bucket_count)
+        )
+        return any(self._logs.beyond(bucket, offsets.get(bucket, 0))[0] for bucket in buckets)
+
+    def _guarded(self, info: TableInfo, change: Callable[[AutoPartitions], None]) -> None:
+        """Changes a table that is partitioned by time; an error of one table is no other's."""
+        try:
+            descriptor = info.descriptor
+            rules = auto_partitions(descriptor.properties, descriptor.partition_keys)
+            if rules is not None:
+                change(rules)
+        except TableNotExist:
+            return  # dropped meanwhile
+        except SluiceError as error:
+            _log.error(
+                "partitions not checked; will be retried", table=str(info.path), error=str(error)
+            )
+
+    def _tick(self, interval_s: float) -> None:
+        while not self._stopping.wait(interval_s):
+            try:
+                self.check()
+            except Exception:  # keep checking, and log it: nothing else would report it
+                _log.exception("partitions not checked; will be retried")
