@@ -139,7 +139,7 @@ def signals_deferred(*, also_second: bool = False) -> Iterator[None]:
 
 
 class StopSignals:
-    """Catches SIGTERM and SIGINT from now on; a second signal ends the process at once.
+    """Catches SIGTERM and SIGINT from now on; a second signal of either ends the process at once.
 
     Signals arrive through a pipe, to which the interpreter writes immediately. A handler that sets
     a ``threading.Event`` could lose a signal: handlers run between two instructions of the main
@@ -147,7 +147,11 @@ class StopSignals:
     instance per process, in the main thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit_s: float | None = None) -> None:
+        """:param limit_s: the process ends so long after the first signal at the latest, whatever
+        its threads do, unless :meth:`end` was called. None: no limit.
+        """
+        self._limit_s = limit_s
         self._read, write = os.pipe()
         os.set_blocking(write, False)
         signal.set_wakeup_fd(write)
@@ -158,7 +162,15 @@ class StopSignals:
         """Waits until a signal arrives; returns at once if it has already arrived."""
         os.read(self._read, 1)
 
-    @staticmethod
-    def _handle(number: int, frame: Any) -> None:
-        del frame
-        signal.signal(number, signal.SIG_DFL)
+    def end(self) -> None:
+        """The limit does not count any more."""
+        if self._limit_s is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _handle(self, number: int, frame: Any) -> None:
+        del number, frame
+        for both in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(both, signal.SIG_DFL)
+        if self._limit_s is not None:
+            # The system itself ends the process, even if a thread keeps Python's lock.
+            signal.setitimer(signal.ITIMER_REAL, self._limit_s)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,6 +46,7 @@ from sluice.server.tablet.scan_manager import ScannerManager
 from sluice.server.tablet.scan_service import ScanService
 from sluice.server.tablet.service import TabletService
 from sluice.server.tablet.stats_service import StatsService
+from sluice.server.time_limit import TimeLimit
 from sluice.server.writer_ids import StoredWriterIds
 from sluice.wire import apis
 from sluice.wire.apis import Api, Role
@@ -62,6 +62,9 @@ NO_LAKE = "none"
 """The value of ``datalake.format`` for a server without a lake."""
 
 _LAKE_FORMATS = ("iceberg", "paimon", "lance", NO_LAKE)
+
+HANDLERS_S = 1.0
+"""Time for handlers that still run after the grace period, if a stop has a limit."""
 
 _log = structlog.get_logger("sluice.server")
 
@@ -142,7 +145,7 @@ class EmbeddedCluster:
         try:
             self._addresses = parts.start(self._listen, self._security)
         except BaseException:
-            parts.stop(0)
+            parts.stop(0, None)
             raise
         self._parts = parts
         self.metrics_address = parts.metrics_address
@@ -155,12 +158,19 @@ class EmbeddedCluster:
         )
         return self.address
 
-    def stop(self, grace_s: float = 5) -> None:
-        """Waits at most ``grace_s`` for calls in progress, then syncs and closes everything."""
+    def stop(self, grace_s: float = 5, within_s: float | None = None) -> bool:
+        """Waits at most ``grace_s`` for calls in progress, then syncs and closes everything.
+
+        :param within_s: time for all of this; what then is left is recovered at the next start, for
+            which this process must have ended. None: no limit.
+        :return: whether everything was closed.
+        """
         parts, self._parts = self._parts, None
-        if parts is not None:
-            parts.stop(grace_s)
-            _log.info("server stopped", addresses=self.addresses)
+        if parts is None:
+            return True
+        ended = parts.stop(grace_s, within_s)
+        _log.info("server stopped", addresses=self.addresses)
+        return ended
 
     def take_kv_snapshots(self, path: TablePath) -> dict[TableBucket, int]:
         """Takes a KV snapshot of each changed bucket of a table; returns the new ids by bucket.
@@ -330,24 +340,53 @@ class _Components:
         if self._snapshot_starter.ident is not None:
             self._snapshot_starter.join()
 
-    def stop(self, grace_s: float) -> None:
+    def stop(self, grace_s: float, within_s: float | None) -> bool:
+        """Returns whether everything has ended. If not, the next start recovers what was left.
+
+        In the order of its worth: answers to calls, synced logs, closed stores, closed logs.
+        """
+        limit = TimeLimit(within_s, SystemClock())
         self._fetcher.stop()
-        if self._metrics is not None:
-            self._metrics.stop()
-        deadline = time.monotonic() + grace_s
-        for listener in self._listeners:
-            listener.stop(max(deadline - time.monotonic(), 0))
-        self.auto_partitioner.stop()
-        self.tiering.stop()
-        self._leases.stop()
         self._stopping.set()
-        self.wait_for_snapshots()
-        self.kv_snapshotter.stop()
-        self.scanners.stop()
-        self._kv.stop()
-        self._logs.stop()
-        self._database.close()
-        self.data_dir.close()
+        handlers_s = None if within_s is None else HANDLERS_S
+        idle = [
+            limit.run(lambda: self._metrics.stop() if self._metrics is not None else None),
+            *self._stop_listeners(limit, grace_s, handlers_s),
+            limit.run(
+                self.auto_partitioner.stop,
+                self.tiering.stop,
+                self._leases.stop,
+                self.wait_for_snapshots,
+                self.kv_snapshotter.stop,
+                self.scanners.stop,
+            ),
+        ]
+        unsynced = self._logs.sync_all(limit)
+        # A store that is still in use, or that is not closed, catches up from its log.
+        left = [not all(idle) or self._kv.stop(limit) > 0, self._logs.stop(limit) > 0]
+        if all(idle):
+            self._database.close()
+            self.data_dir.close()
+        if unsynced or any(left):
+            _log.warning(
+                "the stop took too long, so some stores and logs were not closed: the next start"
+                " recovers them, and nothing acknowledged is lost unless the power fails before"
+                " the system has written it",
+                unsynced_logs=unsynced,
+            )
+        return all(idle) and not unsynced and not any(left)
+
+    def _stop_listeners(
+        self, limit: TimeLimit, grace_s: float, handlers_s: float | None
+    ) -> list[bool]:
+        """Stops all listeners at once; returns for each whether its handlers have ended."""
+        ended: dict[Listener, bool] = dict.fromkeys(self._listeners, False)
+
+        def stop(listener: Listener) -> None:
+            ended[listener] = listener.stop(grace_s, handlers_s)
+
+        limit.each(self._listeners, stop, len(self._listeners))
+        return list(ended.values())
 
     def _handlers(self, servers: Callable[[], Servers], more: Mapping[Api, Handler]) -> Handlers:
         """The handlers of both roles; ``more`` holds calls of one kind of listener."""

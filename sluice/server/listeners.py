@@ -63,8 +63,9 @@ class ListenerSecurity:
         )
 
 
-def _files_share() -> int:
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _FILES_SHARE
+def _connections(most: int) -> int:
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return most if files == resource.RLIM_INFINITY else min(most, files // _FILES_SHARE)
 
 
 MakeHandlers = Callable[[Callable[[], Servers], Mapping[Api, Handler]], Handlers]
@@ -115,7 +116,7 @@ class Listener:
                 limits=GrpcLimits(
                     max_message_bytes=config.max_message_bytes,
                     max_workers=config.max_workers,
-                    max_connections=min(GRPC_CONNECTIONS_MAX, _files_share()),
+                    max_connections=_connections(GRPC_CONNECTIONS_MAX),
                     idle_s=config.idle_timeout_ms / 1000,
                 ),
                 tls=security.tls,
@@ -130,7 +131,7 @@ class Listener:
                 limits=Limits(
                     max_frame_bytes=config.max_message_bytes,
                     max_bytes=NATIVE_MEMORY_FRAMES * config.max_message_bytes,
-                    max_connections=min(NATIVE_CONNECTIONS_MAX, _files_share()),
+                    max_connections=_connections(NATIVE_CONNECTIONS_MAX),
                     idle_s=config.idle_timeout_ms / 1000,
                 ),
                 tokens=security.tokens,

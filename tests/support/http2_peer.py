@@ -37,6 +37,7 @@ class Http2Peer:
         """:param source: the address to connect from; all of 127.0.0.0/8 are this machine."""
         plain = socket.create_connection(("127.0.0.1", port), 60, (source, 0))
         self.socket = plain if tls is None else tls.wrap_socket(plain, server_hostname="localhost")
+        self._scheme = "http" if tls is None else "https"
         self._received = b""
         self._next = 1
         self._ended: set[int] = set()
@@ -47,7 +48,7 @@ class Http2Peer:
         stream, self._next = self._next, self._next + 2
         fields = [
             (":method", "POST"),
-            (":scheme", "http"),
+            (":scheme", self._scheme),
             (":path", method),
             (":authority", "localhost"),
             ("te", "trailers"),
@@ -113,6 +114,15 @@ class Http2Peer:
                 self._ended.add(stream)
             self._received = self._received[9 + size :]
         return found
+
+
+def unverified_tls() -> ssl.SSLContext:
+    """TLS of a stranger, who does not care whose certificate it is."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    return context
 
 
 def message_head(size: int) -> bytes:

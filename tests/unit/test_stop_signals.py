@@ -183,3 +183,53 @@ def test_other_errors_of_finalizers_are_reported_as_before(
     with sigterm_raises():
         Broken()
     assert seen == [ValueError]
+
+
+SECOND_SIGNAL = """
+import os, signal, sys
+from sluice.stop_signals import StopSignals
+stop = StopSignals()
+os.kill(os.getpid(), signal.{first})
+stop.wait()
+print("stopping", flush=True)
+os.kill(os.getpid(), signal.{second})
+print("still there", flush=True)
+"""
+
+HANGS_AFTER_A_SIGNAL = """
+import os, signal, threading
+from sluice.stop_signals import StopSignals
+stop = StopSignals({limit_s})
+os.kill(os.getpid(), signal.SIGTERM)
+stop.wait()
+if {is_ended}:
+    stop.end()
+threading.Event().wait(2 if {is_ended} else None)
+print("ended by itself", flush=True)
+"""
+
+
+def run(script: str) -> tuple[int, str]:
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert not done.stderr
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("SIGTERM", "SIGTERM"), ("SIGINT", "SIGINT"), ("SIGTERM", "SIGINT"), ("SIGINT", "SIGTERM")],
+)
+def test_a_second_signal_of_either_kind_ends_the_process(first: str, second: str) -> None:
+    code, said = run(SECOND_SIGNAL.format(first=first, second=second))
+    assert (code, said) == (-getattr(signal, second), "stopping\n")
+
+
+def test_the_system_ends_a_process_that_hangs_in_its_stop() -> None:
+    code, said = run(HANGS_AFTER_A_SIGNAL.format(limit_s=0.2, is_ended=False))
+    assert (code, said) == (-signal.SIGALRM, "")
+
+
+def test_the_limit_of_a_stop_that_has_ended_does_not_count() -> None:
+    code, said = run(HANGS_AFTER_A_SIGNAL.format(limit_s=1, is_ended=True))
+    assert (code, said) == (0, "ended by itself\n")

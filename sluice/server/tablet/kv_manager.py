@@ -20,6 +20,10 @@ from sluice.server.tablet.kv_tablet import Environment, KvTablet, require_hosted
 from sluice.server.tablet.log_manager import LogManager, orphans
 from sluice.server.tablet.ports import HostedTable, Tables
 from sluice.server.tablet.replicas import Replicas
+from sluice.server.time_limit import TimeLimit
+
+CLOSED_AT_ONCE = 4
+"""Threads that close stores at a stop."""
 
 _log = structlog.get_logger("sluice.kv")
 
@@ -139,14 +143,16 @@ class KvManager:
             tablet.delete()
         delete_table(self._root, info, partition_id)
 
-    def stop(self) -> None:
-        """Closes every store. No operation may run."""
+    def stop(self, limit: TimeLimit) -> int:
+        """Closes every store within the limit; returns how many were not. No operation may run."""
         with self._lock:
             tablets = list(self._tablets.values())
             self._tablets.clear()
-        for tablet in tablets:
-            self._tell_closing(tablet)
-            tablet.close()
+        return limit.each(tablets, self._close_at_stop, CLOSED_AT_ONCE)
+
+    def _close_at_stop(self, tablet: KvTablet) -> None:
+        self._tell_closing(tablet)
+        tablet.close()
 
     # -- parts
 

@@ -243,14 +243,16 @@ class BucketLog:
 
     def close(self) -> None:
         """Syncs and closes the last segment, so that the next start need not scan it."""
-        with self._lock:
+        with self._sync_lock, self._lock:
             if self._closed:
                 return
             self._closed = True
             segment = self._segments[-1]
             if segment.size and not self._indexed:
                 try:
-                    self._close_segment(segment)
+                    if self._dirty or self._unsynced:
+                        self._files.sync(segment.path, self._unsynced)
+                    segment.write_index()
                 except OSError as error:  # the next start scans the segment instead
                     _log.warning(
                         "cannot close a log segment; the next start scans it",

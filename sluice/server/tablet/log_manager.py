@@ -6,6 +6,7 @@ import re
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -17,6 +18,10 @@ from sluice.server.data_dir import bucket_folder, delete_table, sync_folder
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.log import BucketLog
 from sluice.server.tablet.ports import HostedTable, Tables
+from sluice.server.time_limit import TimeLimit
+
+SYNCS_AT_ONCE = 16
+"""Threads that sync logs at a stop. The system writes the files of many syncs together."""
 
 _TABLE_FOLDER = re.compile(r".+-(\d+)")
 _PARTITION_FOLDER = re.compile(r".+-p(\d+)")
@@ -129,16 +134,20 @@ class LogManager:
                     f"bucket {log.name}: cannot sync the log: {error.strerror or error}"
                 ) from error
 
-    def stop(self) -> None:
-        """Syncs and closes every log."""
+    def sync_all(self, limit: TimeLimit) -> int:
+        """Syncs every log within the limit, for a stop; returns how many were not synced."""
+        self._stopping.set()
+        return limit.each(list(self._logs.values()), _sync_at_stop, SYNCS_AT_ONCE)
+
+    def stop(self, limit: TimeLimit) -> int:
+        """Syncs and closes every log within the limit; returns how many were not closed."""
         self._stopping.set()
         if self._syncer is not None:
-            self._syncer.join()
+            self._syncer.join(limit.left_s())
         with self._lock:
             logs = list(self._logs.values())
             self._logs = {}
-        for log in logs:
-            log.close()
+        return limit.each(logs, BucketLog.close, SYNCS_AT_ONCE)
 
     def _open(
         self, table: HostedTable, bucket: TableBucket, folder: Path, lake_offset: int = 0
@@ -154,6 +163,8 @@ class LogManager:
     def _sync_forever(self, interval_s: float) -> None:
         while not self._stopping.wait(interval_s):
             for log in list(self._logs.values()):
+                if self._stopping.is_set():
+                    return  # the stop syncs the others
                 try:
                     log.sync()
                 except OSError as error:
@@ -176,6 +187,11 @@ class LogManager:
         for folder, _ in found:
             _log.info("deleted the log of a dropped table", folder=str(folder))
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sync_at_stop(log: BucketLog) -> None:
+    with suppress(OSError):  # tried again, and logged, when the log is closed
+        log.sync()
 
 
 def orphans(root: Path, tables: Tables) -> Iterator[tuple[Path, bool]]:

@@ -1,0 +1,103 @@
+"""A stop within its time: many written buckets, what hangs, and what a start finds then."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from sluice.server.tablet.files import LogFiles
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+
+from .support import Node, batch
+
+PATIENCE_S = 10.0
+
+
+class CountedFiles(LogFiles):
+    """Keeps which files were synced; a test may hold the syncs up."""
+
+    def __init__(self) -> None:
+        self.synced: list[Path] = []
+        self.hold: Callable[[], object] = lambda: None
+
+    def sync(self, path: Path, folders: Sequence[Path] = ()) -> None:
+        self.synced.append(path)
+        self.hold()
+        super().sync(path, folders)
+
+
+def write(node: Node, buckets: int) -> int:
+    """A table with one batch in each bucket; its id."""
+    table_id = node.caller.create_table(bucket_count=buckets)
+    request = pb.ProduceLogRequest(acks=-1, table_id=table_id, timeout_ms=10_000)
+    for bucket in range(buckets):
+        request.buckets_req.add(bucket_id=bucket, records=batch("a", "b"))
+    answers = node.caller.call(apis.PRODUCE_LOG, request).buckets_resp
+    assert not any(answer.error_code for answer in answers)
+    return table_id
+
+
+@pytest.fixture
+def files() -> CountedFiles:
+    return CountedFiles()
+
+
+def test_a_stop_syncs_only_what_was_written_since(
+    start: Callable[..., Node], files: CountedFiles
+) -> None:
+    node = start(files=files, sync_interval_ms=3_600_000)
+    table_id = write(node, 40)
+    node.cluster._parts._logs.sync(list(node.cluster._parts._logs._logs))  # type: ignore[union-attr]
+    assert len(files.synced) == 40
+    node.caller.produce(table_id, batch("c"), bucket=7)
+    node.stop()
+    assert [path.parent.name for path in files.synced[40:]] == ["log-7"]
+    node.start()
+    assert node.caller.offsets(table_id, buckets=(7, 8)) == [3, 2]
+
+
+def test_logs_are_synced_at_the_same_time(start: Callable[..., Node], files: CountedFiles) -> None:
+    node = start(files=files, sync_interval_ms=3_600_000)
+    write(node, 8)
+    together = threading.Barrier(8, timeout=20)
+    files.hold = together.wait
+    node.stop()
+    assert len(files.synced) == 8
+    assert not together.broken
+
+
+def test_a_stop_that_takes_too_long_leaves_the_rest_to_the_next_start(
+    start: Callable[..., Node], files: CountedFiles, capfd: pytest.CaptureFixture[str]
+) -> None:
+    node = start(files=files, sync_interval_ms=3_600_000)
+    table_id = write(node, 5)
+    hangs = threading.Event()
+    files.hold = lambda: hangs.wait(60)
+    began = time.monotonic()
+    node.caller.transport.close()
+    assert not node.cluster.stop(0.1, within_s=0.5)
+    assert time.monotonic() - began < PATIENCE_S
+    logged = capfd.readouterr()
+    assert "the next start recovers them" in logged.out + logged.err
+    assert "unsynced_logs=5" in logged.out + logged.err
+    hangs.set()
+    node.start()
+    assert node.caller.offsets(table_id, buckets=range(5)) == [2] * 5
+
+
+@pytest.mark.slow
+def test_2500_written_buckets_are_closed_in_time(start: Callable[..., Node]) -> None:
+    """Issue 20: 26 s, one sync after the other."""
+    node = start(sync_interval_ms=3_600_000)
+    table_id = write(node, 2_500)
+    node.caller.transport.close()
+    began = time.monotonic()
+    assert node.cluster.stop(4, within_s=60)
+    assert time.monotonic() - began < PATIENCE_S
+    node.start()
+    assert node.caller.offsets(table_id, buckets=(0, 2_499)) == [2, 2]
