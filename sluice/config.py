@@ -214,11 +214,10 @@ class ServerConfig:
     """Memory for the last batches of ended scans, kept for kv_scanner_ttl_ms in case an answer was
     lost. 0: none are kept."""
     max_workers: int = 32
-    """Threads that answer requests, for each address. gRPC accepts four calls per thread at once
-    and refuses more; clients retry."""
+    """Requests that are answered at once, for each address. gRPC accepts four calls for each of
+    them at once, half of these of one host, and refuses more; clients retry."""
     idle_timeout_ms: int = 600_000
-    """A connection of Fluss's native protocol without a request for this long is closed
-    (netty.connection.max-idle-time)."""
+    """A connection without a request for this long is closed (netty.connection.max-idle-time)."""
 
 
 @dataclass(frozen=True, slots=True)
