@@ -32,7 +32,9 @@ from sluice.server.data_dir import DataDir
 from sluice.server.listen_addresses import ListenAddress, listen_addresses
 from sluice.server.listeners import Listener, ListenerSecurity, check_free
 from sluice.server.metadata import NODE_ID, MetadataService, Servers, api_versions
+from sluice.server.sequences import StoredSequences
 from sluice.server.storage.database import Database
+from sluice.server.tablet.auto_increment import AutoIncrement
 from sluice.server.tablet.fetch import Fetcher
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.kv_manager import KvManager
@@ -286,7 +288,13 @@ class _Components:
             write_buffer_bytes=config.kv_write_buffer_bytes,
             open_max=config.kv_max_open_tablets,
         )
-        environment = Environment(resources, files, self._kv_snapshots, config.max_message_bytes)
+        environment = Environment(
+            resources,
+            files,
+            self._kv_snapshots,
+            config.max_message_bytes,
+            AutoIncrement(StoredSequences(self._database)),
+        )
         manager = KvManager(self.data_dir.kv, self.catalog, self._logs, self._replicas, environment)
         self.kv_snapshotter = KvSnapshotter(
             self.catalog,

@@ -101,7 +101,7 @@ def complete(path: TablePath, descriptor: TableDescriptor, defaults: Defaults) -
         descriptor = with_bucket_key(descriptor, schema)
         check_kv_table(path, descriptor, schema, properties)
     else:
-        _check_log_table(path, properties)
+        _check_log_table(path, schema, properties)
     bucket_count = (
         defaults.bucket_count if descriptor.bucket_count is None else descriptor.bucket_count
     )
@@ -151,7 +151,12 @@ def _check_values(path: TablePath, properties: Mapping[str, str]) -> None:
         )
 
 
-def _check_log_table(path: TablePath, properties: Mapping[str, str]) -> None:
+def _check_log_table(path: TablePath, schema: Schema, properties: Mapping[str, str]) -> None:
+    if schema.auto_increment:
+        raise InvalidTable(
+            f"table {path}: auto-increment column {schema.auto_increment[0]!r} requires a primary"
+            " key"
+        )
     for key in ("table.merge-engine", "table.delete.behavior"):
         if key in properties:
             raise InvalidConfig(f"table {path}: {key} requires a primary key")

@@ -20,6 +20,7 @@ from sluice.formats.types import arrow_schema
 from sluice.model import Schema, TableDescriptor, TableInfo, TablePath, TypeRoot
 
 KV_FORMAT = "table.kv.format"
+CACHE_SIZE = "table.auto-increment.cache-size"
 MERGE_ENGINE = "table.merge-engine"
 VERSION_COLUMN = "table.merge-engine.versioned.ver-column"
 DELETE_BEHAVIOR = "table.delete.behavior"
@@ -80,11 +81,38 @@ def check_kv_table(
         raise InvalidConfig(
             f"table {path}: {KV_FORMAT_VERSION} = {properties[KV_FORMAT_VERSION]}: use 1 or 2"
         )
-    if schema.auto_increment:
-        raise InvalidTable(f"table {path}: this server does not support auto-increment columns")
+    _check_auto_increment(path, schema, properties)
     _check_formats(path, properties)
     _check_encoders(path, replace(descriptor, schema=schema, properties=properties))
     _check_engine(path, schema, properties)
+
+
+def _check_auto_increment(path: TablePath, schema: Schema, properties: Mapping[str, str]) -> None:
+    if int(properties.get(CACHE_SIZE, "1")) < 1:
+        raise InvalidConfig(f"table {path}: {CACHE_SIZE} = {properties[CACHE_SIZE]}: use 1 or more")
+    if not schema.auto_increment:
+        return
+    name = schema.auto_increment[0]
+    if len(schema.auto_increment) > 1:
+        raise InvalidTable(
+            f"table {path}: auto-increment columns {', '.join(schema.auto_increment)}: a table can"
+            " have only one"
+        )
+    data_type = schema.column(name).data_type
+    if data_type.root not in (TypeRoot.INT, TypeRoot.BIGINT):
+        raise InvalidTable(
+            f"table {path}: auto-increment column {name!r} has the type {data_type}; use INT or"
+            " BIGINT"
+        )
+    if name in schema.primary_key:
+        raise InvalidTable(
+            f"table {path}: auto-increment column {name!r} cannot be in the primary key"
+        )
+    if name == properties.get(VERSION_COLUMN):
+        raise InvalidTable(
+            f"table {path}: auto-increment column {name!r} cannot be the version column, because it"
+            " never changes"
+        )
 
 
 def _check_formats(path: TablePath, properties: Mapping[str, str]) -> None:

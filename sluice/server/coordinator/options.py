@@ -43,6 +43,7 @@ NUMBERS = frozenset(
         "table.kv.format-version",
         AUTO_PARTITION_PRECREATE,
         AUTO_PARTITION_RETENTION,
+        "table.auto-increment.cache-size",
     }
 )
 RANGES: Mapping[str, tuple[int, int]] = {

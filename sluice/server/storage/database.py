@@ -31,6 +31,10 @@ CREATE TABLE IF NOT EXISTS partitions (
     partition_id INTEGER PRIMARY KEY,
     table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE,
     name TEXT NOT NULL, UNIQUE (table_id, name)) STRICT;
+CREATE TABLE IF NOT EXISTS auto_increment (
+    table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE,
+    column_id INTEGER NOT NULL, reserved INTEGER NOT NULL,
+    PRIMARY KEY (table_id, column_id)) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS lake_snapshots (
     position INTEGER PRIMARY KEY AUTOINCREMENT,
     table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE,

@@ -141,6 +141,7 @@ class KvManager:
         for tablet in tablets:
             self._tell_closing(tablet)
             tablet.delete()
+        self._environment.auto_increment.drop_table(info, partition_id)
         delete_table(self._root, info, partition_id)
 
     def stop(self, limit: TimeLimit) -> int:

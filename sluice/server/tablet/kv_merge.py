@@ -50,6 +50,9 @@ _VERSIONS = (TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTA
 Read = Callable[[list[bytes]], list[bytes | None]]
 """Reads the stored values of keys; None for a missing key."""
 
+Numbers = Callable[[int], np.ndarray]
+"""Takes that many numbers for the auto-increment column of new rows."""
+
 _KEYS_AT_ONCE = 256  # the number of rows that may be read beyond the limit
 
 
@@ -91,6 +94,7 @@ def merge(
     target_columns: Sequence[int],
     read: Read,
     limit: RowBytesLimit,
+    numbers: Numbers,
     *,
     overwrite: bool,
 ) -> MergeResult:
@@ -107,7 +111,7 @@ def merge(
             f"table {table.hosted.info.path} has no schema {batch.schema_id}; the newest is"
             f" {table.schema_id}"
         )
-    return _Merge(table, batch, target_columns, read, limit, overwrite=overwrite).run()
+    return _Merge(table, batch, target_columns, read, limit, numbers, overwrite=overwrite).run()
 
 
 class _Merge:
@@ -125,11 +129,12 @@ class _Merge:
         target_columns: Sequence[int],
         read: Read,
         limit: RowBytesLimit,
+        numbers: Numbers,
         *,
         overwrite: bool,
     ) -> None:
         self._table = table
-        self._read, self._limit = read, limit
+        self._read, self._limit, self._numbers = read, limit, numbers
         self._engine = "" if overwrite else table.merge_engine
         self._behavior = ALLOW if overwrite else table.delete_behavior
         self._targets = self._checked_targets(target_columns)
@@ -175,14 +180,20 @@ class _Merge:
     def _replace(self, refs: np.ndarray) -> MergeResult:
         """Merges complete rows: the newest wins.
 
-        With the WAL changelog image, only deletes need the stored rows.
+        With the WAL changelog image, only deletes need the stored rows, unless new rows get
+        numbers.
         """
+        table = self._table
+        knows_inserts = not table.is_wal or table.auto_increment is not None
         encoded = self._keys.dictionary_encode()
         codes, keys = encoded.indices.to_numpy(), encoded.dictionary
-        wanted = np.full(len(keys), not self._table.is_wal)
+        wanted = np.full(len(keys), knows_inserts)
         wanted[codes[refs == NO_ROW]] = True
         stored = self._stored_refs(keys, wanted)
-        changes = replacing(codes, refs, stored, is_wal=self._table.is_wal)
+        changes = replacing(
+            codes, refs, stored, logs_old_rows=not table.is_wal, knows_inserts=knows_inserts
+        )
+        self._number(changes.rows[changes.types == INSERT])
         merged = MergeResult(changes.types.tobytes())
         if len(changes.rows):
             merged.rows = self._columns(changes.rows)
@@ -233,6 +244,22 @@ class _Merge:
                 continue
             self._log(old, ref)
             current[key] = ref
+        logged = zip(self._types, self._logged, strict=True)
+        self._number(np.array([ref for kind, ref in logged if kind == INSERT], np.int64))
+        self._values[: len(self._new)] = self._new.to_pylist()
+
+    def _number(self, refs: np.ndarray) -> None:
+        """Gives the next numbers to new rows of the batch, in the order of their inserts."""
+        at, own = self._table.auto_increment, self._batches[0]
+        if at is None or not len(refs):
+            return
+        numbers, is_new = np.zeros(own.num_rows, np.int64), np.zeros(own.num_rows, bool)
+        numbers[refs], is_new[refs] = self._numbers(len(refs)), True
+        field = own.schema.field(at)
+        column = pc.if_else(pa.array(is_new), pa.array(numbers).cast(field.type), own.column(at))
+        self._batches[0] = own.set_column(at, field, column)
+        schema_id, schema = self._table.schema_id, self._table.schema
+        self._new = self._table.encode(self._batches[0], schema_id, schema)
 
     def _partial(self, keys: list[bytes], refs: list[int]) -> None:
         """Merges some columns; the others always keep their stored values.
@@ -245,21 +272,27 @@ class _Merge:
         others_null = self._others_null()
         names = {self._table.schema.columns[at].name for at in self._targets}
         only_key = names == set(self._table.schema.primary_key)
-        made: list[tuple[int, int]] = []  # stored row, row of the target columns
+        is_numbered = self._table.auto_increment is not None
+        made: list[tuple[int, int, int, int]] = []  # see _make
         first_stored, first_made = len(self._batches[0]), self._stored_to
+        inserted: dict[bytes, tuple[int, int]] = {}  # the row with its key, its number
         for key, ref in zip(keys, refs, strict=True):
             old, base = self._current[key], stored[key]
             if (ref == NO_ROW and old == NO_ROW) or (ref != NO_ROW and only_key and old != NO_ROW):
                 continue
-            if ref == NO_ROW and (base == NO_ROW or others_null[base - first_stored]):
+            if is_numbered and old == NO_ROW:
+                inserted[key] = ref, len(inserted)
+            key_row, number = inserted.get(key, (NO_ROW, NO_ROW))
+            is_delete = ref == NO_ROW and number == NO_ROW
+            if is_delete and (base == NO_ROW or others_null[base - first_stored]):
                 new = NO_ROW
             else:
                 new = first_made + len(made)
-                made.append((base, ref))
+                made.append((base, ref, key_row if ref == NO_ROW else ref, number))
             self._log(old, new)
             self._current[key] = new
         if made:
-            self._make(np.array(made))
+            self._make(np.array(made), self._numbers(len(inserted)) if inserted else None)
 
     def _others_null(self) -> np.ndarray:
         """For each stored row, whether all columns except the target columns are null."""
@@ -270,22 +303,29 @@ class _Merge:
                 result &= _nulls(column)
         return result
 
-    def _make(self, made: np.ndarray) -> None:
+    def _make(self, made: np.ndarray, numbers: np.ndarray | None) -> None:
         """Combines stored rows with the target columns of other rows; null for a missing row.
 
         One stored row may be used for many rows, so they are counted first.
+
+        :param made: for each row the refs of its stored row, of its target columns and of its key,
+            if it is not stored, and the position of its number.
         """
         sizes = np.array([len(value) for value in self._values], np.int64)
         stored = made[made[:, 0] != NO_ROW, 0]
         self._limit.check(int(sizes[stored].sum()), len(self._keys))
         schema, rows = self._table.schema, pa.Table.from_batches(self._batches)
         before, after = _take(rows, made[:, 0]), _take(rows, made[:, 1])
+        keyed = _take(rows.select(schema.primary_key), made[:, 2])
         has_stored = pa.array(made[:, 0] != NO_ROW)
         columns = []
         for position, column in enumerate(schema.columns):
             old, new = before.column(position), after.column(position)
             if column.name in schema.primary_key:
-                columns.append(pc.if_else(has_stored, old, new))
+                columns.append(pc.if_else(has_stored, old, keyed.column(column.name)))
+            elif position == self._table.auto_increment and numbers is not None:
+                given = pa.array(numbers[made[:, 3]]).cast(old.type)
+                columns.append(pc.if_else(pa.array(made[:, 3] != NO_ROW), given, old))
             else:
                 columns.append(new if position in (self._targets or ()) else old)
         batch = pa.RecordBatch.from_arrays(columns, schema=rows.schema)
@@ -368,6 +408,11 @@ class _Merge:
             raise InvalidTargetColumn(
                 f"table {path} has {len(schema.columns)} columns, so target columns"
                 f" {sorted(targets)} are not valid"
+            )
+        if self._table.auto_increment in targets:
+            raise InvalidTargetColumn(
+                f"table {path}: column {schema.names[self._table.auto_increment]!r} is an"
+                " auto-increment column: leave it out of the target columns"
             )
         if self._engine:
             raise InvalidTargetColumn(

@@ -40,6 +40,9 @@ class KvTable:
         self.delete_behavior = properties.get("table.delete.behavior", default).upper()
         self.is_wal = properties.get("table.changelog.image", "FULL").upper() == "WAL"
         self.log_format = LogFormat.of(properties)
+        numbered = info.schema.auto_increment
+        self.auto_increment = info.schema.names.index(numbered[0]) if numbered else None
+        """The position of the column whose numbers the server gives to new rows."""
 
     def rows_added(self, change_types: bytes) -> int | None:
         """The number of rows that changes add; None for the WAL image, which does not show it."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 import structlog
 
@@ -29,6 +30,7 @@ from sluice.formats.kv_snapshots import KvSnapshot
 from sluice.formats.log_batch import LogBatchHeader, check_crc, iter_batches, read_header
 from sluice.formats.types import arrow_schema
 from sluice.model import TableBucket
+from sluice.server.tablet.auto_increment import AutoIncrement
 from sluice.server.tablet.fetch import read_slice
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.kv_files import KvFolder
@@ -79,6 +81,7 @@ class Environment:
     snapshots: Snapshots
     max_bytes: int
     """Maximum size of a response, and so of a changelog batch."""
+    auto_increment: AutoIncrement
 
 
 class KvTablet:
@@ -124,7 +127,9 @@ class KvTablet:
                     return stored
             table = self._current_table()
             limit = RowBytesLimit(self.log.name, self._environment.max_bytes * _OLD_ROWS_FACTOR)
-            merged = merge(table, batch, target_columns, store.get, limit, overwrite=overwrite)
+            merged = merge(
+                table, batch, target_columns, store.get, limit, self._numbers, overwrite=overwrite
+            )
             content = self._changelog(table, merged, batch)
             header = read_header(content)
             failpoint("server.put_kv.before_log")
@@ -134,6 +139,10 @@ class KvTablet:
             store.write(merged.puts, merged.deletes, end, table.rows_added(merged.change_types))
             failpoint("server.put_kv.after_store")
             return end
+
+    def _numbers(self, count: int) -> np.ndarray:
+        info = self._current_table().hosted.info
+        return self._environment.auto_increment.take(self.bucket, info, count)
 
     def _changelog(self, table: KvTable, merged: MergeResult, batch: KvBatch) -> bytes:
         """Encodes all changes as one batch of the newest schema; empty without changes."""

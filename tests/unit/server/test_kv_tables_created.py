@@ -131,7 +131,6 @@ def test_options_without_effect_are_kept(caller: Caller) -> None:
             "not 'missing'",
             {"properties": {"table.merge-engine": "versioned", VERSION: "missing"}},
         ),
-        (InvalidTable, "auto-increment", {"schema": replace(KEYED, auto_increment=("n",))}),
     ],
 )
 def test_bad_tables_are_refused(
