@@ -44,7 +44,8 @@ class KvWriter(BucketWriter):
         """:param info: the table's description, if the caller has just read it.
         :param target_columns: write these columns only; they must include the primary key. The
             other columns keep their values, or are null in a new row. A delete sets the target
-            columns to null; the row is deleted when all other columns are null too.
+            columns to null; the row is deleted when all other columns are null too. By default all
+            columns but one that the server numbers (auto-increment); a delete then deletes the row.
         :param dynamic_partitions: create a partition when its first row arrives.
         :param journal: see :class:`BucketWriter`.
         :param idempotent: False: a batch that is sent again is stored again, which saves a request.
@@ -59,8 +60,16 @@ class KvWriter(BucketWriter):
             raise NonPrimaryKeyTable(
                 f"table {path} has no primary key: append rows with log_writer"
             )
-        self._targets = _targets(info, target_columns)
         schema = info.schema
+        self._numbered = schema.auto_increment[0] if schema.auto_increment else None
+        if self._numbered is not None:
+            _check_numbered(info, self._numbered, target_columns)
+        is_default = target_columns is None
+        if is_default and self._numbered is not None:
+            target_columns = [name for name in schema.names if name != self._numbered]
+        self._targets = _targets(info, target_columns)
+        self._delete_targets = [] if is_default else self._targets
+        self._sent_targets = self._targets
         self._written = _part(schema, target_columns or schema.names)
         self._keys = _part(schema, schema.primary_key)
         self._columns = arrow_schema(schema)
@@ -83,7 +92,10 @@ class KvWriter(BucketWriter):
         :raises FlussError: the rows are not valid, or an earlier batch failed; the message names
             the column or the bucket.
         """
-        self._take(data, self._written, self._upserts)
+        with self._lock:
+            self._check_upserted(data)
+            self._switch(self._targets)
+            self._take(data, self._written, self._upserts)
 
     def delete(self, keys: pa.Table | pa.RecordBatch) -> None:
         """Deletes the rows with these keys; keys without a row or partition are skipped.
@@ -93,7 +105,9 @@ class KvWriter(BucketWriter):
         :raises DeletionDisabled: the table does not allow deletes.
         :raises FlussError: see :meth:`upsert`.
         """
-        self._take(self._key_part(keys), self._keys, self._deletes, where_partitions_are=True)
+        with self._lock:
+            self._switch(self._delete_targets)
+            self._take(self._key_part(keys), self._keys, self._deletes, where_partitions_are=True)
 
     def check_upsert(self, data: pa.Table | pa.RecordBatch) -> set[tuple[str, ...]]:
         """Validates rows as :meth:`upsert` does, without writing them.
@@ -101,11 +115,25 @@ class KvWriter(BucketWriter):
         :returns: the partitions of the rows, which need not exist.
         :raises FlussError: the rows are not valid.
         """
+        self._check_upserted(data)
         return self._check(data, self._written, self._upserts)
 
     def check_delete(self, keys: pa.Table | pa.RecordBatch) -> set[tuple[str, ...]]:
         """Validates keys as :meth:`delete` does, without deleting; see :meth:`check_upsert`."""
         return self._check(self._key_part(keys), self._keys, self._deletes)
+
+    def _check_upserted(self, data: pa.Table | pa.RecordBatch) -> None:
+        if self._numbered is not None and self._numbered in data.schema.names:
+            raise InvalidTargetColumn(
+                f"table {self.info.path}: the server numbers column {self._numbered!r}: leave it"
+                " out of the data"
+            )
+
+    def _switch(self, targets: list[int]) -> None:
+        """Sends what was buffered before a batch with other target columns."""
+        if targets != self._sent_targets:
+            self.flush()
+            self._sent_targets = targets
 
     def _key_part(self, keys: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
         return keys.select([n for n in keys.schema.names if n in self.info.schema.primary_key])
@@ -132,7 +160,7 @@ class KvWriter(BucketWriter):
 
     def _request(self, bucket: TableBucket, records: bytes) -> Any:
         request = super()._request(bucket, records)
-        request.target_columns.extend(self._targets)
+        request.target_columns.extend(self._sent_targets)
         return request
 
 
@@ -144,6 +172,23 @@ def _content(keys: pa.Array, rows: pa.Array) -> pa.RecordBatch:
 def _part(schema: Schema, names: Sequence[str]) -> Schema:
     """Returns the named columns of a schema, in its order."""
     return Schema(tuple(column for column in schema.columns if column.name in names))
+
+
+def _check_numbered(info: TableInfo, column: str, names: Sequence[str] | None) -> None:
+    """Checks an auto-increment column, which a new row gets from the server.
+
+    :raises InvalidTargetColumn: it is a target column, or Fluss could not leave it out.
+    """
+    if names is not None and column in names:
+        raise InvalidTargetColumn(
+            f"table {info.path}: the server numbers column {column!r}: leave it out of the target"
+            " columns"
+        )
+    if not info.schema.column(column).data_type.nullable:
+        raise InvalidTargetColumn(
+            f"table {info.path}: auto-increment column {column!r} is NOT NULL, so Fluss takes no"
+            " rows without it: create the table with a nullable column"
+        )
 
 
 def _targets(info: TableInfo, names: Sequence[str] | None) -> list[int]:
