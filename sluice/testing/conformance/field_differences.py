@@ -62,6 +62,8 @@ _HEARTBEATS = (
     "of a stale coordinator",
     "of a missing table",
     "of a finished round of a missing table",
+    "of a stale finish",
+    "of a stale failure",
     "of a failed round",
     "of a failed round again",
     "of a finished round",

@@ -224,6 +224,8 @@ def _dropped(context: ScenarioContext, calls: RawCalls) -> None:
     alter("a custom property set", config_changes=option("owner", "you"))
     alter("an unknown option", config_changes=option("table.unknown", "1"))
     alter("an option that stays", config_changes=option("table.log.format", "INDEXED"))
+    alter("tiering switched on", config_changes=option("table.datalake.enabled", "true"))
+    alter("tiering switched off", config_changes=option("table.datalake.enabled", "false"))
     alter("a column added", add_columns=[added])
     alter("a column added again", add_columns=[added])
     alter("a column dropped", drop_columns=[pb.PbDropColumn(column_name="note")])

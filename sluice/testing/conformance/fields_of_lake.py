@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -9,7 +10,13 @@ from urllib.parse import urlsplit
 from sluice.model import TableInfo, TablePath
 from sluice.model import types as t
 from sluice.testing.conformance.fields_of_catalog import KEYED, LOG
-from sluice.testing.conformance.raw_calls import NO_TABLE, RawCalls, kv_records, raw_calls
+from sluice.testing.conformance.raw_calls import (
+    NO_TABLE,
+    RawCalls,
+    keys_of,
+    kv_records,
+    raw_calls,
+)
 from sluice.testing.conformance.scenario import LAKE, ScenarioContext, scenario
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
@@ -116,6 +123,9 @@ def fields_of_tiering(context: ScenarioContext) -> None:
         beat("of a missing table", "tiering_tables", table_id=NO_TABLE)
         beat("of a finished round of a missing table", "finished_tables", table_id=NO_TABLE)
         _lake_snapshots(context, calls, path, claim.table_id)
+        stale_epoch = claim.tiering_epoch + 1
+        beat("of a stale finish", "finished_tables", tiering_epoch=stale_epoch)
+        beat("of a stale failure", "failed_tables", tiering_epoch=stale_epoch)
         beat("of a failed round", "failed_tables")
         beat("of a failed round again", "failed_tables")
         again = context.claim(path)
@@ -184,6 +194,7 @@ def _lake_snapshots(
     snapshot("of a snapshot by its id", snapshot_id=31)
     snapshot("of a readable snapshot", readable=True)
     snapshot("of no snapshot by its id", snapshot_id=NO_TABLE)
+    snapshot("by its id and readable", snapshot_id=31, readable=True)
     snapshot("of a missing table", context.path("missing"))
     snapshot("of a table that is not tiered", context.create("plain", LOG))
     commit("of a missing table", NO_TABLE, file)
@@ -192,6 +203,60 @@ def _lake_snapshots(
     table = old.tables_req.add(table_id=table_id, snapshot_id=32)
     table.buckets_req.add(bucket_id=0, log_end_offset=0)
     calls.ask("of an old client", apis.COMMIT_LAKE_TABLE_SNAPSHOT, old)
+
+
+def _keyed_rows(calls: RawCalls, info: TableInfo, partition_id: int) -> None:
+    """Writes and reads rows of a partition of a primary-key table, and of none."""
+    rows: Mapping[str, Sequence[Any]] = {"id": [1, 2], "day": ["a", "a"]}
+    for name, number in (
+        ("a partition", partition_id),
+        ("an unknown partition", NO_TABLE),
+        ("no partition", None),
+    ):
+        bucket = {"partition_id": number, "bucket_id": 0}
+        put = pb.PutKvRequest(acks=-1, table_id=info.table_id, timeout_ms=10_000)
+        put.buckets_req.add(records=kv_records(info, rows), **bucket)
+        if number == partition_id:  # it may not have a leader yet
+            calls.wait(apis.PUT_KV, put, lambda answer: not _failed(answer))
+        calls.ask(f"to {name}", apis.PUT_KV, put)
+        lookup = pb.LookupRequest(table_id=info.table_id)
+        lookup.buckets_req.add(keys=keys_of(info, rows)[:1], **bucket)
+        calls.ask(f"in {name}", apis.LOOKUP, lookup)
+        scan = pb.LimitScanRequest(table_id=info.table_id, limit=10, **bucket)
+        calls.ask(f"of {name} of a keyed table", apis.LIMIT_SCAN, scan)
+        count = pb.GetTableStatsRequest(table_id=info.table_id)
+        count.buckets_req.add(**bucket)
+        calls.ask(f"of {name}", apis.GET_TABLE_STATS, count)
+
+
+def _failed(answer: Any) -> bool:
+    return any(bucket.HasField("error_code") for bucket in answer.buckets_resp)
+
+
+def _partition_snapshot(
+    context: ScenarioContext, calls: RawCalls, path: TablePath, partition_id: int
+) -> None:
+    request = pb.GetLatestKvSnapshotsRequest(table_path=table_path(path), partition_name="a")
+    found = calls.wait(
+        apis.GET_LATEST_KV_SNAPSHOTS,
+        request,
+        lambda answer: answer.latest_snapshots[0].HasField("snapshot_id"),
+    )
+    calls.ask("of a partition with rows", apis.GET_LATEST_KV_SNAPSHOTS, request)
+    snapshot_id = found.latest_snapshots[0].snapshot_id
+    bucket = {"partition_id": partition_id, "bucket_id": 0}
+    metadata = pb.GetKvSnapshotMetadataRequest(
+        table_id=found.table_id, snapshot_id=snapshot_id, **bucket
+    )
+    calls.ask("of a partition", apis.GET_KV_SNAPSHOT_METADATA, metadata)
+    lease = f"{context.database}-partition"
+    acquire = pb.AcquireKvSnapshotLeaseRequest(lease_id=lease, lease_duration_ms=_MINUTE_MS)
+    table = acquire.snapshots_to_lease.add(table_id=found.table_id)
+    table.bucket_snapshots.add(snapshot_id=snapshot_id, **bucket)
+    calls.ask("of a partition", apis.ACQUIRE_KV_SNAPSHOT_LEASE, acquire)
+    release = pb.ReleaseKvSnapshotLeaseRequest(lease_id=lease)
+    release.buckets_to_release.add(table_id=found.table_id, **bucket)
+    calls.ask("of a partition", apis.RELEASE_KV_SNAPSHOT_LEASE, release)
 
 
 @scenario
@@ -210,6 +275,8 @@ def fields_of_partition_snapshots(context: ScenarioContext) -> None:
         admin.create_partition(path, {"day": "a"})
         (part,) = admin.partitions(path)
         newest("of a partition", partition_name="a")
+        _keyed_rows(calls, admin.table_info(path), part.partition_id)
+        _partition_snapshot(context, calls, path, part.partition_id)
         newest("of a missing partition", partition_name="c")
         newest("of a partitioned table")
         claim = context.claim(path)

@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from sluice.model import TableInfo
 from sluice.model import types as t
 from sluice.testing.conformance.fields_of_catalog import KEYED, LOG
@@ -28,6 +30,7 @@ IDLE, BUSY, NONE = 0, 1, 9
 """Buckets: without rows, with rows, and one that the table does not have."""
 
 ROWS: Mapping[str, Sequence[Any]] = {"id": [1, 2], "note": ["a", None]}
+_SECOND: Mapping[str, Any] = {"columns": [1]}
 PLACES = {"a missing bucket": (None, NONE), "a missing table": (NO_TABLE, IDLE)}
 """Where no bucket is: (table id, or the table's own; bucket)."""
 
@@ -49,6 +52,7 @@ def fields_of_logs(context: ScenarioContext) -> None:
         _limit_scans(calls, info, "of rows")
         _counted(calls, info, "a log table")
         _kv_calls_of_a_log_table(calls, info)
+        _fetched_rows(context, calls)
 
 
 def _produced(calls: RawCalls, info: TableInfo, writer_id: int) -> None:
@@ -156,6 +160,9 @@ def _offsets(calls: RawCalls, info: TableInfo) -> None:
     listed("latest", offsets_of(info.table_id, both))
     listed("earliest", offsets_of(info.table_id, both, values.OFFSET_EARLIEST))
     listed("at a time before all", offsets_of(info.table_id, both, by_time, startTimestamp=1))
+    listed("at a time after all", offsets_of(info.table_id, both, by_time, startTimestamp=now_ms))
+    no_time = offsets_of(info.table_id, both, by_time)
+    listed("at no time", no_time)
     to_come = offsets_of(info.table_id, both, by_time, startTimestamp=now_ms + _FUTURE_MS)
     listed("at a time to come", to_come)
     for where, (table_id, bucket) in PLACES.items():
@@ -192,6 +199,17 @@ def _counted(calls: RawCalls, info: TableInfo, kind: str) -> None:
     count(f"of {kind}", (IDLE, BUSY))
     for where, (table_id, bucket) in PLACES.items():
         count(f"of {where}, {kind}", (bucket,), table_id)
+
+
+def _fetched_rows(context: ScenarioContext, calls: RawCalls) -> None:
+    """Of a table whose log has rows instead of Arrow data."""
+    path = context.create("rows", LOG, properties={"table.log.format": "INDEXED"})
+    context.append(path, pa.table(dict(ROWS)))
+    table_id = context.client.admin.table_info(path).table_id
+    for question, more in (("of a log of rows", {}), ("of a log of rows, projected", _SECOND)):
+        calls.ask(question, apis.FETCH_LOG, fetch_of(table_id, [(0, 0)], **more))
+    scan = pb.LimitScanRequest(table_id=table_id, bucket_id=0, limit=1)
+    calls.ask("of a log of rows", apis.LIMIT_SCAN, scan)
 
 
 def _kv_calls_of_a_log_table(calls: RawCalls, info: TableInfo) -> None:
