@@ -224,9 +224,26 @@ class LogFetches:
                 )
             found[bucket] = entry
         if len(group) == 1 and entries and entries[0].error_code:
+            self._check_damaged(group[0], entries[0])
             error = from_code(entries[0].error_code, entries[0].error_message)
             raise type(error)(f"{self.name(group[0])}: {error}", **error.details)
         return found
+
+    def _check_damaged(self, window: FetchRange, answer: FetchedBucket) -> None:
+        """Raises the error of offsets that the server itself cannot read.
+
+        :raises CorruptRecord: its details have the range, which is certain.
+        """
+        start, end = answer.damaged_start_offset, answer.damaged_end_offset
+        if answer.error_code == CorruptRecord.code and start is not None and end is not None:
+            raise CorruptRecord.of_batch(
+                self.name(window),
+                start,
+                answer.error_message,
+                bucket=window.bucket,
+                next_offset=end,
+                is_certain=True,
+            )
 
     # ---- responses ----
 
@@ -302,6 +319,10 @@ class LogFetches:
                 continue  # a server may send earlier batches
             if window.offset >= window.stop:
                 break
+            if header.base_offset < window.offset != window.start:
+                raise self._unreadable(
+                    window, f"the next batch begins before it, at offset {header.base_offset}"
+                )
             if header.base_offset > window.offset:
                 raise self._unreadable(
                     window,

@@ -70,7 +70,16 @@ def unreadable_batch(
         for _ in reader.read(bucket, offset, offset + 1):
             pass
     except CorruptRecord as error:
-        if error.details.get("base_offset") != offset:
+        begin = error.details.get("base_offset")
+        if error.details.get("is_certain"):
+            if begin != offset:
+                raise refused(
+                    f"no damaged range begins at offset {offset}. The range that holds it begins at"
+                    f" offset {begin}",
+                    f"Use --skip {bucket.name}:{begin}",
+                ) from error
+            return OffsetRange(bucket, offset, error.details["next_offset"]), str(error)
+        if begin != offset:
             raise
         stop = _end_of_batch(fetches, bucket, offset, end)
         why = f"{place}: {unreadable_text(offset, error.details['problem'])}"

@@ -230,6 +230,7 @@ class _Components:
                 files,
                 config.segment_bytes,
                 clock,
+                is_same_boot=self.data_dir.is_same_boot,
             )
             self.tiering_service = TieringService(
                 self.catalog, self.tiering, LakeLag(self._lake, self._logs, clock)

@@ -1,7 +1,7 @@
 """The data directory: its format version, its lock and its layout.
 
 <data_dir>/FORMAT             {"format": 1}: an unknown version is refused
-<data_dir>/LOCK               held by flock for as long as a server runs
+<data_dir>/LOCK               held by flock for as long as a server runs; its process and boot
 <data_dir>/metadata.sqlite    catalog, epochs, tiering, lake snapshots
 <data_dir>/log/<db>/<table>-<id>[/<partition>-p<id>]/log-<bucket>/   segments
 <data_dir>/kv/<db>/<table>-<id>[/<partition>-p<id>]/kv-<bucket>/     RocksDB, see tablet/kv_files.py
@@ -25,6 +25,7 @@ from sluice.errors import DataDirError, DataDirLocked, UnknownDataDirFormat
 from sluice.model import Partition, TableBucket, TableInfo
 
 FORMAT = 1
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 _log = structlog.get_logger("sluice.server")
 
@@ -32,8 +33,11 @@ _log = structlog.get_logger("sluice.server")
 class DataDir:
     """An opened data directory. ``close`` releases the lock, and so does the process's end."""
 
-    def __init__(self, root: Path, lock: int) -> None:
+    def __init__(self, root: Path, lock: int, *, is_same_boot: bool) -> None:
         self.root = root
+        self.is_same_boot = is_same_boot
+        """Whether the machine has run on since the last server began: all that it wrote is there,
+        synced or not. False if that is unknown."""
         self._lock = lock
 
     @classmethod
@@ -57,7 +61,7 @@ class DataDir:
         except OSError as error:
             raise DataDirError(f"data directory {root}: {error.strerror}") from error
         try:
-            _take(lock, root)
+            is_same_boot = _take(lock, root)
             _check_format(root)
             _check_database(root)
             _tell_of_others(root)
@@ -67,7 +71,7 @@ class DataDir:
         except BaseException:
             os.close(lock)
             raise
-        return cls(root, lock)
+        return cls(root, lock, is_same_boot=is_same_boot)
 
     @property
     def database(self) -> Path:
@@ -95,17 +99,29 @@ class DataDir:
             self._lock = -1
 
 
-def _take(lock: int, root: Path) -> None:
+def _take(lock: int, root: Path) -> bool:
+    """Locks the directory; returns whether the last server ran since the machine's last start."""
+    process, _, boot = os.pread(lock, 128, 0).decode(errors="replace").strip().partition("\n")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        owner = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
+        owner = process or "unknown"
         raise DataDirLocked(
             f"data directory {root} is in use by another server (process {owner}):"
             " stop that server, or choose another --data-dir"
         ) from None
+    current = _boot_id()
     os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    os.pwrite(lock, f"{os.getpid()}\n{current}\n".encode(), 0)
+    return bool(current) and boot == current
+
+
+def _boot_id() -> str:
+    """A text that changes when the machine starts; empty where there is none."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 def _check_format(root: Path) -> None:

@@ -28,7 +28,7 @@ _GROUPS_MAX = 100
 """Deepest nesting of unknown groups, as in protobuf's own readers."""
 _FIELDS_MIN = 256
 _FIELDS_PER_BUCKET = 64
-"""Most fields of a response, including unknown ones: a bucket has 9 now, its table 2."""
+"""Most fields of a response, including unknown ones: a bucket has 11 now, its table 2."""
 _SEGMENTS_MAX = 100_000
 """Most remote segments and their fields in a response."""
 
@@ -49,6 +49,8 @@ class FetchedBucket:
     remote_log_fetch_info: pb.PbRemoteLogFetchInfo | None
     records: memoryview | None
     filtered_end_offset: int | None
+    damaged_start_offset: int | None = None
+    damaged_end_offset: int | None = None
 
 
 def read_fetch_response(response: memoryview, buckets_max: int) -> list[FetchedBucket]:
@@ -125,7 +127,14 @@ def _table(view: memoryview, bounds: _Bounds) -> Iterator[FetchedBucket]:
         yield _bucket(table_id, bucket, bounds)
 
 
-_INT64 = {1: "partition_id", 5: "high_watermark", 6: "log_start_offset", 9: "filtered_end_offset"}
+_INT64 = {
+    1: "partition_id",
+    5: "high_watermark",
+    6: "log_start_offset",
+    9: "filtered_end_offset",
+    1001: "damaged_start_offset",
+    1002: "damaged_end_offset",
+}
 _INT32 = {2: "bucket_id", 3: "error_code"}
 
 

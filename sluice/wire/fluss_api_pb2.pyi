@@ -617,7 +617,7 @@ class PbFetchLogRespForTable(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., buckets_resp: _Optional[_Iterable[_Union[PbFetchLogRespForBucket, _Mapping]]] = ...) -> None: ...
 
 class PbFetchLogRespForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "high_watermark", "log_start_offset", "remote_log_fetch_info", "records", "filtered_end_offset")
+    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "high_watermark", "log_start_offset", "remote_log_fetch_info", "records", "filtered_end_offset", "damaged_start_offset", "damaged_end_offset")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
@@ -627,6 +627,8 @@ class PbFetchLogRespForBucket(_message.Message):
     REMOTE_LOG_FETCH_INFO_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     FILTERED_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     error_code: int
@@ -636,7 +638,9 @@ class PbFetchLogRespForBucket(_message.Message):
     remote_log_fetch_info: PbRemoteLogFetchInfo
     records: bytes
     filtered_end_offset: int
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., remote_log_fetch_info: _Optional[_Union[PbRemoteLogFetchInfo, _Mapping]] = ..., records: _Optional[bytes] = ..., filtered_end_offset: _Optional[int] = ...) -> None: ...
+    damaged_start_offset: int
+    damaged_end_offset: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., high_watermark: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., remote_log_fetch_info: _Optional[_Union[PbRemoteLogFetchInfo, _Mapping]] = ..., records: _Optional[bytes] = ..., filtered_end_offset: _Optional[int] = ..., damaged_start_offset: _Optional[int] = ..., damaged_end_offset: _Optional[int] = ...) -> None: ...
 
 class PbRemoteLogFetchInfo(_message.Message):
     __slots__ = ("remote_log_tablet_dir", "partition_name", "remote_log_segments", "first_start_pos")

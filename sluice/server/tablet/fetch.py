@@ -12,6 +12,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import structlog
+
 from sluice.clock import Clock
 from sluice.errors import FlussError, LogStorageError, UnknownTableOrBucket
 from sluice.model import TableBucket
@@ -31,6 +33,8 @@ WAIT_MAX_MS = 10_000
 
 DEFAULT_WAIT_MS = 100
 """How long a fetch with ``min_bytes`` and no ``max_wait_ms`` waits, as Fluss does."""
+
+_log = structlog.get_logger("sluice.log")
 
 _TABLES_RESP = 1 << 3 | 2
 _TABLE_ID = 1 << 3
@@ -93,6 +97,17 @@ class Fetcher:
         if self._gather(parts, max_bytes) < request.min_bytes and self._may_wait(parts):
             wait_ms = request.max_wait_ms if request.HasField("max_wait_ms") else DEFAULT_WAIT_MS
             self._wait(parts, max_bytes, request.min_bytes, min(wait_ms, WAIT_MAX_MS))
+        try:
+            return self._read(parts)
+        except UnknownTableOrBucket:  # a segment was deleted: now the log says why
+            self._gather(parts, max_bytes)
+            return self._read(parts)
+
+    def _read(self, parts: Sequence[_Part]) -> bytes:
+        """Reads the batches into the response.
+
+        :raises UnknownTableOrBucket: a file was deleted in the meantime.
+        """
         for part in parts:
             if part.projector is not None:
                 self._project(part, part.projector)
@@ -137,7 +152,7 @@ class Fetcher:
                     found = part.log.slice(offset, max(limit, 0), min_one_batch=True)
                 if found is not None and total and found.length > left:
                     found = None
-                part.slice = found
+                part.slice, part.records = found, None
                 total += 0 if found is None else found.length
             except FlussError as error:
                 part.log, part.error = None, error
@@ -150,6 +165,8 @@ class Fetcher:
         try:
             read_slice(self._files, part.slice, buffer)
             part.records = projector.project(buffer)
+        except UnknownTableOrBucket:
+            raise
         except FlussError as error:
             part.error = error
 
@@ -225,6 +242,9 @@ class Fetcher:
             bucket.partition_id = part.request.partition_id
         if part.error is not None:
             put_error(bucket, part.error)
+            if "base_offset" in part.error.details and "next_offset" in part.error.details:
+                bucket.damaged_start_offset = part.error.details["base_offset"]
+                bucket.damaged_end_offset = part.error.details["next_offset"]
         elif part.log is not None:
             bucket.high_watermark = part.log.end_offset  # not below what the slice holds
             # Fluss always sends 0, and its clients ignore it: docs/fluss/messages.md#fetch-log
@@ -239,18 +259,26 @@ class Fetcher:
 
 
 def read_slice(files: LogFiles, piece: Slice, target: memoryview) -> None:
-    """Fills ``target`` with the slice's bytes.
+    """Fills ``target`` with the slice's bytes; damaged fields that the log knows are corrected.
 
-    :raises UnknownTableOrBucket: the table was dropped in the meantime. :raises LogStorageError.
+    :raises UnknownTableOrBucket: the table or the segment was deleted in the meantime.
+    :raises LogStorageError: the file cannot be read.
     """
     try:
         files.read_into(piece.path, piece.position, target)
     except FileNotFoundError:
         raise UnknownTableOrBucket(
-            f"{piece.path.parent} no longer exists: was the table dropped?"
+            f"{piece.path} no longer exists: was the table dropped?"
         ) from None
     except (OSError, EOFError) as error:
         raise LogStorageError(f"{piece.path}: cannot be read: {error}") from error
+    restored = piece.heads.restore(target)
+    if restored:
+        _log.error(
+            "headers of log batches are damaged; readers get the right ones",
+            segment=str(piece.path),
+            base_offsets=restored,
+        )
 
 
 def _length(layout: Sequence[bytes | Slice]) -> int:

@@ -28,6 +28,10 @@ class LogFiles:
         return [folder.parent for folder in missing]
 
     def append(self, path: Path, position: int, parts: Sequence[Part]) -> None:
+        """Adds a log batch: see :meth:`extend`."""
+        self.extend(path, position, parts)
+
+    def extend(self, path: Path, position: int, parts: Sequence[Part]) -> None:
         """Writes all ``parts`` at ``position``, where the valid content ends, or none.
 
         :raises OSError: nothing was added; a partial write is truncated now or by the next append.
@@ -72,13 +76,13 @@ class LogFiles:
             os.close(handle)
 
     def sync(self, path: Path, folders: Sequence[Path] = ()) -> None:
-        """Syncs a file, its name, and the names in ``folders`` to disk."""
+        """Syncs a file, and the names in ``folders``, to disk."""
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
-        for folder in (path.parent, *folders):
+        for folder in folders:
             sync_folder(folder)
 
     def place(self, source: Path, target: Path, *, share: bool) -> None:
@@ -94,4 +98,4 @@ class LogFiles:
             else:
                 return
         shutil.copyfile(source, target)
-        self.sync(target)
+        self.sync(target, [target.parent])

@@ -9,7 +9,12 @@ from pathlib import Path
 import structlog
 
 from sluice.clock import Clock
-from sluice.errors import LogOffsetOutOfRange, LogStorageError, UnknownTableOrBucket
+from sluice.errors import (
+    CorruptRecord,
+    LogOffsetOutOfRange,
+    LogStorageError,
+    UnknownTableOrBucket,
+)
 from sluice.failpoints import failpoint
 from sluice.formats.log_batch import (
     V0_HEADER_SIZE,
@@ -18,7 +23,9 @@ from sluice.formats.log_batch import (
 )
 from sluice.model import EARLIEST
 from sluice.server.tablet.files import LogFiles
-from sluice.server.tablet.segment import Entry, Segment, Slice
+from sluice.server.tablet.log_recovery import Recovery
+from sluice.server.tablet.segment import DamagedRange, Segment, Slice
+from sluice.server.tablet.segment_index import Entry
 from sluice.server.tablet.writers import WriterStates
 
 _log = structlog.get_logger("sluice.log")
@@ -39,10 +46,14 @@ class BucketLog:
         segment_bytes: int,
         clock: Clock,
         lake_offset: int = 0,
+        *,
+        is_same_boot: bool = False,
     ) -> None:
         """:param lake_offset: offsets below it are in the lake, so they are never assigned again.
 
-        :raises LogStorageError: the files are damaged beyond what a crash explains.
+        :param is_same_boot: the machine has run since the folder was written to.
+        :raises LogStorageError: the offsets of two files overlap.
+        :raises OSError: a file cannot be read or written.
         """
         self.name = name
         self._folder = folder
@@ -57,8 +68,8 @@ class BucketLog:
         self._closed = False
         self._dirty = False
         self._unsynced: list[Path] = []  # folders whose new names are not synced yet
-        self._indexed = False  # whether the last segment has an index file, which an append voids
-        self._recover()
+        self._damaged: list[DamagedRange] = []
+        self._recover(is_same_boot=is_same_boot)
         if self.end_offset < lake_offset:
             self._skip_to(lake_offset)
 
@@ -89,7 +100,7 @@ class BucketLog:
             if first >= self.end_offset:
                 return 0, None
             for segment in reversed(self._segments):
-                if segment.base_offset <= first and segment.size:
+                if segment.base_offset <= first and not segment.is_empty:
                     return self.end_offset - first, segment.timestamp_at(first)
             raise AssertionError(f"bucket {self.name}: no segment holds offset {first}")
 
@@ -148,14 +159,14 @@ class BucketLog:
             for segment in reversed(self._segments):
                 if segment.base_offset <= base:
                     return segment.end_of(base)
-            return self.end_offset  # its segment was set aside
+            return self.end_offset  # its segment was deleted or set aside
 
     def _segment_for(self, size: int) -> Segment:
         """Returns the segment for the next batch, and creates it if necessary."""
         segment = self._segments[-1]
         try:
-            if not segment.size:
-                self._unsynced += self._files.make_folder(self._folder)
+            if segment.is_empty:
+                self._unsynced += [*self._files.make_folder(self._folder), self._folder]
             if segment.size and segment.size + size > self._segment_bytes:
                 self._close_segment(segment)
                 segment.release()
@@ -164,11 +175,8 @@ class BucketLog:
                 following = Segment(self._folder, segment.next_offset)
                 following.last_timestamp_ms = segment.last_timestamp_ms
                 self._segments.append(following)
-                self._indexed = False
+                self._unsynced.append(self._folder)
                 return following
-            if self._indexed:
-                segment.index_path.unlink(missing_ok=True)
-                self._indexed = False
         except OSError as error:
             raise LogStorageError(
                 f"bucket {self.name}: segment {segment.path.name}: {error.strerror or error}"
@@ -178,7 +186,11 @@ class BucketLog:
     def _close_segment(self, segment: Segment) -> None:
         self._files.sync(segment.path, self._unsynced)
         self._unsynced = []
-        segment.write_index()
+        self._close_index(segment)
+
+    def _close_index(self, segment: Segment) -> None:
+        segment.record(self._files, close=True)
+        self._files.sync(segment.index_path, [self._folder])
 
     # -- reading
 
@@ -187,6 +199,8 @@ class BucketLog:
 
         None at the end of the log, or if the first batch exceeds a strict limit.
 
+        :raises CorruptRecord: the offset is damaged. The details have the range as ``base_offset``
+            and ``next_offset``.
         :raises LogOffsetOutOfRange: below the start or above the end of the log.
         :raises UnknownTableOrBucket: the table was dropped in the meantime.
         """
@@ -201,10 +215,27 @@ class BucketLog:
                 )
             if offset == self.end_offset:
                 return None
+            damaged = next((one for one in self._damaged if one.stop > offset), None)
+            if damaged is not None and damaged.start <= offset:
+                raise self._damage_error(damaged)
+            before = None if damaged is None else damaged.start
             for segment in reversed(self._segments):
-                if segment.base_offset <= offset and segment.size:
-                    return segment.slice(offset, limit, min_one_batch=min_one_batch)
+                if segment.base_offset <= offset and not segment.is_empty:
+                    return segment.slice(offset, limit, min_one_batch=min_one_batch, before=before)
             raise AssertionError(f"bucket {self.name}: no segment holds offset {offset}")
+
+    def _damage_error(self, damaged: DamagedRange) -> CorruptRecord:
+        problem = (
+            f"offsets {damaged.start} to {damaged.stop - 1} are damaged on the server's disk"
+            f" ({damaged.place}); restore this file from a backup while the server is stopped, or"
+            f" read on from offset {damaged.stop}"
+        )
+        return CorruptRecord(
+            f"bucket {self.name}: {problem}",
+            base_offset=damaged.start,
+            next_offset=damaged.stop,
+            problem=problem,
+        )
 
     def wait_beyond(self, offset: int, waiter: threading.Event) -> bool:
         """Sets the event at the next append; returns False if the log is already longer."""
@@ -229,10 +260,15 @@ class BucketLog:
             with self._lock:
                 if not self._dirty or self._closed:
                     return
-                path, self._dirty = self._segments[-1].path, False
+                segment, self._dirty = self._segments[-1], False
+                synced = segment.synced_up_to()
                 folders, self._unsynced = self._unsynced, []
             try:
-                self._files.sync(path, folders)
+                self._files.sync(segment.path, folders)
+                with self._lock:
+                    is_recorded = not self._closed and segment.record(self._files, synced)
+                if is_recorded:
+                    self._files.sync(segment.index_path, folders and [self._folder])
             except FileNotFoundError:
                 return  # the table was dropped
             except OSError:
@@ -248,11 +284,11 @@ class BucketLog:
                 return
             self._closed = True
             segment = self._segments[-1]
-            if segment.size and not self._indexed:
+            if not segment.is_empty and not segment.is_closed:
                 try:
                     if self._dirty or self._unsynced:
                         self._files.sync(segment.path, self._unsynced)
-                    segment.write_index()
+                    self._close_index(segment)
                 except OSError as error:  # the next start scans the segment instead
                     _log.warning(
                         "cannot close a log segment; the next start scans it",
@@ -281,40 +317,27 @@ class BucketLog:
 
     # -- start
 
-    def _recover(self) -> None:
-        """Loads the segments by their indexes or by a scan, and truncates a torn end."""
-        bases = sorted(int(path.stem) for path in self._folder.glob("*.log"))
-        for position, base in enumerate(bases):
-            segment = Segment(self._folder, base)
-            is_last = position == len(bases) - 1
-            if not segment.load_index():
-                self._read_through(segment, is_last=is_last)
-            elif is_last:
-                self._indexed = True
-            if position == 0:
-                self._segments = []
-            elif base != self._segments[-1].next_offset:
-                raise LogStorageError(
-                    f"bucket {self.name}: segment {segment.path.name} does not continue the"
-                    f" previous one, which ends at offset {self._segments[-1].next_offset}:"
-                    " restore the missing file from a backup"
-                )
-            else:
-                before = self._segments[-1].last_timestamp_ms
-                segment.last_timestamp_ms = max(segment.last_timestamp_ms, before)
-            self._segments.append(segment)
+    def _recover(self, *, is_same_boot: bool) -> None:
+        """Loads the segments, and the writers from their batches."""
+        now_ms = self._clock.now_ms()
+        found = Recovery(
+            self.name, self._folder, self._files, now_ms, is_same_boot=is_same_boot
+        ).run()
+        self._segments, self._damaged = found.segments, found.damaged
+        for segment in self._segments:
             for entry in segment.entries():
                 if entry.writer_id >= 0:
                     self._writers.record(
                         entry.writer_id, entry.batch_sequence, entry.base_offset, entry.timestamp_ms
                     )
-            if not is_last:
+            if segment is not self._segments[-1]:
                 segment.release()
-        self._writers.expire(self._clock.now_ms())
-        if bases and not self._indexed:
+        self._writers.expire(now_ms)
+        if not found.is_clean:
             # The process died, so it is unknown which content and names were synced.
             self._dirty = True
             self._unsynced = list(self._folder.parents)[:4]
+            self._unsynced.append(self._folder)
 
     def _skip_to(self, lake_offset: int) -> None:
         """Continues at the lake offset, which the log does not reach, to assign no offset twice.
@@ -336,36 +359,6 @@ class BucketLog:
                 segment.path.rename(segment.path.with_suffix(".log.aside"))
         following = Segment(self._folder, lake_offset)
         following.last_timestamp_ms = self._segments[-1].last_timestamp_ms
-        self._unsynced += self._files.make_folder(self._folder)
+        self._unsynced += [*self._files.make_folder(self._folder), self._folder]
         following.path.touch()
-        self._segments, self._indexed, self._dirty = [following], False, True
-
-    def _read_through(self, segment: Segment, *, is_last: bool) -> None:
-        problem = segment.scan()
-        if segment.damaged_offsets:
-            _log.error(
-                "kept damaged log batches, because valid ones follow; reads report them",
-                bucket=self.name,
-                segment=segment.path.name,
-                offsets=segment.damaged_offsets,
-            )
-        if problem is not None:
-            there = segment.path.stat().st_size
-            if not is_last:
-                raise LogStorageError(
-                    f"bucket {self.name}: segment {segment.path.name} is damaged at byte"
-                    f" {segment.size} ({problem}), but it is not the last segment:"
-                    " restore the file from a backup"
-                )
-            _log.warning(
-                "truncated a torn log end",
-                bucket=self.name,
-                segment=segment.path.name,
-                next_offset=segment.next_offset,
-                bytes_cut=there - segment.size,
-                problem=problem,
-            )
-            with segment.path.open("r+b") as file:
-                file.truncate(segment.size)
-        if not is_last:
-            segment.write_index()
+        self._segments, self._damaged, self._dirty = [following], [], True

@@ -40,14 +40,20 @@ class LogManager:
         files: LogFiles,
         segment_bytes: int,
         clock: Clock,
+        *,
+        is_same_boot: bool = False,
     ) -> None:
-        """:param lake_offsets: returns the lake offsets of a table's buckets."""
+        """:param lake_offsets: returns the lake offsets of a table's buckets.
+
+        :param is_same_boot: the machine has run since the last server wrote to the logs.
+        """
         self._root = root
         self._tables = tables
         self._lake_offsets = lake_offsets
         self._files = files
         self._segment_bytes = segment_bytes
         self._clock = clock
+        self._is_same_boot = is_same_boot
         self._lock = threading.RLock()
         self._logs: dict[TableBucket, BucketLog] = {}
         self._stopping = threading.Event()
@@ -56,7 +62,7 @@ class LogManager:
     def start(self, sync_interval_ms: int) -> None:
         """Loads the logs, deletes those of dropped tables, and starts to sync.
 
-        :raises LogStorageError: a log is damaged beyond what a crash explains.
+        :raises LogStorageError: the offsets of two files overlap.
         :raises StorageError: the lake offsets of a table cannot be read.
         :raises DataDirError: a log belongs to a table id that the metadata never issued.
         """
@@ -155,7 +161,13 @@ class LogManager:
         name = f"{table.info.path} {bucket}"
         try:
             return BucketLog(
-                name, folder, self._files, self._segment_bytes, self._clock, lake_offset
+                name,
+                folder,
+                self._files,
+                self._segment_bytes,
+                self._clock,
+                lake_offset,
+                is_same_boot=self._is_same_boot,
             )
         except OSError as error:
             raise LogStorageError(f"bucket {name}: {folder}: {error.strerror or error}") from error

@@ -1,39 +1,82 @@
 """One segment of a log: a file of batches, and the positions of all of them.
 
 ``<base offset, 20 digits>.log`` contains the batches one after the other. ``.index`` contains one
-entry per batch. It is written when the segment is closed: by a roll, or when the server stops
-cleanly. When the server starts, it reads a segment without a valid index completely and checks its
-CRCs.
+entry per batch: of those that are synced, and of all once the segment is closed, by a roll or when
+the server stops cleanly. A start trusts the index of a closed segment, and reads any other segment
+completely (``segment_scan``).
 """
 
 from __future__ import annotations
 
-import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
-from sluice.errors import CorruptRecord
-from sluice.formats.log_batch import V0_HEADER_SIZE, LogBatchHeader, check_crc, crc32c, read_header
-from sluice.server.data_dir import write_durably
+import numpy as np
 
-_MAGIC = b"SLIX\x01"
-_ENTRY = struct.Struct("<qqqqi")
-_FOOTER = struct.Struct("<qqqI")
-_START = struct.Struct("<qi")
+from sluice.server.tablet.files import LogFiles
+from sluice.server.tablet.segment_index import Columns, Entry, IndexContent, encode_record
+
+_HEAD = np.dtype([("base_offset", "<i8"), ("length", "<i4"), ("magic", "u1"), ("time", "<i8")])
+"""The fields at the start of a batch that the server sets, and that no checksum covers."""
+_NOT_COUNTED = 12  # bytes of a batch that its length does not count
 
 
-class Entry(NamedTuple):
-    """One batch: its position, and the fields that a restart needs."""
+class DamagedRange(NamedTuple):
+    """Offsets that were stored and that nobody can read any more."""
 
-    base_offset: int
-    position: int
-    timestamp_ms: int
-    writer_id: int
-    batch_sequence: int
+    start: int
+    stop: int
+    place: str
+    """Where their bytes are, or were."""
+
+
+def joined(ranges: Iterable[DamagedRange]) -> list[DamagedRange]:
+    """The same offsets, each range as long as possible."""
+    found: list[DamagedRange] = []
+    for one in ranges:
+        if found and found[-1].stop == one.start:
+            places = dict.fromkeys((*found[-1].place.split(", "), *one.place.split(", ")))
+            found[-1] = DamagedRange(found[-1].start, one.stop, ", ".join(places))
+        else:
+            found.append(one)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """What the headers of a slice's batches must be: their positions, offsets and times."""
+
+    positions: array[int]
+    base_offsets: array[int]
+    timestamps: array[int]
+    known: set[int]
+    """Base offsets of the damaged batches that were returned before."""
+
+    def restore(self, content: memoryview) -> list[int]:
+        """Corrects base offset, length and time of each batch in its own bytes.
+
+        Returns the base offsets of the batches that were damaged there, each only once.
+        """
+        starts = np.frombuffer(self.positions, np.int64)
+        starts = starts - starts[0]
+        data = np.frombuffer(content, np.uint8)
+        rows = starts[:, None] + np.arange(_HEAD.itemsize)
+        stored = np.ascontiguousarray(data[rows]).view(_HEAD).reshape(-1)
+        right = stored.copy()
+        right["base_offset"] = self.base_offsets
+        right["length"] = np.diff(starts, append=len(content)) - _NOT_COUNTED
+        right["time"] = self.timestamps
+        damaged = stored != right
+        if damaged.any():
+            bytes_of_rows = right.view(np.uint8).reshape(len(starts), -1)
+            data[rows[damaged]] = bytes_of_rows[damaged]
+        found = {self.base_offsets[at] for at in np.flatnonzero(damaged)} - self.known
+        self.known.update(found)
+        return sorted(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +86,19 @@ class Slice:
     path: Path
     position: int
     length: int
+    heads: Heads
+
+
+class SyncedUpTo(NamedTuple):
+    """How much of a segment is about to be synced: batches, bytes, and the next offset."""
+
+    batches: int
+    size: int
+    next_offset: int
 
 
 class Segment:
-    """A segment and its dense index in memory: 24 bytes per batch, 36 in the last segment.
+    """A segment and its dense index in memory: 24 bytes per batch, 41 in the last segment.
 
     The lock of its log guards it.
     """
@@ -58,170 +110,130 @@ class Segment:
         self.next_offset = base_offset
         self.size = 0
         self.last_timestamp_ms = -1
-        self.damaged_offsets: list[int] = []
-        """Base offsets of damaged batches that a scan has found before valid ones."""
-        self._offsets = array("q")
-        self._positions = array("q")
-        self._timestamps = array("q")
-        self._writers = array("q")
-        self._sequences = array("i")
+        self.is_closed = False
+        """Whether the index file has all of its batches, and says that there are no more."""
+        self._columns = Columns()
+        self._restored: set[int] = set()
+        self._recorded = 0  # batches that the index file has
+        self._index_length = 0  # bytes of the index file that are valid
 
     def add(self, entry: Entry, next_offset: int, size: int) -> None:
         """Adds a batch that was written at the end."""
-        self._offsets.append(entry.base_offset)
-        self._positions.append(entry.position)
-        self._timestamps.append(entry.timestamp_ms)
-        self._writers.append(entry.writer_id)
-        self._sequences.append(entry.batch_sequence)
+        self._columns.append(entry)
         self.next_offset = next_offset
         self.size += size
         self.last_timestamp_ms = max(self.last_timestamp_ms, entry.timestamp_ms)
+        self.is_closed = False
 
     def release(self) -> None:
         """Frees the fields that only a restart needs; the segment is closed for writing."""
-        self._writers, self._sequences = array("q"), array("i")
+        self._columns.writer_id, self._columns.batch_sequence = array("q"), array("i")
 
     def entries(self) -> Iterable[Entry]:
-        return map(
-            Entry,
-            self._offsets,
-            self._positions,
-            self._timestamps,
-            self._writers,
-            self._sequences,
-        )
+        return self._columns.entries()
 
-    def slice(self, offset: int, limit: int, *, min_one_batch: bool) -> Slice | None:
+    def damaged(self) -> list[DamagedRange]:
+        """The damaged ranges of the segment, in order."""
+        offsets, found = self._columns.base_offset, list[DamagedRange]()
+        flags = np.frombuffer(self._columns.is_damaged, np.int8)
+        for at in np.flatnonzero(flags):
+            stop = self.end_of(offsets[at])
+            start, end = self._columns.position[at], self._position(int(at) + 1)
+            place = f"bytes {start} to {end} of {self.path.name}"
+            if start == end:
+                place = f"{self.path.name} lacks them"
+            found.append(DamagedRange(offsets[at], stop, place))
+        return found
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether its index file has batches, and all of them are right."""
+        return self._recorded > 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no offset."""
+        return not len(self._columns)
+
+    def slice(
+        self, offset: int, limit: int, *, min_one_batch: bool, before: int | None = None
+    ) -> Slice | None:
         """Returns complete batches from the one with ``offset``, at most ``limit`` bytes.
 
         With ``min_one_batch`` the first batch may exceed the limit. None if no batch fits.
+
+        :param before: batches from this offset on are left out.
         """
-        first = bisect_right(self._offsets, offset) - 1
-        start = self._positions[first]
-        end = start + limit
-        if end >= self.size:
-            return Slice(self.path, start, self.size - start)
-        last = bisect_right(self._positions, end) - 1
-        if last > first:
-            return Slice(self.path, start, self._positions[last] - start)
-        if not min_one_batch:
-            return None
-        following = first + 1
-        stop = self._positions[following] if following < len(self._positions) else self.size
-        return Slice(self.path, start, stop - start)
+        offsets, positions = self._columns.base_offset, self._columns.position
+        first = bisect_right(offsets, offset) - 1
+        start = positions[first]
+        stop = len(offsets) if before is None else bisect_left(offsets, before)
+        if self._position(stop) > start + limit:
+            stop = bisect_right(positions, start + limit, first, stop) - 1
+            if stop == first:
+                if not min_one_batch:
+                    return None
+                stop = first + 1
+        times = self._columns.timestamp_ms[first:stop]
+        heads = Heads(positions[first:stop], offsets[first:stop], times, self._restored)
+        return Slice(self.path, start, self._position(stop) - start, heads)
+
+    def _position(self, number: int) -> int:
+        """Where the batch of that number begins, or the batches end."""
+        positions = self._columns.position
+        return positions[number] if number < len(positions) else self.size
 
     def end_of(self, base_offset: int) -> int:
         """Returns the offset after the batch that starts at ``base_offset``."""
-        following = bisect_right(self._offsets, base_offset)
-        return self._offsets[following] if following < len(self._offsets) else self.next_offset
+        offsets = self._columns.base_offset
+        following = bisect_right(offsets, base_offset)
+        return offsets[following] if following < len(offsets) else self.next_offset
 
     def offset_at(self, timestamp_ms: int) -> int | None:
         """Returns the offset of the first batch that is not older; None if all are older."""
-        at = bisect_left(self._timestamps, timestamp_ms)
-        return self._offsets[at] if at < len(self._offsets) else None
+        at = bisect_left(self._columns.timestamp_ms, timestamp_ms)
+        return self._columns.base_offset[at] if at < len(self._columns) else None
 
     def timestamp_at(self, offset: int) -> int:
         """Returns the write time of the batch with ``offset``, in epoch milliseconds."""
-        return self._timestamps[bisect_right(self._offsets, offset) - 1]
+        return self._columns.timestamp_ms[bisect_right(self._columns.base_offset, offset) - 1]
 
     # -- the index file
 
-    def write_index(self) -> None:
-        """Closes the segment on disk.
+    def load(self, index: IndexContent) -> None:
+        """Takes all batches from a valid index of the complete file."""
+        self._columns = index.columns
+        self.size, self.next_offset = index.size, index.next_offset
+        self.last_timestamp_ms = max(index.columns.timestamp_ms, default=-1)
+        self.is_closed = index.is_closed
+        self.continue_index(index)
 
-        :raises OSError: it cannot be written; the next start reads the complete segment instead.
+    def continue_index(self, index: IndexContent) -> None:
+        """Adds to the index file what it lacks; a file of an earlier version is written anew."""
+        self._index_length = index.length
+        self._recorded = len(index.columns) if index.length else 0
+
+    def synced_up_to(self) -> SyncedUpTo:
+        """All that it contains now."""
+        return SyncedUpTo(len(self._columns), self.size, self.next_offset)
+
+    def record(
+        self, files: LogFiles, synced: SyncedUpTo | None = None, *, close: bool = False
+    ) -> bool:
+        """Adds what was synced to the index file, without a sync; False if it has all of it.
+
+        :param synced: by default all batches. :param close: no more batches follow.
+        :raises OSError: it was not added; the next start reads more of the segment.
         """
-        body = b"".join(_ENTRY.pack(*entry) for entry in self.entries())
-        crc = crc32c(body)
-        footer = _FOOTER.pack(self.size, self.next_offset, len(self._offsets), crc)
-        write_durably(self.index_path, _MAGIC + body + footer)
-
-    def load_index(self) -> bool:
-        """Loads the batches from the index file; False if it is missing, damaged or outdated."""
-        try:
-            content = self.index_path.read_bytes()
-            size = self.path.stat().st_size
-        except FileNotFoundError:
+        count, size, next_offset = synced or self.synced_up_to()
+        if self.is_closed or (not close and count <= self._recorded):
             return False
-        body = content[len(_MAGIC) : -_FOOTER.size]
-        if content[: len(_MAGIC)] != _MAGIC or len(content) < len(_MAGIC) + _FOOTER.size:
-            return False
-        log_size, next_offset, count, crc = _FOOTER.unpack(content[-_FOOTER.size :])
-        if log_size != size or len(body) != count * _ENTRY.size:
-            return False
-        if crc32c(body) != crc:
-            return False
-        for values in _ENTRY.iter_unpack(body):
-            self.add(Entry(*values), next_offset, 0)
-        self.size, self.next_offset = size, next_offset
+        parts = encode_record(
+            self._columns, self._recorded, count, size, next_offset, is_closed=close
+        )
+        if not self._recorded:
+            self._index_length = 0
+        files.extend(self.index_path, self._index_length, parts)
+        self._index_length += sum(map(len, parts))
+        self._recorded, self.is_closed = count, close
         return True
-
-    def scan(self) -> str | None:
-        """Loads the batches of the file; returns the problem after them, or None.
-
-        A damaged batch is loaded if a valid one follows: a crash damages only the end.
-        """
-        with self.path.open("rb") as file:
-            while True:
-                head = file.read(V0_HEADER_SIZE)
-                if not head:
-                    return None
-                if len(head) < V0_HEADER_SIZE:
-                    return f"{len(head)} bytes of a batch header"
-                offset, length = _START.unpack_from(head)
-                if offset != self.next_offset or length < V0_HEADER_SIZE - 12:
-                    return f"a batch of offset {offset} and length {length}"
-                batch = head + file.read(length + 12 - len(head))
-                if len(batch) < length + 12:
-                    return f"{len(batch)} of the {length + 12} bytes of a batch"
-                try:
-                    header = read_header(batch)
-                    check_crc(memoryview(batch), header)
-                except CorruptRecord as error:
-                    if not self._add_damaged(file):
-                        return str(error)
-                    file.seek(self.size)
-                    continue
-                entry = Entry(
-                    offset, self.size, header.timestamp_ms, header.writer_id, header.batch_sequence
-                )
-                self.add(entry, header.next_offset, len(batch))
-
-    def _add_damaged(self, file: BinaryIO) -> bool:
-        """Adds the damaged batches from ``size`` on, if a valid batch follows them.
-
-        Only their lengths and base offsets are read, which no checksum covers.
-        """
-        found: list[tuple[int, int]] = []  # base offset and position
-        position = self.size
-        while True:
-            file.seek(position)
-            head = file.read(V0_HEADER_SIZE)
-            if len(head) < V0_HEADER_SIZE:
-                return False
-            offset, length = _START.unpack_from(head)
-            if length < V0_HEADER_SIZE - 12 or (found and offset <= found[-1][0]):
-                return False
-            batch = head + file.read(length + 12 - len(head))
-            if len(batch) < length + 12:
-                return False
-            if (following := _valid(batch)) is not None:
-                break
-            found.append((offset, position))
-            position += len(batch)
-        ends = [*found[1:], (offset, position)]
-        for (base, start), (next_offset, end) in zip(found, ends, strict=True):
-            # Its writer and its time may be damaged too.
-            entry = Entry(base, start, following.timestamp_ms, -1, -1)
-            self.add(entry, next_offset, end - start)
-            self.damaged_offsets.append(base)
-        return True
-
-
-def _valid(batch: bytes) -> LogBatchHeader | None:
-    try:
-        header = read_header(batch)
-        check_crc(memoryview(batch), header)
-    except CorruptRecord:
-        return None
-    return header

@@ -16,6 +16,7 @@ from sluice.formats.log_batch import LENGTH_OVERHEAD
 from sluice.model import Column, Schema, TableDescriptor
 from sluice.model import types as t
 from sluice.rounds.types import OffsetRange
+from sluice.server.tablet.segment import Heads
 from tests.support.orders import PATH, PLAIN, bucket, create, ids, orders, write
 
 NAMES = (
@@ -31,8 +32,12 @@ LENGTH_AT, DELTA_AT = 8, 28  # of a batch's header, version 0
 
 
 @pytest.fixture
-def log(client: Client, cluster: Any, tmp_path: Path) -> Path:
-    """A log with the batches 0 to 9, 10 to 19 and 20 to 29."""
+def log(client: Client, cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A log with the batches 0 to 9, 10 to 19 and 20 to 29.
+
+    As on Apache Fluss, the server sends what its file has.
+    """
+    monkeypatch.setattr(Heads, "restore", lambda *_: [])
     create(client, PLAIN)
     write(client, orders(0, 10), orders(10, 10), orders(20, 10))
     (segment,) = [p for p in (tmp_path / "data").rglob("*.log") if p.stat().st_size > 100]
@@ -98,6 +103,30 @@ def test_the_batches_around_it_can_be_read(client: Client, log: Path, at: int) -
     reader = client.log_reader(PATH)
     assert ids(reader.read(bucket(client), 0, 10)) == list(range(10))
     assert ids(reader.read(bucket(client), 20)) == list(range(20, 30))
+
+
+def test_a_range_that_the_server_knows_to_be_damaged_is_named_and_may_be_skipped(
+    client: Client, cluster: Any, tmp_path: Path
+) -> None:
+    create(client, PLAIN)
+    write(client, orders(0, 10), orders(10, 10), orders(20, 10))
+    cluster.stop()
+    (log,) = [p for p in (tmp_path / "data").rglob("*.log") if p.stat().st_size > 100]
+    log.with_suffix(".index").unlink()  # as if it had been killed
+    damage(log, 1)
+    cluster.start()
+    reader = client.log_reader(PATH)
+    assert ids(reader.read(bucket(client), 0, 10)) == list(range(10))
+    assert ids(reader.read(bucket(client), 20)) == list(range(20, 30))
+    for start in (0, 10, 13):
+        with pytest.raises(CorruptRecord, match="offsets 10 to 19 are damaged.*offset 20") as no:
+            list(reader.read(bucket(client), start))
+        assert (no.value.details["base_offset"], no.value.details["next_offset"]) == (10, 20)
+    assert found(client, 10) == OffsetRange(bucket(client), 10, 20)
+    with pytest.raises(
+        ConfigurationError, match="no damaged range begins at offset 13.*--skip 0:10"
+    ):
+        found(client, 13)
 
 
 def test_an_end_beyond_one_fetch_is_found(client: Client, cluster: Any, tmp_path: Path) -> None:

@@ -1,0 +1,232 @@
+"""Loads the segments of a bucket at a start, and decides what became of damaged ones.
+
+A start concludes this, for each part of a log:
+
+- An index file of a closed segment that fits the log file is trusted; nothing is read.
+- Every other segment is read completely. A batch of which only the base offset, the length or the
+  time is wrong is good: readers get the right value (``Heads``).
+- Offsets that were stored and cannot be read are damaged: those before a good batch, those below
+  the offset that a sync recorded, those before the next segment, and a complete batch at the end,
+  if the machine ran on. Their bytes stay, their offsets are never given again, and readers get an
+  error that names them.
+- Other bytes at the end are what a crash left of an append. They are moved to a file of their own
+  (``*.torn-at-<offset>``), and the log continues there.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+
+import structlog
+
+from sluice.errors import LogStorageError
+from sluice.server.data_dir import sync_folder, write_durably
+from sluice.server.tablet.files import LogFiles
+from sluice.server.tablet.segment import DamagedRange, Segment, joined
+from sluice.server.tablet.segment_index import IndexContent, read_index
+from sluice.server.tablet.segment_scan import Contents, Found, ends_at, scan
+
+_REPORTED_MAX = 100
+"""Lines in the server's log about single batches of a segment; one more names all offsets."""
+_DAY_MS = 24 * 60 * 60 * 1000
+
+_log = structlog.get_logger("sluice.log")
+
+
+@dataclass(slots=True)
+class Recovered:
+    """The segments of a log in order, at least one, and its damaged ranges in order."""
+
+    segments: list[Segment] = field(default_factory=list)
+    damaged: list[DamagedRange] = field(default_factory=list)
+    is_clean: bool = True
+    """Whether everything was synced: the server had stopped cleanly, or there was no log."""
+
+
+class Recovery:
+    """Loads the log of one bucket."""
+
+    def __init__(
+        self, name: str, folder: Path, files: LogFiles, now_ms: int, *, is_same_boot: bool
+    ) -> None:
+        """:param is_same_boot: the machine has run since the last server wrote to the folder."""
+        self._name = name
+        self._folder = folder
+        self._files = files
+        self._now_ms = now_ms
+        self._is_same_boot = is_same_boot
+
+    def run(self) -> Recovered:
+        """Loads all segments, and cuts what a crash left at the end.
+
+        :raises LogStorageError: the offsets of two files overlap.
+        :raises OSError: a file cannot be read or written.
+        """
+        result = Recovered()
+        files = [path for path in self._folder.glob("*") if path.suffix in (".log", ".index")]
+        bases = sorted({int(path.stem) for path in files if path.stem.isdecimal()})
+        for base, following in zip_longest(bases, bases[1:]):
+            segment = Segment(self._folder, base)
+            self._check_begin(result, segment)
+            if result.segments:
+                segment.last_timestamp_ms = result.segments[-1].last_timestamp_ms
+            self._load(segment, following)
+            result.damaged = joined([*result.damaged, *segment.damaged()])
+            result.segments.append(segment)
+        last = result.segments[-1] if result.segments else Segment(self._folder, 0)
+        result.is_clean = not result.segments or last.is_closed
+        if not result.segments:
+            result.segments = [last]
+        elif result.damaged and result.damaged[-1].stop == last.next_offset:
+            self._begin_anew(result, last)
+        for one in result.damaged:
+            _log.error(
+                "offsets of a log are damaged; reads of them fail, and the log keeps their numbers",
+                bucket=self._name,
+                offsets=f"{one.start} to {one.stop - 1}",
+                place=one.place,
+            )
+        return result
+
+    def _check_begin(self, result: Recovered, segment: Segment) -> None:
+        """Compares the name of a segment with the end of the one before it."""
+        if not result.segments:
+            return
+        end = result.segments[-1].next_offset
+        if segment.base_offset < end:
+            raise LogStorageError(
+                f"bucket {self._name}: segment {segment.path.name} begins before the previous one"
+                f" ends, at offset {end}: restore the files of one backup"
+            )
+        if segment.base_offset > end:
+            place = f"a file before {segment.path.name}, which is missing"
+            result.damaged.append(DamagedRange(end, segment.base_offset, place))
+
+    def _load(self, segment: Segment, following: int | None) -> None:
+        index, size = read_index(segment.index_path), 0
+        if segment.path.exists():
+            size = segment.path.stat().st_size
+        if index.is_closed and not self._fits(segment, index, size, following):
+            index = IndexContent(problem="it does not fit its segment")
+        if index.problem:
+            _log.warning(
+                "an index file is damaged; the segment is read instead",
+                bucket=self._name,
+                index=segment.index_path.name,
+                offsets=f"from {segment.base_offset} on",
+                problem=index.problem,
+            )
+        before = segment.last_timestamp_ms
+        if index.is_closed and not index.problem and index.size == size:
+            segment.load(index)
+            segment.last_timestamp_ms = max(segment.last_timestamp_ms, before)
+            return
+        found = self._read(segment, index, size, following)
+        self._take(segment, index, found)
+        if found.torn:
+            self._cut(segment, found.torn, size)
+        if following is not None or (segment.index_path.exists() and not segment.is_recorded):
+            # An index file that is wrong must not fit by chance later.
+            self._record(segment, close=following is not None)
+
+    @staticmethod
+    def _fits(segment: Segment, index: IndexContent, size: int, following: int | None) -> bool:
+        """Whether the end that the index names can be right.
+
+        The checksum of an earlier version does not cover that end, but the last batch shows it.
+        """
+        if following is not None and index.next_offset > following:
+            return False
+        if index.length or not len(index.columns):
+            return True
+        at = index.columns.position[-1]
+        if index.size > size:
+            return True  # the end is missing
+        with segment.path.open("rb") as file:
+            file.seek(at)
+            content = memoryview(file.read(max(index.size - at, 0)))
+        columns = index.columns
+        end = ends_at(content, columns.base_offset[-1], columns.timestamp_ms[-1])
+        return end in (None, index.next_offset)
+
+    def _read(
+        self, segment: Segment, index: IndexContent, size: int, following: int | None
+    ) -> Contents:
+        view = memoryview(b"")
+        newest_ms = self._now_ms
+        if size:
+            with segment.path.open("rb") as file:
+                newest_ms = max(newest_ms, int(os.fstat(file.fileno()).st_mtime * 1000))
+                view = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+        return scan(
+            view,
+            segment.base_offset,
+            index,
+            following=following,
+            times=(segment.last_timestamp_ms, newest_ms + _DAY_MS),
+            is_same_boot=self._is_same_boot,
+        )
+
+    def _take(self, segment: Segment, index: IndexContent, contents: Contents) -> None:
+        """Adds what was found, and logs what is not as it was written."""
+        is_new, reported = False, 0
+        for number, one in enumerate(contents.found):
+            segment.add(one.entry, one.next_offset, one.size)
+            if one.problem:
+                is_new = is_new or number < len(index.columns)
+                reported += 1
+                if reported <= _REPORTED_MAX:
+                    self._report(segment, one)
+        if not is_new:
+            segment.continue_index(index)
+
+    def _report(self, segment: Segment, one: Found) -> None:
+        what = "a log batch is damaged"
+        if not one.entry.is_damaged:
+            what = "the header of a log batch is damaged; readers get the right one"
+        _log.error(
+            what,
+            bucket=self._name,
+            segment=segment.path.name,
+            position=one.entry.position,
+            offsets=f"{one.entry.base_offset} to {one.next_offset - 1}",
+            problem=one.problem,
+        )
+
+    def _cut(self, segment: Segment, problem: str, size: int) -> None:
+        """Moves what a crash left of an append to a file of its own."""
+        aside = segment.path.with_suffix(f".torn-at-{segment.next_offset}")
+        _log.warning(
+            "truncated a torn log end",
+            bucket=self._name,
+            segment=segment.path.name,
+            next_offset=segment.next_offset,
+            bytes_cut=size - segment.size,
+            kept_in=aside.name,
+            problem=problem,
+        )
+        with segment.path.open("r+b") as file:
+            file.seek(segment.size)
+            write_durably(aside, file.read())
+            file.truncate(segment.size)
+            os.fsync(file.fileno())
+
+    def _record(self, segment: Segment, *, close: bool) -> None:
+        if segment.path.exists():
+            self._files.sync(segment.path, [self._folder])
+        segment.record(self._files, close=close)
+        self._files.sync(segment.index_path, [self._folder])
+
+    def _begin_anew(self, result: Recovered, last: Segment) -> None:
+        """Begins a segment after damaged offsets at the end: its name keeps them from reuse."""
+        self._record(last, close=True)
+        segment = Segment(self._folder, last.next_offset)
+        segment.last_timestamp_ms = last.last_timestamp_ms
+        segment.path.touch()
+        sync_folder(self._folder)
+        result.segments.append(segment)
+        result.is_clean = False
