@@ -168,6 +168,8 @@ class ServerConfig:
     sync_interval_ms: int = 5_000
     """How often written log data is synced to disk. A power loss can take what was written since; a
     kill loses nothing."""
+    log_ttl_check_interval_ms: int = 60_000
+    """How often the server deletes log segments that are older than table.log.ttl. 0: never."""
     metrics: str = ""
     """HOST:PORT at which Prometheus reads /metrics over HTTP. Port 0 picks a free port. Empty: no
     metrics."""

@@ -60,12 +60,10 @@ def _unknown_end(observed: TableState, batch: OffsetRange) -> str:
         return f"{unknown}: only rebuild is possible"
     return (
         f"{unknown}. Rounds still tier the other buckets. With replication, let another replica"
-        f" lead bucket {batch.bucket.name}: it may have an intact batch. Otherwise, on Apache"
-        " Fluss, set table.datalake.enabled to false until Fluss has deleted the batch"
+        f" lead bucket {batch.bucket.name}: it may have an intact batch. Otherwise, set"
+        " table.datalake.enabled to false until the server has deleted the batch"
         " (table.log.ttl), because before that it keeps what the lake lacks. Set it to true again,"
-        f" then run `sluice repair {observed.path} --by accept-gap --yes` {WITH_LAKE}. The embedded"
-        " server deletes no batch by age: restore its data folder from a backup, or create the"
-        " table again"
+        f" then run `sluice repair {observed.path} --by accept-gap --yes` {WITH_LAKE}"
     )
 
 

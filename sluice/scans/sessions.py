@@ -177,6 +177,11 @@ class Sessions:
     def of(self, bucket: TableBucket) -> list[bytes]:
         return [key for key, session in self._sessions.items() if session.bucket == bucket]
 
+    def oldest_offset(self, bucket: TableBucket) -> int | None:
+        """The lowest log offset of the bucket's sessions; None without a session."""
+        found = (one.log_offset for one in self._sessions.values() if one.bucket == bucket)
+        return min(found, default=None)
+
     def all(self) -> list[bytes]:
         return list(self._sessions)
 

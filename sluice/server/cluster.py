@@ -43,6 +43,7 @@ from sluice.server.tablet.kv_snapshotter import KvSnapshotter
 from sluice.server.tablet.kv_store import KvResources
 from sluice.server.tablet.kv_tablet import Environment
 from sluice.server.tablet.log_manager import LogManager, buckets_of
+from sluice.server.tablet.log_retention import DEFAULT_TTL, LogRetention, Needs
 from sluice.server.tablet.replicas import Replicas
 from sluice.server.tablet.scan_manager import ScannerManager
 from sluice.server.tablet.scan_service import ScanService
@@ -223,15 +224,7 @@ class _Components:
             self.tiering = _tiering(self._database, clock, config, self._metrics)
             self._lake = LakeSnapshots(self.data_dir.lake, self._database, self.catalog, clock)
             self._leases, self._kv_snapshots = self._leased_snapshots(config, clock)
-            self._logs = LogManager(
-                self.data_dir.log,
-                self.catalog,
-                self._lake.offsets,
-                files,
-                config.segment_bytes,
-                clock,
-                is_same_boot=self.data_dir.is_same_boot,
-            )
+            self._logs = self._log_manager()
             self.tiering_service = TieringService(
                 self.catalog, self.tiering, LakeLag(self._lake, self._logs, clock)
             )
@@ -250,6 +243,7 @@ class _Components:
                 self.catalog, self._lake, self._logs, self._tablets.drop_table, clock
             )
             self.scanners = _scanner_manager(self._kv, clock, config)
+            self.retention = self._retention()
             self._fetcher = Fetcher(
                 self.catalog,
                 self._logs,
@@ -283,6 +277,17 @@ class _Components:
         )
         return leases, snapshots
 
+    def _log_manager(self) -> LogManager:
+        return LogManager(
+            self.data_dir.log,
+            self.catalog,
+            self._lake.offsets,
+            self._files,
+            self._config.segment_bytes,
+            self._clock,
+            is_same_boot=self.data_dir.is_same_boot,
+        )
+
     def _kv_manager(self, config: ServerConfig, files: LogFiles) -> KvManager:
         resources = KvResources(
             block_cache_bytes=config.kv_block_cache_bytes,
@@ -308,6 +313,21 @@ class _Components:
         )
         return manager
 
+    def _retention(self) -> LogRetention:
+        since_ms, is_first = self._database.first_value("log_ttl_since_ms", self._clock.now_ms())
+        tables = self.catalog.tables()
+        if is_first and tables:
+            _log.warning(
+                "this version deletes log segments that are older than table.log.ttl, counted from"
+                " now on; set it to 0 for tables that must keep their log",
+                tables=len(tables),
+                default=DEFAULT_TTL,
+            )
+        needs = Needs(
+            self._lake.offsets, self._kv_snapshots.oldest_offset, self.scanners.oldest_offset
+        )
+        return LogRetention(self.catalog, self._logs, needs, self._clock, since_ms)
+
     def start(self, listen: Sequence[ListenAddress], security: ListenerSecurity) -> tuple[str, ...]:
         """Starts all components, then listens; returns the bound addresses."""
         self._logs.start(self._config.sync_interval_ms)
@@ -327,6 +347,7 @@ class _Components:
         if self._metrics is not None:
             self._metrics.start(self.tiering_service.statuses, self._leases.all)
         self._snapshot_starter.start()
+        self.retention.start(self._config.log_ttl_check_interval_ms)
         return tuple(listener.address for listener in self._listeners)
 
     @property
@@ -362,6 +383,7 @@ class _Components:
             limit.run(lambda: self._metrics.stop() if self._metrics is not None else None),
             *self._stop_listeners(limit, grace_s, handlers_s),
             limit.run(
+                self.retention.stop,
                 self.auto_partitioner.stop,
                 self.tiering.stop,
                 self._leases.stop,

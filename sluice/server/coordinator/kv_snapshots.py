@@ -131,6 +131,10 @@ class KvSnapshots:
         latest = self.latest(bucket)
         return 0 if latest is None else latest.log_offset
 
+    def oldest_offset(self, bucket: TableBucket) -> int:
+        """The log offset of the oldest snapshot that exists; 0 if there is none."""
+        return min((one.log_offset for one in self.all(bucket)), default=0)
+
     def folder(self, bucket: TableBucket) -> Path:
         """The folder of a bucket's snapshots.
 

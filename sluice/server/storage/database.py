@@ -123,6 +123,14 @@ class Database:
         with self.transaction() as connection:
             return next_values(connection, counter, count)
 
+    def first_value(self, counter: str, value: int) -> tuple[int, bool]:
+        """The stored value of a counter, and whether this call has stored it."""
+        with self.transaction() as connection:
+            stored = connection.execute(
+                "INSERT OR IGNORE INTO counters (name, value) VALUES (?, ?)", (counter, value)
+            )
+        return self.next_value(counter), bool(stored.rowcount)
+
     def next_value(self, counter: str) -> int:
         """The counter's next number."""
         rows = self.query("SELECT value FROM counters WHERE name = ?", counter)

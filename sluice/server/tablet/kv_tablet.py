@@ -286,14 +286,17 @@ class KvTablet:
             _log.warning("rebuilding a damaged KV store", bucket=self.log.name, error=str(error))
             self.folder.discard()
             return None
-        if store.log_offset <= self.log.end_offset:
+        start, end = self.log.start_offset, self.log.end_offset
+        if start <= store.log_offset <= end:
             return store
-        # The log lost its end in a power loss, because it is synced after RocksDB's files.
+        # The log lost its end in a power loss, because it is synced after RocksDB's files. Or old
+        # segments were deleted, which a newer KV snapshot made unnecessary.
         _log.warning(
-            "rebuilding a KV store that is ahead of its log",
+            "rebuilding a KV store, because its log has not the offset that it has reached",
             bucket=self.log.name,
             log_offset=store.log_offset,
-            log_end_offset=self.log.end_offset,
+            log_start_offset=start,
+            log_end_offset=end,
         )
         store.close()
         self.folder.discard()

@@ -22,11 +22,12 @@ from sluice.formats.log_batch import (
     set_offset_and_timestamp,
 )
 from sluice.model import EARLIEST
+from sluice.server.data_dir import write_durably
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.log_recovery import Recovery
 from sluice.server.tablet.segment import DamagedRange, Segment, Slice
 from sluice.server.tablet.segment_index import Entry
-from sluice.server.tablet.writers import WriterStates
+from sluice.server.tablet.writers import WRITERS_FILE, WriterStates
 
 _log = structlog.get_logger("sluice.log")
 
@@ -69,6 +70,7 @@ class BucketLog:
         self._dirty = False
         self._unsynced: list[Path] = []  # folders whose new names are not synced yet
         self._damaged: list[DamagedRange] = []
+        self._expired: list[Segment] = []  # no part of the log any more, files may be left
         self._recover(is_same_boot=is_same_boot)
         if self.end_offset < lake_offset:
             self._skip_to(lake_offset)
@@ -297,6 +299,55 @@ class BucketLog:
                     )
             self._wake()
 
+    # -- retention
+
+    def expired_end(self, before_ms: int) -> int:
+        """The end of the oldest segments whose batches all are older; never the last segment."""
+        end = self.start_offset
+        with self._lock:
+            for segment in self._segments[:-1]:
+                if segment.last_timestamp_ms >= before_ms:
+                    break
+                end = segment.next_offset
+        return end
+
+    def delete_before(self, offset: int) -> int:
+        """Deletes the segments that end at the offset or below, but never the last one.
+
+        Returns their number. The oldest is deleted first, so that a crash leaves a log without a
+        hole. Writers that only these segments remember are stored before.
+
+        :raises OSError: a file cannot be deleted; the next call tries it again.
+        """
+        with self._lock:
+            if self._closed:
+                return 0
+            count = 0
+            while count < len(self._segments) - 1:
+                if self._segments[count].next_offset > offset:
+                    break
+                count += 1
+            if not count and not self._expired:
+                return 0
+            start = self._segments[count].base_offset
+            write_durably(self._folder / WRITERS_FILE, self._writers.encode(before=start))
+            self._expired += self._segments[:count]
+            self._segments = self._segments[count:]
+            self._damaged = [one for one in self._damaged if one.stop > start]
+            expired = list(self._expired)
+        for segment in expired:
+            failpoint("server.retention.before_segment")
+            segment.delete()
+            self._expired.remove(segment)
+        if count:
+            _log.info(
+                "deleted old log segments",
+                bucket=self.name,
+                segments=count,
+                log_start_offset=start,
+            )
+        return count
+
     def delete(self) -> None:
         """Deletes the log."""
         with self._lock:
@@ -324,6 +375,7 @@ class BucketLog:
             self.name, self._folder, self._files, now_ms, is_same_boot=is_same_boot
         ).run()
         self._segments, self._damaged = found.segments, found.damaged
+        self._recall_writers()
         for segment in self._segments:
             for entry in segment.entries():
                 if entry.writer_id >= 0:
@@ -338,6 +390,21 @@ class BucketLog:
             self._dirty = True
             self._unsynced = list(self._folder.parents)[:4]
             self._unsynced.append(self._folder)
+
+    def _recall_writers(self) -> None:
+        """Loads the writers whose batches were deleted with old segments."""
+        path = self._folder / WRITERS_FILE
+        try:
+            self._writers.load(path.read_bytes())
+        except FileNotFoundError:
+            pass
+        except ValueError as error:
+            _log.warning(
+                "the file of old writers is damaged; those that were idle since must begin anew",
+                bucket=self.name,
+                file=path.name,
+                error=str(error),
+            )
 
     def _skip_to(self, lake_offset: int) -> None:
         """Continues at the lake offset, which the log does not reach, to assign no offset twice.

@@ -99,6 +99,10 @@ class LogManager:
                 self._logs[bucket] = log
             return log
 
+    def opened(self, bucket: TableBucket) -> BucketLog | None:
+        """The bucket's log if it was ever written to, else None."""
+        return self._logs.get(bucket)
+
     def beyond(self, bucket: TableBucket, offset: int) -> tuple[int, int | None]:
         """The number of offsets in a bucket's log from ``offset`` on, and the time of the first.
 

@@ -127,6 +127,11 @@ class ScannerManager:
         with self._lock:
             return len(self._sessions)
 
+    def oldest_offset(self, bucket: TableBucket) -> int | None:
+        """The lowest log offset from which an open scan of the bucket is continued, or None."""
+        with self._lock:
+            return self._sessions.oldest_offset(bucket)
+
     # -- what clients ask for
 
     def open(self, request: OpenScan) -> ScanBatch:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sluice.server.data_dir import sync_folder
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.segment_index import Columns, Entry, IndexContent, encode_record
 
@@ -197,6 +198,19 @@ class Segment:
     def timestamp_at(self, offset: int) -> int:
         """Returns the write time of the batch with ``offset``, in epoch milliseconds."""
         return self._columns.timestamp_ms[bisect_right(self._columns.base_offset, offset) - 1]
+
+    def delete(self) -> None:
+        """Deletes its files, and what a crash left of its appends; may be repeated.
+
+        :raises OSError: a file cannot be deleted.
+        """
+        # The index first: an index without its log would say that a log file is lost.
+        self.index_path.unlink(missing_ok=True)
+        for path in self.path.parent.glob(f"{self.path.stem}.*"):
+            if path.suffix != ".aside":
+                path.unlink(missing_ok=True)
+        if self.path.parent.exists():
+            sync_folder(self.path.parent)
 
     # -- the index file
 

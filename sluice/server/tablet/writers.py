@@ -5,6 +5,8 @@ See docs/fluss/messages.md#idempotent-writers
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections import OrderedDict, deque
 from typing import NamedTuple
 
@@ -18,6 +20,9 @@ WRITERS_MAX = 10_000
 
 EXPIRATION_MS = 7 * 24 * 60 * 60 * 1000
 """A writer that has been idle for this long is forgotten."""
+
+WRITERS_FILE = "writers"
+"""File in a log's folder: the writers whose last batch was in segments that are deleted."""
 
 _SEQUENCE_MAX = 2**31 - 1
 
@@ -80,6 +85,28 @@ class WriterStates:
         self._writers.move_to_end(writer_id)
         if len(self._writers) > WRITERS_MAX:
             self._writers.popitem(last=False)
+
+    def encode(self, before: int) -> bytes:
+        """The writers whose last batch has an offset below ``before``, as the content of a file."""
+        found = [
+            [writer_id, writer.last_ms, [list(batch) for batch in writer.batches]]
+            for writer_id, writer in self._writers.items()
+            if writer.batches[-1].base_offset < before
+        ]
+        body = json.dumps(found, separators=(",", ":")).encode()
+        return b"%08x\n%s\n" % (zlib.crc32(body), body)
+
+    def load(self, content: bytes) -> None:
+        """Records the writers of such a file, before those of the log.
+
+        :raises ValueError: the content is damaged.
+        """
+        crc, _, body = content.removesuffix(b"\n").partition(b"\n")
+        if int(crc, 16) != zlib.crc32(body):
+            raise ValueError("its checksum is wrong")
+        for writer_id, last_ms, batches in json.loads(body):
+            for sequence, base_offset in batches:
+                self.record(writer_id, sequence, base_offset, last_ms)
 
     def expire(self, now_ms: int) -> None:
         """Forgets writers that have been idle too long."""

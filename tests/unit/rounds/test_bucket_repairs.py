@@ -288,9 +288,8 @@ def test_the_risk_of_a_skip_names_replicas_and_an_unknown_end_the_next_step(
     unknown = diagnose_unreadable(seen(damaged), OffsetRange(bucket, 5, 5), "why")
     assert (unknown.actions, unknown.batch) == ((), "0:5")
     for part in (
-        "Otherwise, on Apache Fluss, set table.datalake.enabled to false until",
+        "Otherwise, set table.datalake.enabled to false until the server has deleted the batch",
         "`sluice repair db.t --by accept-gap --yes` with the same --warehouse or --config",
-        "The embedded server deletes no batch by age: restore its data folder",
     ):
         assert part in unknown.advice[0]
 

@@ -1,0 +1,127 @@
+"""Deletes log segments that are older than ``table.log.ttl``, in the background.
+
+A segment is deleted when its newest batch is older than that, and nobody needs it: not the lake of
+a table with tiering, not the key-value store of a primary-key table (its oldest KV snapshot that is
+kept or leased), and no open scan. The last segment of a log always stays.
+
+``table.log.local-ttl`` is about segments that also are in remote storage. This server has none
+there, so the option has no effect.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from sluice.clock import Clock
+from sluice.errors import FlussError
+from sluice.model import TableBucket, TableInfo
+from sluice.model.durations import duration_ms
+from sluice.server.tablet.log_manager import LogManager, buckets_of
+from sluice.server.tablet.ports import HostedTable, Tables
+
+TTL = "table.log.ttl"
+DEFAULT_TTL = "7 d"
+"""Fluss's default of ``table.log.ttl``."""
+
+_log = structlog.get_logger("sluice.log")
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Who still reads segments. Each returns the lowest log offset that is needed."""
+
+    lake: Callable[[TableInfo], Mapping[TableBucket, int]]
+    """The lake offsets of a table's buckets. :raises StorageError: they cannot be read."""
+    kv_snapshots: Callable[[TableBucket], int]
+    """Where a recovery from the oldest KV snapshot begins; 0 without a snapshot."""
+    scans: Callable[[TableBucket], int | None]
+    """Where the log continues the oldest open scan; None without a scan."""
+
+
+class LogRetention:
+    """Checks all logs at intervals."""
+
+    def __init__(
+        self, tables: Tables, logs: LogManager, needs: Needs, clock: Clock, since_ms: int
+    ) -> None:
+        """:param since_ms: when segments began to expire in this data directory. Older ones count
+        as that old only, so that an upgrade deletes nothing at once.
+        """
+        self._tables = tables
+        self._logs = logs
+        self._needs = needs
+        self._clock = clock
+        self._since_ms = since_ms
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, interval_ms: int) -> None:
+        """Starts to check every ``interval_ms``; 0: never."""
+        if not interval_ms:
+            return
+        self._thread = threading.Thread(
+            target=self._run, args=(interval_ms / 1000,), name="log-retention", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def check(self) -> int:
+        """Deletes what has expired; returns the number of deleted segments.
+
+        A table that fails does not stop the others; the next check tries it again.
+        """
+        deleted = 0
+        for table in self._tables.tables():
+            ttl_ms = ttl_of(table.info)
+            before_ms = self._clock.now_ms() - ttl_ms
+            if not ttl_ms or before_ms <= self._since_ms:
+                continue
+            try:
+                deleted += self._check_table(table, before_ms)
+            except (FlussError, OSError) as error:
+                _log.error(
+                    "old log segments were not deleted",
+                    table=str(table.info.path),
+                    error=str(error),
+                )
+        return deleted
+
+    def _run(self, interval_s: float) -> None:
+        while not self._stopping.wait(interval_s):
+            try:
+                self.check()
+            except Exception:  # keep running, and log it: nothing else would report it
+                _log.exception("old log segments were not deleted")
+
+    def _check_table(self, table: HostedTable, before_ms: int) -> int:
+        deleted, in_lake = 0, None
+        for bucket in buckets_of(table):
+            log = self._logs.opened(bucket)
+            if self._stopping.is_set() or log is None:
+                continue
+            end = log.expired_end(before_ms)
+            if end <= log.start_offset:
+                continue
+            if in_lake is None and table.info.datalake_enabled:
+                in_lake = self._needs.lake(table.info)
+            if in_lake is not None:
+                end = min(end, in_lake.get(bucket, 0))
+            if table.info.has_primary_key:
+                end = min(end, self._needs.kv_snapshots(bucket))
+                scanned = self._needs.scans(bucket)
+                end = end if scanned is None else min(end, scanned)
+            deleted += log.delete_before(end)
+        return deleted
+
+
+def ttl_of(info: TableInfo) -> int:
+    """The time to live of a table's log in milliseconds; 0: for ever."""
+    return duration_ms(TTL, info.descriptor.properties.get(TTL, DEFAULT_TTL))
