@@ -1,0 +1,56 @@
+"""The comparison of the Java client's answers is strict in every direction."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluice.testing.conformance.difference import Difference
+from tests.support.java_differences import LISTED, OWN_WORDS, wrong
+
+REAL = {
+    ("tables", "a"): "1",
+    ("tables", "b"): "NoTable",
+    ("tables", "b, in words"): "Table 'b' is not there.",
+    ("tables", "c"): "2",
+}
+SAME = REAL | {("tables", "b, in words"): "table b does not exist", ("tables", "c"): "3"}
+KNOWN = {("tables", "c"): Difference("3", "why")}
+WORDS = {"tables": ("b",)}
+
+
+def test_equal_but_for_what_is_listed() -> None:
+    assert wrong(REAL, SAME, KNOWN, WORDS) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({("tables", "a"): "2"}, "('tables', 'a'): '2'; Fluss: '1'"),
+        ({("tables", "d"): "1"}, "('tables', 'd'): '1'; Fluss: None"),
+        ({("tables", "b"): "OtherError"}, "('tables', 'b'): 'OtherError'; Fluss: 'NoTable'"),
+        ({("tables", "c"): "2"}, "('tables', 'c'): '2', listed as '3'; Fluss: '2'"),
+        ({("tables", "c"): "4"}, "('tables', 'c'): '4', listed as '3'; Fluss: '2'"),
+        (
+            {("tables", "b, in words"): REAL["tables", "b, in words"]},
+            "('tables', 'b, in words'): \"Table 'b' is not there.\"",
+        ),
+    ],
+)
+def test_what_differs_or_is_wrongly_listed(change: dict[tuple[str, str], str], says: str) -> None:
+    [line] = wrong(REAL, SAME | change, KNOWN, WORDS)
+    assert line.startswith(says)
+
+
+def test_words_that_are_not_listed_are_the_same() -> None:
+    [line] = wrong(REAL, SAME, KNOWN, {})
+    assert line.startswith("('tables', 'b, in words'): 'table b does not exist'")
+
+
+def test_what_is_listed_is_asked() -> None:
+    more = KNOWN | {("tables", "e"): Difference("1", "why"), ("lake", "x"): Difference("1", "why")}
+    assert wrong(REAL, SAME, more, WORDS) == ["('tables', 'e'): listed, and not asked"]
+
+
+def test_no_question_is_in_both_lists() -> None:
+    own = {(subject, question) for subject, of in OWN_WORDS.items() for question in of}
+    assert not own & set(LISTED)
