@@ -11,7 +11,7 @@ from sluice.client.admin import Admin
 from sluice.client.bucket_writer import NO_WRITER_ID, BucketWriter
 from sluice.client.connection import Connection
 from sluice.client.sent_batches import WriterJournal
-from sluice.errors import InvalidTargetColumn, NonPrimaryKeyTable
+from sluice.errors import DeletionDisabled, InvalidTargetColumn, NonPrimaryKeyTable
 from sluice.formats.kv_batch import build_kv_batch
 from sluice.formats.primary_keys import primary_keys
 from sluice.formats.row_arrays import encode_rows
@@ -45,7 +45,7 @@ class KvWriter(BucketWriter):
         :param target_columns: write these columns only; they must include the primary key. The
             other columns keep their values, or are null in a new row. A delete sets the target
             columns to null; the row is deleted when all other columns are null too. By default all
-            columns but one that the server numbers (auto-increment); a delete then deletes the row.
+            columns but one that the server numbers (auto-increment).
         :param dynamic_partitions: create a partition when its first row arrives.
         :param journal: see :class:`BucketWriter`.
         :param idempotent: False: a batch that is sent again is stored again, which saves a request.
@@ -64,12 +64,10 @@ class KvWriter(BucketWriter):
         self._numbered = schema.auto_increment[0] if schema.auto_increment else None
         if self._numbered is not None:
             _check_numbered(info, self._numbered, target_columns)
-        is_default = target_columns is None
-        if is_default and self._numbered is not None:
+        self._deletes_rows = target_columns is not None or self._numbered is None
+        if not self._deletes_rows:
             target_columns = [name for name in schema.names if name != self._numbered]
         self._targets = _targets(info, target_columns)
-        self._delete_targets = [] if is_default else self._targets
-        self._sent_targets = self._targets
         self._written = _part(schema, target_columns or schema.names)
         self._keys = _part(schema, schema.primary_key)
         self._columns = arrow_schema(schema)
@@ -92,22 +90,19 @@ class KvWriter(BucketWriter):
         :raises FlussError: the rows are not valid, or an earlier batch failed; the message names
             the column or the bucket.
         """
-        with self._lock:
-            self._check_upserted(data)
-            self._switch(self._targets)
-            self._take(data, self._written, self._upserts)
+        self._check_upserted(data)
+        self._take(data, self._written, self._upserts)
 
     def delete(self, keys: pa.Table | pa.RecordBatch) -> None:
         """Deletes the rows with these keys; keys without a row or partition are skipped.
 
         :param keys: the columns of the primary key; other columns are ignored.
         :raises InvalidTable: a column of the primary key is missing or has nulls.
-        :raises DeletionDisabled: the table does not allow deletes.
+        :raises DeletionDisabled: the table does not allow deletes, or numbers its rows.
         :raises FlussError: see :meth:`upsert`.
         """
-        with self._lock:
-            self._switch(self._delete_targets)
-            self._take(self._key_part(keys), self._keys, self._deletes, where_partitions_are=True)
+        self._check_deletes()
+        self._take(self._key_part(keys), self._keys, self._deletes, where_partitions_are=True)
 
     def check_upsert(self, data: pa.Table | pa.RecordBatch) -> set[tuple[str, ...]]:
         """Validates rows as :meth:`upsert` does, without writing them.
@@ -120,6 +115,7 @@ class KvWriter(BucketWriter):
 
     def check_delete(self, keys: pa.Table | pa.RecordBatch) -> set[tuple[str, ...]]:
         """Validates keys as :meth:`delete` does, without deleting; see :meth:`check_upsert`."""
+        self._check_deletes()
         return self._check(self._key_part(keys), self._keys, self._deletes)
 
     def _check_upserted(self, data: pa.Table | pa.RecordBatch) -> None:
@@ -129,11 +125,12 @@ class KvWriter(BucketWriter):
                 " out of the data"
             )
 
-    def _switch(self, targets: list[int]) -> None:
-        """Sends what was buffered before a batch with other target columns."""
-        if targets != self._sent_targets:
-            self.flush()
-            self._sent_targets = targets
+    def _check_deletes(self) -> None:
+        if not self._deletes_rows:
+            raise DeletionDisabled(
+                f"table {self.info.path}: Fluss never deletes a row that has a number, which column"
+                f" {self._numbered!r} has: name target_columns to set these to null"
+            )
 
     def _key_part(self, keys: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
         return keys.select([n for n in keys.schema.names if n in self.info.schema.primary_key])
@@ -160,7 +157,7 @@ class KvWriter(BucketWriter):
 
     def _request(self, bucket: TableBucket, records: bytes) -> Any:
         request = super()._request(bucket, records)
-        request.target_columns.extend(self._sent_targets)
+        request.target_columns.extend(self._targets)
         return request
 
 

@@ -108,10 +108,11 @@ def _check_auto_increment(path: TablePath, schema: Schema, properties: Mapping[s
         raise InvalidTable(
             f"table {path}: auto-increment column {name!r} cannot be in the primary key"
         )
-    if name == properties.get(VERSION_COLUMN):
+    if MERGE_ENGINE in properties:
         raise InvalidTable(
-            f"table {path}: auto-increment column {name!r} cannot be the version column, because it"
-            " never changes"
+            f"table {path}: auto-increment column {name!r} excludes {MERGE_ENGINE} ="
+            f" {properties[MERGE_ENGINE]}: rows are written without that column, but this engine"
+            " takes only complete ones"
         )
 
 

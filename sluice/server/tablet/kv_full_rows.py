@@ -26,30 +26,22 @@ class Changes:
     """The final row of each key (int64)."""
 
 
-def replacing(
-    keys: np.ndarray,
-    rows: np.ndarray,
-    stored: np.ndarray,
-    *,
-    logs_old_rows: bool,
-    knows_inserts: bool,
-) -> Changes:
+def replacing(keys: np.ndarray, rows: np.ndarray, stored: np.ndarray, *, is_wal: bool) -> Changes:
     """Computes the changes of records to rows, which are identified by numbers.
 
     :param keys: the key of each record: numbers from 0 in the order of their first appearance.
     :param rows: the row of each record; NO_ROW for a delete.
     :param stored: the stored row of each key.
-    :param logs_old_rows: whether an update logs the row that it replaces.
-    :param knows_inserts: whether ``stored`` is known for upserts; if not, each is an update.
+    :param is_wal: whether to log no old rows, and every upsert as an update.
     """
     last = np.full(len(stored), NO_ROW, np.int64)
     last[keys] = rows  # the last record of a key wins
     old = _replaced(keys, rows, stored)
     there, was_there = rows != NO_ROW, old != NO_ROW
     deletes = ~there & was_there
-    updates = there & (was_there | (not knows_inserts))
+    updates = there & (was_there | is_wal)
     inserts = there & ~updates
-    befores = updates & logs_old_rows
+    befores = updates & (not is_wal)
     counts = deletes.astype(np.int64) + there + befores
     at = np.cumsum(counts) - counts
     total = int(counts.sum())

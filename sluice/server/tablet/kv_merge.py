@@ -180,20 +180,14 @@ class _Merge:
     def _replace(self, refs: np.ndarray) -> MergeResult:
         """Merges complete rows: the newest wins.
 
-        With the WAL changelog image, only deletes need the stored rows, unless new rows get
-        numbers.
+        With the WAL changelog image, only deletes need the stored rows.
         """
-        table = self._table
-        knows_inserts = not table.is_wal or table.auto_increment is not None
         encoded = self._keys.dictionary_encode()
         codes, keys = encoded.indices.to_numpy(), encoded.dictionary
-        wanted = np.full(len(keys), knows_inserts)
+        wanted = np.full(len(keys), not self._table.is_wal)
         wanted[codes[refs == NO_ROW]] = True
         stored = self._stored_refs(keys, wanted)
-        changes = replacing(
-            codes, refs, stored, logs_old_rows=not table.is_wal, knows_inserts=knows_inserts
-        )
-        self._number(changes.rows[changes.types == INSERT])
+        changes = replacing(codes, refs, stored, is_wal=self._table.is_wal)
         merged = MergeResult(changes.types.tobytes())
         if len(changes.rows):
             merged.rows = self._columns(changes.rows)
@@ -244,22 +238,6 @@ class _Merge:
                 continue
             self._log(old, ref)
             current[key] = ref
-        logged = zip(self._types, self._logged, strict=True)
-        self._number(np.array([ref for kind, ref in logged if kind == INSERT], np.int64))
-        self._values[: len(self._new)] = self._new.to_pylist()
-
-    def _number(self, refs: np.ndarray) -> None:
-        """Gives the next numbers to new rows of the batch, in the order of their inserts."""
-        at, own = self._table.auto_increment, self._batches[0]
-        if at is None or not len(refs):
-            return
-        numbers, is_new = np.zeros(own.num_rows, np.int64), np.zeros(own.num_rows, bool)
-        numbers[refs], is_new[refs] = self._numbers(len(refs)), True
-        field = own.schema.field(at)
-        column = pc.if_else(pa.array(is_new), pa.array(numbers).cast(field.type), own.column(at))
-        self._batches[0] = own.set_column(at, field, column)
-        schema_id, schema = self._table.schema_id, self._table.schema
-        self._new = self._table.encode(self._batches[0], schema_id, schema)
 
     def _partial(self, keys: list[bytes], refs: list[int]) -> None:
         """Merges some columns; the others always keep their stored values.
@@ -400,19 +378,20 @@ class _Merge:
         :raises InvalidTargetColumn: a column does not exist, a key column is missing, or the table
             does not support partial updates.
         """
+        schema, path = self._table.schema, self._table.hosted.info.path
+        numbered = self._table.auto_increment
+        if numbered is not None and (not target_columns or numbered in target_columns):
+            raise InvalidTargetColumn(
+                f"table {path}: column {schema.names[numbered]!r} is an auto-increment column: name"
+                " target columns without it"
+            )
         if not target_columns:
             return None
-        schema, path = self._table.schema, self._table.hosted.info.path
         targets = frozenset(target_columns)
         if min(targets) < 0 or max(targets) >= len(schema.columns):
             raise InvalidTargetColumn(
                 f"table {path} has {len(schema.columns)} columns, so target columns"
                 f" {sorted(targets)} are not valid"
-            )
-        if self._table.auto_increment in targets:
-            raise InvalidTargetColumn(
-                f"table {path}: column {schema.names[self._table.auto_increment]!r} is an"
-                " auto-increment column: leave it out of the target columns"
             )
         if self._engine:
             raise InvalidTargetColumn(

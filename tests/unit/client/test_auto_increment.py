@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client
-from sluice.errors import InvalidTargetColumn
+from sluice.errors import DeletionDisabled, InvalidTargetColumn
 from sluice.model import Column, Schema, TableDescriptor
 from sluice.model import types as t
 from tests.support.keyed_orders import PATH, changelog, create, tuples
@@ -31,28 +31,32 @@ def rows(*keys: str, a: str | None = "a") -> pa.Table:
     return pa.table({"key": list(keys), "a": pa.array([a] * len(keys), pa.string())})
 
 
-def test_rows_are_numbered_changed_and_deleted(client: Client) -> None:
+def test_rows_are_numbered_and_changed(client: Client) -> None:
     create(client, TABLE)
     with client.kv_writer(PATH) as writer:
         writer.upsert(rows("x", "y"))
-        writer.upsert(rows("x", a="b"))
-        writer.delete(pa.table({"key": ["y", "nobody"]}))
-        writer.upsert(rows("y", "z"))
-        writer.delete(pa.table({"key": ["z"]}))
+        writer.upsert(rows("x", "z", a="b"))
     assert changelog(client) == [
         ("+I", ("x", 1, "a", None)),
         ("+I", ("y", 2, "a", None)),
         ("-U", ("x", 1, "a", None)),
         ("+U", ("x", 1, "b", None)),
-        ("-D", ("y", 2, "a", None)),
-        ("+I", ("y", 3, "a", None)),
-        ("+I", ("z", 4, "a", None)),
-        ("-D", ("z", 4, "a", None)),
+        ("+I", ("z", 3, "b", None)),
     ]
     assert tuples(client.lookup(PATH, pa.table({"key": ["x", "y"]}))) == [
         ("x", 1, "b", None),
-        ("y", 3, "a", None),
+        ("y", 2, "a", None),
     ]
+
+
+def test_numbered_rows_are_not_deleted(client: Client) -> None:
+    create(client, TABLE)
+    with client.kv_writer(PATH) as writer:
+        writer.upsert(rows("x"))
+        for delete in (writer.delete, writer.check_delete):
+            with pytest.raises(DeletionDisabled, match="never deletes a row that has a number"):
+                delete(pa.table({"key": ["x"]}))
+    assert changelog(client) == [("+I", ("x", 1, "a", None))]
 
 
 def test_some_columns_of_numbered_rows(client: Client) -> None:

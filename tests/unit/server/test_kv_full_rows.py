@@ -13,12 +13,7 @@ Logged = list[tuple[int, int]]
 
 
 def one_by_one(
-    keys: list[int],
-    rows: list[int],
-    stored: list[int],
-    *,
-    logs_old_rows: bool,
-    knows_inserts: bool,
+    keys: list[int], rows: list[int], stored: list[int], *, is_wal: bool
 ) -> tuple[Logged, list[int]]:
     """Change type and row of each line of the log, and the rows in the end."""
     now, logged = list(stored), Logged()
@@ -26,21 +21,22 @@ def one_by_one(
         old, now[key] = now[key], row
         if row == NO_ROW:
             logged += [(DELETE, old)] if old != NO_ROW else []
-        elif old == NO_ROW and knows_inserts:
+        elif is_wal:
+            logged.append((UPDATE_AFTER, row))
+        elif old == NO_ROW:
             logged.append((INSERT, row))
         else:
-            logged += [(UPDATE_BEFORE, old)] if logs_old_rows else []
-            logged.append((UPDATE_AFTER, row))
+            logged += [(UPDATE_BEFORE, old), (UPDATE_AFTER, row)]
     return logged, now
 
 
 @given(
     st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=20),
     st.lists(st.booleans(), min_size=6, max_size=6),
-    st.sampled_from([(True, True), (False, True), (False, False)]),
+    st.booleans(),
 )
 def test_all_at_once_is_one_by_one(
-    records: list[tuple[int, bool]], has_stored: list[bool], how: tuple[bool, bool]
+    records: list[tuple[int, bool]], has_stored: list[bool], is_wal: bool
 ) -> None:
     numbers = {key: number for number, key in enumerate(dict.fromkeys(k for k, _ in records))}
     keys = [numbers[key] for key, _ in records]
@@ -49,13 +45,12 @@ def test_all_at_once_is_one_by_one(
         rows.append(NO_ROW if is_delete else given_rows)
         given_rows += not is_delete
     stored = [100 + key if has_stored[key] else NO_ROW for key in numbers]
-    logs = {"logs_old_rows": how[0], "knows_inserts": how[1]}
-    expected, last = one_by_one(keys, rows, stored, **logs)
+    expected, last = one_by_one(keys, rows, stored, is_wal=is_wal)
     found = replacing(
         np.array(keys, np.int32),
         np.array(rows, np.int64),
         np.array(stored, np.int64),
-        **logs,
+        is_wal=is_wal,
     )
     assert list(zip(found.types.tolist(), found.rows.tolist(), strict=True)) == expected
     assert found.last.tolist() == last
