@@ -24,15 +24,18 @@ _IPV6_NETWORK = 64
 class Admitted:
     """One admitted call or connection. The lock of its admission guards it."""
 
-    __slots__ = ("_admission", "deadline_s", "dropped", "end", "holds", "peer", "pending")
+    __slots__ = (
+        "_admission", "deadline_s", "dropped", "end", "holds", "peer", "pending", "since_s"
+    )  # fmt: skip
 
     def __init__(
-        self, admission: Admission, peer: str, end: Callable[[], object], holds: int
+        self, admission: Admission, peer: str, end: Callable[[], object], holds: int, since_s: float
     ) -> None:
         self._admission = admission
         self.peer = peer
         self.end = end
         self.holds = holds
+        self.since_s = since_s
         self.pending = True
         self.deadline_s: float | None = None
         self.dropped = False
@@ -68,16 +71,26 @@ class Admission:
     """Counts what is admitted. Safe for use by many threads; nothing waits."""
 
     def __init__(
-        self, what: str, most: int, per_peer: int, clock: Clock, pending_s: float | None = None
+        self,
+        what: str,
+        most: int,
+        per_peer: int,
+        clock: Clock,
+        *,
+        pending_s: float | None = None,
+        safe_s: float = 0,
     ) -> None:
         """:param what: names what is counted, in the plural, for errors.
         :param pending_s: longest time that something is pending; None: no limit.
+        :param safe_s: time in which something pending need not make room yet: a burst of clients
+            that mean well is refused rather than ended.
         """
         self.most = max(most, 1)
         self.per_peer = min(max(per_peer, 1), self.most)
         self.what = what
         self.now_s = clock.monotonic_s
         self._pending_s = pending_s
+        self._safe_s = safe_s
         self.lock = threading.Lock()  # guards the next fields, and all that is admitted
         self._empty = threading.Condition(self.lock)
         self._all: dict[Admitted, None] = {}  # the oldest first
@@ -93,9 +106,9 @@ class Admission:
         :param holds: how often it will be released.
         :raises StorageBackpressure: the peer, or all peers together, have what they may have.
         """
-        new = Admitted(self, peer, end, holds)
+        new = Admitted(self, peer, end, holds, self.now_s())
         if self._pending_s is not None:
-            new.deadline_s = self.now_s() + self._pending_s
+            new.deadline_s = new.since_s + self._pending_s
         gone = None
         with self.lock:
             of_peer = self._by_peer.get(peer, 0)
@@ -131,27 +144,21 @@ class Admission:
 
         :raises StorageBackpressure: nothing is pending that could.
         """
+        latest_s = self.now_s() - self._safe_s
+        begun = [one for one in self._all if one.pending and one.since_s <= latest_s]
         if of_peer >= self.per_peer:
-            gone = self._oldest_pending(peer)
-            if gone is None:
-                raise StorageBackpressure(
-                    f"{peer} has {self.per_peer} {self.what} at once, the limit of one peer:"
-                    " try again later"
-                )
+            greediest = peer
+            refusal = f"{peer} has {self.per_peer} {self.what} at once, the limit of one peer"
         else:
-            # Who has the most pending ones gives one, so those of small peers are safe.
-            pending = Counter(one.peer for one in self._all if one.pending)
-            greediest = max(pending, key=pending.__getitem__, default=peer)
-            gone = self._oldest_pending(greediest)
-            if gone is None:
-                raise StorageBackpressure(
-                    f"the server has {self.most} {self.what} at once, its limit: try again later"
-                )
+            # Who has begun the most gives one, so those of small peers are safe.
+            of_each = Counter(one.peer for one in begun)
+            greediest = max(of_each, key=of_each.__getitem__, default=peer)
+            refusal = f"the server has {self.most} {self.what} at once, its limit"
+        gone = next((one for one in begun if one.peer == greediest), None)
+        if gone is None:
+            raise StorageBackpressure(f"{refusal}: try again later")
         self._drop(gone)
         return gone
-
-    def _oldest_pending(self, peer: str) -> Admitted | None:
-        return next((one for one in self._all if one.pending and one.peer == peer), None)
 
     def _drop(self, one: Admitted) -> None:
         one.dropped = True

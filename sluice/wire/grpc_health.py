@@ -49,8 +49,12 @@ class HealthService:
         self._watches: dict[_Changes, str] = {}
         self._ended = False
         self._receiver = receiver
-        self.checks = Admission("health checks", CHECKS_MAX, CHECKS_PER_PEER, clock, MESSAGE_S)
-        self.watches = Admission("watches", WATCHES_MAX, WATCHES_PER_PEER, clock, MESSAGE_S)
+        self.checks = Admission(
+            "health checks", CHECKS_MAX, CHECKS_PER_PEER, clock, pending_s=MESSAGE_S
+        )
+        self.watches = Admission(
+            "watches", WATCHES_MAX, WATCHES_PER_PEER, clock, pending_s=MESSAGE_S
+        )
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler]:
         """The handlers by name. Each reads its message itself, once it was admitted."""

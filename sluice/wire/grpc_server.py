@@ -37,6 +37,9 @@ STREAMS_MAX = 128
 SPARE_THREADS = 64
 """Threads that refuse calls."""
 
+SAFE_S = 1.0
+"""Time in which the message of a call may arrive before the call may have to make room."""
+
 TICK_S = 0.5
 """How often late calls are looked for."""
 
@@ -85,7 +88,9 @@ class GrpcServer:
         most = CALLS_PER_WORKER * limits.max_workers
         self._refusals = RefusalLog(_log, clock)
         receiver = Receiver(self._refusals)
-        self._calls = Admission("calls", most, most // 2, clock, limits.receive_s)
+        self._calls = Admission(
+            "calls", most, most // 2, clock, pending_s=limits.receive_s, safe_s=SAFE_S
+        )
         services = [SERVICE[role] for role in handlers]
         assert all(
             name.removeprefix("fluss.") in fluss_services_pb2.DESCRIPTOR.services_by_name

@@ -58,6 +58,24 @@ def test_the_oldest_pending_one_of_a_peer_makes_room(ends: Ends, clock: Monotoni
     assert len(admission) == 3
 
 
+def test_what_has_just_begun_is_safe(ends: Ends, clock: MonotonicClock) -> None:
+    """A burst of clients that mean well is refused, not ended."""
+    admission = Admission("calls", 3, 2, clock, safe_s=1)
+    ends.admit(admission, "a")
+    clock.now_s += 0.6
+    ends.admit(admission, "a")
+    with pytest.raises(StorageBackpressure, match="^a has 2 calls at once"):
+        ends.admit(admission, "a")
+    ends.admit(admission, "b")
+    with pytest.raises(StorageBackpressure, match="^the server has 3 calls at once"):
+        ends.admit(admission, "c")
+    clock.now_s += 0.4
+    ends.admit(admission, "c")
+    assert ends.peers == ["a"]
+    with pytest.raises(StorageBackpressure, match="^the server has 3 calls at once"):
+        ends.admit(admission, "d")
+
+
 def test_the_peer_with_the_most_pending_ones_makes_room(ends: Ends, clock: MonotonicClock) -> None:
     admission = Admission("calls", 4, 3, clock)
     small = ends.admit(admission, "small")
