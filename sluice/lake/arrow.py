@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -45,12 +46,42 @@ def to_lake(column: pa.ChunkedArray | pa.Array, target: pa.DataType) -> Any:
     """
     if column.type.equals(target):
         return column
-    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-        column = pc.floor_temporal(column, unit="microsecond")
-        return column.cast(target, safe=False)
-    if pa.types.is_time64(column.type) and column.type.unit == "ns":
-        return column.cast(target, safe=False)
-    return column.cast(target)
+    if not _has_nanoseconds(column.type):
+        return column.cast(target)
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([_rounded(chunk, target) for chunk in column.chunks], target)
+    return _rounded(column, target)
+
+
+def _has_nanoseconds(data_type: pa.DataType) -> bool:
+    if pa.types.is_timestamp(data_type) or pa.types.is_time64(data_type):
+        return bool(data_type.unit == "ns")
+    children = (data_type.field(index).type for index in range(data_type.num_fields))
+    return any(_has_nanoseconds(child) for child in children)
+
+
+def _rounded(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Casts a column with nanoseconds at any depth."""
+    if not _has_nanoseconds(array.type):
+        return array.cast(target)
+    if pa.types.is_timestamp(array.type):
+        return pc.floor_temporal(array, unit="microsecond").cast(target, safe=False)
+    if pa.types.is_time64(array.type):
+        return array.cast(target, safe=False)
+    array = array.take(pa.array(np.arange(len(array))))  # gives its buffers no offset
+    if pa.types.is_struct(target):
+        fields = [target.field(index) for index in range(target.num_fields)]
+        children = [_rounded(array.field(at), field.type) for at, field in enumerate(fields)]
+        buffers = array.buffers()[:1]
+    elif pa.types.is_map(target):
+        fields = [target.key_field, target.item_field]
+        pairs = [_rounded(array.keys, fields[0].type), _rounded(array.items, fields[1].type)]
+        children = [pa.StructArray.from_arrays(pairs, fields=fields)]
+        buffers = array.buffers()[:2]
+    else:
+        children = [_rounded(array.values, target.value_type)]
+        buffers = array.buffers()[:2]
+    return pa.Array.from_buffers(target, len(array), buffers, array.null_count, children=children)
 
 
 def _field(name: str, type_json: Any, field_id: int, required: bool) -> pa.Field:

@@ -1,0 +1,62 @@
+"""Columns in the lake's types: nanoseconds are rounded down at any depth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sluice.lake.arrow import to_lake
+from sluice.model import DataType
+from sluice.model import types as t
+from tests.unit.formats.nested_strategies import array_of, make_column, map_of, row_of
+
+US = pa.timestamp("us", tz="UTC")
+STAMPS = [1_763_719_200_123_456_789, -1, None, 0, 999]
+ROUNDED = [1_763_719_200_123_456, -1, None, 0, 0]
+TIMES = [86_399_999_999_999, 1_999, None, 0, 1]
+TIMES_ROUNDED = [86_399_999_999, 1, None, 0, 0]
+
+
+def micros(array: pa.Array) -> list[Any]:
+    return array.view(pa.int64()).to_pylist()
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_nanoseconds_inside_of_columns_are_rounded_down(start: int) -> None:
+    """Also in a slice, and below rows that are null."""
+    for of, target, values, rounded in (
+        (t.timestamp_ltz(9), US, STAMPS, ROUNDED),
+        (t.time(9), pa.time64("us"), TIMES, TIMES_ROUNDED),
+    ):
+        rows = [values[:2], None, values[2:], []]
+        kept = [rounded[:2], None, rounded[2:], []]
+        column = make_column(array_of(of), rows).slice(start)
+        found = to_lake(column, pa.list_(target))
+        assert [micros(row.values) if row.is_valid else None for row in found] == kept[start:]
+        chunks = to_lake(pa.chunked_array([column, column]), pa.list_(target))
+        assert chunks.type == pa.list_(target)
+        assert chunks.chunk(1).equals(found)
+
+        pairs = [[(number, value)] for number, value in enumerate(values)]
+        found = to_lake(
+            make_column(map_of(t.INT, of), [*pairs, None]).slice(start),
+            pa.map_(pa.int32(), target),
+        )
+        assert (
+            micros(pa.concat_arrays([row.values.field(1) for row in found if row.is_valid]))
+            == (rounded[start:])
+        )
+        assert not found[-1].is_valid
+
+        nested: DataType = row_of(t.INT, row_of(of))
+        structs = [(number, (value,)) for number, value in enumerate(values)]
+        wanted = pa.struct(
+            [pa.field("f0", pa.int32()), pa.field("f1", pa.struct([pa.field("f0", target)]))]
+        )
+        found = to_lake(make_column(nested, [*structs, None]).slice(start), wanted)
+        assert found.type == wanted
+        assert micros(found.field(1).field(0))[:-1] == rounded[start:]
+        assert found.is_valid().to_pylist() == [True] * (5 - start) + [False]
+        found.validate(full=True)
