@@ -16,6 +16,7 @@ from sluice.client.prefetch import prefetched
 from sluice.client.schemas import TableSchemas
 from sluice.errors import CorruptRecord
 from sluice.formats.evolution import align
+from sluice.formats.lake_values import lake_problem
 from sluice.formats.log_batch import LogBatchHeader, check_crc
 from sluice.formats.log_format import LogFormat
 from sluice.model import EARLIEST, Schema, TableBucket, TableInfo, TablePath
@@ -115,6 +116,23 @@ class LogReader:
                 for header, view in fetched.batches:
                     records = self._records(fetched, header, view, whole_batches)
                     yield fetched.window.bucket, records
+
+    def check_for_lake(self, bucket: TableBucket, records: LogRecords) -> None:
+        """Checks that the lake can hold a complete batch of a log table.
+
+        Not for primary-key tables: only the last change of a key must fit, and a user can put it
+        again.
+
+        :raises CorruptRecord: it cannot.
+        """
+        if not self.info.has_primary_key and (problem := lake_problem(records.batch)):
+            raise CorruptRecord.of_batch(
+                f"bucket {bucket.name} of table {self.info.path}",
+                records.base_offset,
+                problem,
+                bucket=bucket,
+                next_offset=records.next_offset,
+            )
 
     def _offset(self, bucket: TableBucket, which: Any) -> int:
         found = self.admin.list_offsets(

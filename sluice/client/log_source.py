@@ -6,7 +6,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +57,18 @@ class ClientLogSource:
         """Yields batches in offset order from the split's start to its stop, empty ones included.
 
         :raises LogOffsetOutOfRange: the log no longer has the start offset.
+        :raises CorruptRecord: a batch cannot be read, or the lake cannot hold it.
         """
         start, stop, is_part = split.start_offset, split.stop_offset, split.part is not None
         reader, bucket = self._open(), split.bucket
-        with waited_for_once(self._round_id, reader.connection, self.path, bucket):
-            yield from reader.read(bucket, start, stop, whole_batches=is_part)
+        windows = {bucket: (start, stop)}
+        with (
+            waited_for_once(self._round_id, reader.connection, self.path, bucket),
+            closing(reader.read_many(windows, whole_batches=is_part)) as batches,
+        ):
+            for _, records in batches:
+                reader.check_for_lake(bucket, records)
+                yield records
 
     @contextmanager
     def rows(self, split: Split) -> Iterator[BucketRows]:

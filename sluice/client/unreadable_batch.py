@@ -1,4 +1,4 @@
-"""Checks a batch of a log that a user wants to skip, because it cannot be read."""
+"""Checks a batch of a log that a user wants to skip, because it cannot be read or tiered."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def unreadable_batch(
     tiered: int,
     left_out: Sequence[OffsetRange] = (),
 ) -> tuple[OffsetRange, str]:
-    """The batch at an offset, which must be unreadable, and a text that says why it is.
+    """The batch at an offset, which a round cannot copy, and a text that says why.
 
     The range is empty if its end is unknown, because its header is damaged too.
 
@@ -67,8 +67,8 @@ def unreadable_batch(
                 f" {base_offset}",
                 f"Use --skip {bucket.name}:{base_offset}",
             )
-        for _ in reader.read(bucket, offset, offset + 1):
-            pass
+        for records in reader.read(bucket, offset, offset + 1, whole_batches=True):
+            reader.check_for_lake(bucket, records)
     except CorruptRecord as error:
         begin = error.details.get("base_offset")
         if error.details.get("is_certain"):

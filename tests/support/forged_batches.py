@@ -6,7 +6,9 @@ import struct
 
 from hypothesis import strategies as st
 
-from sluice.formats.log_batch import LENGTH_OVERHEAD, V0_HEADER_SIZE, crc32c
+from sluice.formats.log_batch import LENGTH_OVERHEAD, V0_HEADER_SIZE, crc32c, read_header
+from sluice.model import TableBucket
+from sluice.server.cluster import EmbeddedCluster
 
 CRC_AT = 21
 _INTERESTING = (0, 1, 2, 3, 7, 8, 16, 0x7F, 0x80, 0xFE, 0xFF)
@@ -19,6 +21,14 @@ def sealed_again(content: bytes) -> bytes:
     struct.pack_into("<i", batch, 8, len(batch) - LENGTH_OVERHEAD)
     struct.pack_into("<I", batch, CRC_AT, crc32c(batch[CRC_AT + 4 :]))
     return bytes(batch)
+
+
+def append_unchecked(cluster: EmbeddedCluster, bucket: TableBucket, batch: bytes) -> int:
+    """Stores a batch as a server of an earlier version did; returns its base offset."""
+    assert cluster._parts is not None
+    table = cluster._parts.catalog.find(bucket.table_id)
+    assert table is not None
+    return cluster._parts._logs.find(table, bucket).append(read_header(batch), batch)
 
 
 @st.composite

@@ -10,14 +10,18 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client
+from sluice.client.log_source import ClientLogSource
 from sluice.client.unreadable_batch import unreadable_batch
 from sluice.errors import ConfigurationError, CorruptRecord
-from sluice.formats.log_batch import LENGTH_OVERHEAD
+from sluice.formats.log_batch import LENGTH_OVERHEAD, encode_log_batch
 from sluice.model import Column, Schema, TableDescriptor
 from sluice.model import types as t
-from sluice.rounds.types import OffsetRange
+from sluice.rounds.types import OffsetRange, Split
 from sluice.server.tablet.segment import Heads
+from tests.support.forged_batches import append_unchecked
 from tests.support.orders import PATH, PLAIN, bucket, create, ids, orders, write
+
+from .conftest import Cluster
 
 NAMES = (
     "`sluice repair shop.orders` with the same --warehouse or --config names the batch that the"
@@ -266,3 +270,45 @@ def test_a_damaged_base_offset_names_the_batch(
         list(client.log_reader(PATH).read(bucket(client)))
     assert (no.value.details["bucket"], no.value.details["base_offset"]) == (bucket(client), 10)
     assert found(client, 10) == OffsetRange(bucket(client), 10, stop)
+
+
+STRICT = Schema(
+    (Column("id", t.BIGINT.not_null(), 0), Column("at", t.timestamp(0), 1)), highest_field_id=1
+)
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ({"id": [7, None], "at": [1, 2]}, "column 'id' is NOT NULL but contains nulls"),
+        (
+            {"id": [7, 8], "at": [1, 2**60]},
+            "column 'at' has the timestamp 1152921504606846976 s, which does not fit the"
+            " microseconds of the lake",
+        ),
+    ],
+)
+def test_a_batch_that_the_lake_cannot_hold_may_be_skipped(
+    client: Client, cluster: Cluster, columns: dict[str, list[int | None]], why: str
+) -> None:
+    """A log reader still reads it; a round names it as it names an unreadable one."""
+    create(client, TableDescriptor(STRICT, bucket_count=1))
+    where = bucket(client)
+    for each in ({"id": [1], "at": [1]}, columns, {"id": [2], "at": [2]}):
+        arrays = [
+            pa.array(each["id"], pa.int64()),
+            pa.array(each["at"], pa.int64()).view(pa.timestamp("s")),
+        ]
+        batch = pa.RecordBatch.from_arrays(arrays, ["id", "at"])
+        append_unchecked(cluster._cluster, where, encode_log_batch(batch, 1))
+    assert ids(client.log_reader(PATH).read(where)) == [1, *columns["id"], 2]
+    source = ClientLogSource(client.config, PATH)
+    with pytest.raises(CorruptRecord, match=f"the batch at offset 1 cannot be read: {why}") as no:
+        list(source.read(Split(where, (), 0, 4)))
+    assert no.value.details["base_offset"] == 1
+    batch_range, text = unreadable_batch(client, PATH, where, 1, 0)
+    assert batch_range == OffsetRange(where, 1, 3)
+    assert text == f"bucket 0: the batch at offset 1 cannot be read: {why}"
+    for offset in (0, 3):
+        with pytest.raises(ConfigurationError, match="can be read, so there is nothing to skip"):
+            unreadable_batch(client, PATH, where, offset, 0)
