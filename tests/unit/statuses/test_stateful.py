@@ -18,6 +18,9 @@ from sluice.statuses import TRANSITIONS, State, TableStatus, TieringStatuses
 
 TIMEOUT = 120_000
 FRESHNESS = 60_000
+WAITS = [10_000, 20_000, 40_000, 80_000, 160_000, 300_000]
+"""After that many failures; five minutes is more than the freshness."""
+TWO_DAYS = 2 * 86_400_000
 TABLES = st.integers(1, 4)
 
 
@@ -47,16 +50,27 @@ class Known:
         self.beat = self.epoch = None
         self.error = self.failed = True
         self.failures += 1
-        # 10, 20, 40, 80, 160 s, then five minutes, which is more than the freshness
-        self.due = (
-            now + [10_000, 20_000, 40_000, 80_000, 160_000, 300_000][min(self.failures, 6) - 1]
-        )
+        self.due = now + self.wait()
+
+    def wait(self) -> int:
+        return WAITS[min(self.failures, 6) - 1] if self.failures else 0
+
+    def bound(self, now: int) -> None:
+        """No event before now can have set a later time."""
+        if self.failed:
+            assert self.due is not None
+            self.due = min(self.due, now + self.wait())
+        elif self.free():
+            self.since = min(self.since, now)
+            self.due = None if self.due is None else min(self.due, now)
 
 
 class Coordinator(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.now = 1_000_000
+        self.now = 10 * TWO_DAYS
+        self.up = 1_000_000
+        """The monotonic clock, which nobody sets."""
         self.coordinator_epoch = 1
         self.real = TieringStatuses(1, TIMEOUT)
         self.model: dict[int, Known] = {}
@@ -72,9 +86,10 @@ class Coordinator(RuleBasedStateMachine):
         self.real.changed.clear()
 
     def settle(self) -> None:
-        self.real.advance(self.now, self.now)
+        self.real.advance(self.now, self.up)
         for known in self.model.values():
-            if known.beat is not None and self.now - known.beat >= TIMEOUT:
+            known.bound(self.now)
+            if known.beat is not None and self.up - known.beat >= TIMEOUT:
                 known.fail(self.now)
             elif known.free() and self.now >= known.due_at():
                 known.queued, known.failed = True, False
@@ -98,12 +113,18 @@ class Coordinator(RuleBasedStateMachine):
     @rule(step=st.sampled_from([0, 1, 30_000, 59_999, 60_000, 119_999, 120_000, 500_000]))
     def wait(self, step: int) -> None:
         self.now += step
+        self.up += step
+        self.settle()
+
+    @rule(step=st.sampled_from([-TWO_DAYS, -60_000, 60_000, TWO_DAYS]))
+    def set_the_wall_clock(self, step: int) -> None:
+        self.now += step
         self.settle()
 
     @rule(wanted=st.none() | st.sets(TABLES))
     def claim(self, wanted: set[int] | None) -> None:
         paths = None if wanted is None else {TablePath("db", f"t{w}") for w in wanted}
-        status = self.real.claim(self.now, self.now, paths)
+        status = self.real.claim(self.now, self.up, paths)
         ready = {
             t
             for t, k in self.model.items()
@@ -113,7 +134,7 @@ class Coordinator(RuleBasedStateMachine):
         if status is not None:
             assert status.table_id in ready
             known = self.model[status.table_id]
-            known.queued, known.beat, known.epoch = False, self.now, status.tiering_epoch
+            known.queued, known.beat, known.epoch = False, self.up, status.tiering_epoch
             known.claimed = self.now
         self.remember()
 
@@ -129,7 +150,8 @@ class Coordinator(RuleBasedStateMachine):
         current = self.epochs.get(table, 0)
         valid = known is not None and epoch_off == 0 and coordinator_off == 0
         valid = valid and known is not None and not known.failed  # that round is over
-        arguments = (table, self.coordinator_epoch + coordinator_off, current + epoch_off, self.now)
+        time = self.up if what == "beat" else self.now
+        arguments = (table, self.coordinator_epoch + coordinator_off, current + epoch_off, time)
         before = self.real.all(), self.real.pending
         try:
             if what == "beat":
@@ -153,7 +175,7 @@ class Coordinator(RuleBasedStateMachine):
         elif not held or known is None:
             assert (self.real.all(), self.real.pending) == before
         elif what == "beat":
-            known.beat = self.now
+            known.beat = self.up
         elif what == "fail":
             known.fail(self.now)
         elif what == "release":
