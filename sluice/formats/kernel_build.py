@@ -22,6 +22,7 @@ KERNELS: tuple[Callable[..., int], ...] = (
     array_kernels.count_elements,
     array_kernels.decode_arrays,
     array_kernels.encode_arrays,
+    sst_kernels.check_lz4,
     sst_kernels.check_xxh3,
     sst_kernels.enter,
     sst_kernels.merge,

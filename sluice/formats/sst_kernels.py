@@ -212,6 +212,56 @@ def check_xxh3(
 
 
 @register_jitable
+def _lz4_length(at: int, end: int, length: int) -> tuple[int, int]:
+    """Returns a length whose first four bits are known, and the position after the rest of it."""
+    if length == 15:
+        more = 255
+        while more == 255:
+            if at >= end:
+                return 0, layout.ENDS_EARLY
+            more = mem.load_u8(at)
+            at += 1
+            length += more
+    return length, at
+
+
+@register_jitable
+def _lz4_size(at: int, end: int) -> int:
+    """Returns how many bytes an LZ4 block becomes, or an error code.
+
+    A token has the lengths of the literals and of the match that follow it; the last one has no
+    match. See https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md
+    """
+    total = 0
+    while at < end:
+        token = mem.load_u8(at)
+        literals, at = _lz4_length(at + 1, end, mem.shift_right(token, 4))
+        if at < 0 or literals > end - at:
+            return layout.ENDS_EARLY
+        at += literals
+        total += literals
+        if at < end:
+            matched, at = _lz4_length(at + 2, end, token & 15)
+            if at < 0:
+                return layout.ENDS_EARLY
+            total += matched + 4
+    return total
+
+
+def check_lz4(data: int, starts: int, sizes: int, wholes: int, count: int) -> int:
+    """Returns the number of LZ4 blocks, from the first on, that become the given numbers of bytes.
+
+    ``starts`` and ``sizes`` (i64) are relative to ``data``; ``wholes`` (i64) are the numbers.
+    """
+    for block in range(count):
+        at = data + mem.load_i64(starts + 8 * block)
+        end = at + mem.load_i64(sizes + 8 * block)
+        if _lz4_size(at, end) != mem.load_i64(wholes + 8 * block):
+            return block
+    return count
+
+
+@register_jitable
 def _number(at: int, end: int, bits: int) -> tuple[int, int]:
     """Returns an unsigned varint and the position after it; an error code if there is none."""
     value = 0

@@ -8,8 +8,11 @@ import zlib
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sluice.formats import sst_table as sst
+from sluice.formats.column_memory import load_kernels
 from sluice.formats.rocksdb_manifest import NeedsRocksDB, live_files, masked_crc
 
 XXH3 = sst.Footer(4, 0, sst.Handle(0, 0), None)
@@ -157,3 +160,28 @@ def test_no_file_is_newer_than_its_store() -> None:
 def test_other_manifests_are_not_read(manifest: bytes) -> None:
     with pytest.raises(NeedsRocksDB):
         live_files(manifest)
+
+
+@given(st.lists(st.binary(max_size=400) | st.binary(max_size=6).map(lambda b: b * 400), max_size=8))
+def test_every_lz4_block_has_its_size(parts: list[bytes]) -> None:
+    content = b"".join(parts)
+    packed = pa.Codec("lz4_raw").compress(content, asbytes=True)
+    starts, sizes = np.array([3], np.int64), np.array([len(packed)], np.int64)
+    data = np.frombuffer(b"abc" + packed + bytes(5), np.uint8)
+    for declared in (len(content), len(content) + 1, max(len(content) - 1, 0)):
+        wholes = np.array([declared], np.int64)
+        good = load_kernels().check_lz4(data, starts, sizes, wholes, 1)
+        assert good == (declared == len(content))
+
+
+@given(st.binary(max_size=80), st.integers(0, 400))
+def test_no_lz4_block_is_read_beyond_its_end(block: bytes, whole: int) -> None:
+    """Whatever it says: only its own bytes count."""
+    starts, sizes = np.zeros(1, np.int64), np.array([len(block)], np.int64)
+    found = {
+        load_kernels().check_lz4(
+            np.frombuffer(block + after, np.uint8), starts, sizes, np.array([whole], np.int64), 1
+        )
+        for after in (b"\0", b"\xff" * 300, b"\x10" * 300)
+    }
+    assert len(found) == 1
