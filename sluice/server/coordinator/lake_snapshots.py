@@ -268,9 +268,13 @@ class LakeSnapshots:
 
     def _path(self, info: TableInfo, uri: str) -> Path:
         """The file of a path that this server returned; other files are never accessed."""
-        parts = urlsplit(uri)
-        path = Path(unquote(parts.path))
-        if parts.scheme not in ("", "file") or path.parent != self._folder(info):
+        try:
+            parts = urlsplit(uri)
+            path = Path(unquote(parts.path))
+        except ValueError:  # a host that cannot be
+            parts, path = urlsplit(""), Path()
+        folder = self._folder(info)
+        if parts.scheme not in ("", "file") or path.parent != folder or "\0" in str(path):
             raise CorruptMessage(
                 f"table {info.path}: {uri!r} is not an offsets file of this table: send the path"
                 " that PrepareLakeTableSnapshot returned"

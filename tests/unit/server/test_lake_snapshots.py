@@ -218,7 +218,9 @@ def test_foreign_files_are_never_read(caller: Caller, table: int, tmp_path: Path
     secret = tmp_path / "secret"
     secret.write_text("{}")
     good = prepare(caller, table, {0: 1})
-    for path in (secret.as_uri(), f"{Path(file_of(good)).parent}/../x", "s3://bucket/x", ""):
+    folder = Path(file_of(good)).parent
+    cannot_be = ("file://[/x", f"{folder}/a\0b", f"{folder}/a%00b")
+    for path in (secret.as_uri(), f"{folder}/../x", "s3://bucket/x", "", *cannot_be):
         with pytest.raises(CorruptMessage, match="not an offsets file"):
             commit(caller, table, 1, path)
     with pytest.raises(UnknownServerError, match="offsets file"):
