@@ -191,8 +191,9 @@ class BucketLog:
         self._close_index(segment)
 
     def _close_index(self, segment: Segment) -> None:
+        names = [] if segment.is_recorded else [self._folder]
         segment.record(self._files, close=True)
-        self._files.sync(segment.index_path, [self._folder])
+        self._files.sync(segment.index_path, names)
 
     # -- reading
 
@@ -253,9 +254,10 @@ class BucketLog:
 
     # -- life
 
-    def sync(self) -> None:
+    def sync(self, *, record: bool = True) -> None:
         """Syncs all appends before this call to disk.
 
+        :param record: add them to the index file; False if the log is closed soon, which does it.
         :raises OSError: the sync failed; the next call retries.
         """
         with self._sync_lock:
@@ -268,7 +270,9 @@ class BucketLog:
             try:
                 self._files.sync(segment.path, folders)
                 with self._lock:
-                    is_recorded = not self._closed and segment.record(self._files, synced)
+                    is_recorded = (
+                        record and not self._closed and segment.record(self._files, synced)
+                    )
                 if is_recorded:
                     self._files.sync(segment.index_path, folders and [self._folder])
             except FileNotFoundError:

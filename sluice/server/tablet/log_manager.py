@@ -207,7 +207,7 @@ class LogManager:
 
 def _sync_at_stop(log: BucketLog) -> None:
     with suppress(OSError):  # tried again, and logged, when the log is closed
-        log.sync()
+        log.sync(record=False)
 
 
 def orphans(root: Path, tables: Tables) -> Iterator[tuple[Path, bool]]:

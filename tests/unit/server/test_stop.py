@@ -19,15 +19,16 @@ PATIENCE_S = 10.0
 
 
 class CountedFiles(LogFiles):
-    """Keeps which files were synced; a test may hold the syncs up."""
+    """Keeps which log files were synced; a test may hold the syncs up."""
 
     def __init__(self) -> None:
         self.synced: list[Path] = []
         self.hold: Callable[[], object] = lambda: None
 
     def sync(self, path: Path, folders: Sequence[Path] = ()) -> None:
-        self.synced.append(path)
-        self.hold()
+        if path.suffix == ".log":
+            self.synced.append(path)
+            self.hold()
         super().sync(path, folders)
 
 
