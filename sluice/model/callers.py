@@ -11,11 +11,13 @@ class Caller:
 
     name: str
     is_admin: bool
+    may_write: bool = False
+    """Whether this user may make calls that need the role write."""
 
     def may_change(self, owner: str) -> bool:
         """Whether this user may change what belongs to a user; what has no owner is everybody's."""
         return self.is_admin or owner in ("", self.name)
 
 
-NOBODY = Caller("", is_admin=True)
+NOBODY = Caller("", is_admin=True, may_write=True)
 """Without a users file, all callers are the same nobody, who may change everything."""

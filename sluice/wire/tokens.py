@@ -99,7 +99,11 @@ class UsersFile:
                 f"{api.name} needs the role {need.role}; {now.name!r} has the role"
                 f" {now.access.role}: use another token, or change the role in the users file"
             )
-        return Caller(now.name, is_admin=now.access is Access.ADMIN)
+        return Caller(
+            now.name,
+            is_admin=now.access is Access.ADMIN,
+            may_write=now.access >= Access.WRITE,
+        )
 
     def _find(self, digest: bytes) -> User | None:
         """Compares with every line, so that the time does not reveal the line."""

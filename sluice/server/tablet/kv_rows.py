@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from sluice.errors import CorruptRecord, SchemaNotExist
+from sluice.errors import CorruptRecord, InvalidTargetColumn, SchemaNotExist
 from sluice.formats.batch_checks import forbidden_null
+from sluice.formats.key_rows import decode_keys
+from sluice.formats.kv_batch import KvBatch
 from sluice.formats.log_format import LogFormat
 from sluice.formats.primary_keys import primary_keys
 from sluice.formats.row_arrays import encode_rows
@@ -70,6 +72,31 @@ class KvTable:
     def keys(self, batch: pa.RecordBatch) -> pa.Array:
         """Encodes the primary key of each row, as used in the store."""
         return primary_keys(batch, self.hosted.info)
+
+    @property
+    def key_positions(self) -> list[int]:
+        """The positions of the primary key's columns."""
+        return [self.schema.names.index(name) for name in self.schema.primary_key]
+
+    def rows_of_keys(self, keys: pa.Array) -> KvBatch:
+        """Rows that have only a key; the other columns are null.
+
+        :raises CorruptRecord: a key is not valid.
+        :raises InvalidTargetColumn: the table is partitioned: its keys lack the partition's values.
+        :raises UnsupportedLakeOption: see ``decode_keys``.
+        """
+        info = self.hosted.info
+        if info.is_partitioned:
+            raise InvalidTargetColumn(
+                f"table {info.path} is partitioned: a look-up cannot insert rows into it; use PutKv"
+            )
+        columns = decode_keys(keys, info)
+        fields = [field.with_nullable(True) for field in arrow_schema(self.schema)]
+        arrays = [columns.get(f.name, pa.nulls(len(keys), f.type)) for f in fields]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+        types = [column.data_type for column in self.schema.columns]
+        rows = encode_rows(batch, types, self.row_format)
+        return KvBatch(self.schema_id, -1, -1, keys, rows)
 
     def decode(self, values: pa.Array) -> pa.RecordBatch:
         """Decodes stored values to columns of the newest schema.

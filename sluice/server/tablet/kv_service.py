@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from sluice.errors import (
+    AuthorizationError,
     IneligibleReplica,
     InvalidRequiredAcks,
     InvalidScanRequest,
@@ -29,7 +30,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import errors_into
-from sluice.wire.handlers import Handler, client_version
+from sluice.wire.handlers import Handler, caller, client_version
 from sluice.wire.table_paths import bucket_in
 
 ACKS = (-1, 0, 1)
@@ -97,21 +98,30 @@ class KvService:
         return response
 
     def lookup(self, request: pb.LookupRequest) -> pb.LookupResponse:
-        """Returns the rows of keys.
+        """Returns the rows of keys; with ``insert_if_not_exists``, inserts missing ones first.
 
-        :raises UnsupportedVersion: the client requests that missing rows be inserted.
+        An inserted row has its key, a number in an auto-increment column, and nulls.
+
+        :raises AuthorizationError: the client would insert rows, but may only read.
+        :raises InvalidRequiredAcks: acks is neither 0, 1 nor -1.
         """
-        if request.insert_if_not_exists:
-            raise UnsupportedVersion(
-                "Lookup with insert_if_not_exists is not supported: insert missing rows with PutKv"
+        inserts = request.insert_if_not_exists
+        if inserts and not caller().may_write:
+            raise AuthorizationError(
+                f"Lookup with insert_if_not_exists needs the role write; {caller().name!r} may only"
+                " read: use another token, or change the role in the users file"
             )
+        if inserts and request.acks not in ACKS:
+            raise InvalidRequiredAcks(f"acks = {request.acks}: send 0, 1 or -1")
         left = self._max_bytes  # limit of one response with all its buckets
 
         def look_up(bucket: TableBucket, item: Any, answer: Any) -> None:
             nonlocal left
             self._check_version(bucket, apis.LOOKUP)
+            if inserts:
+                self._check_count(bucket, len(item.keys))
             with self._tablets.leading(bucket) as (tablet, _):
-                values = tablet.lookup(list(item.keys))
+                values = (tablet.lookup_or_insert if inserts else tablet.lookup)(list(item.keys))
             left = _taken(left, values)
             for value in values:
                 answer.values.add(values=value)
@@ -200,15 +210,18 @@ class KvService:
             )
 
     def _check(self, bucket: TableBucket, batch: KvBatch) -> None:
-        if len(batch.keys) > self._max_batch_rows:
-            raise RecordTooLarge(
-                f"bucket {bucket}: the batch has {len(batch.keys)} records, more than the limit of"
-                f" {self._max_batch_rows}: send smaller batches"
-            )
+        self._check_count(bucket, len(batch.keys))
         if batch.writer_id >= 0 and not self._writer_ids.is_issued(batch.writer_id):
             raise UnknownWriterId(
                 f"bucket {bucket}: writer id {batch.writer_id} was never issued: call"
                 " InitWriter first"
+            )
+
+    def _check_count(self, bucket: TableBucket, records: int) -> None:
+        if records > self._max_batch_rows:
+            raise RecordTooLarge(
+                f"bucket {bucket}: the batch has {records} records, more than the limit of"
+                f" {self._max_batch_rows}: send smaller batches"
             )
 
 

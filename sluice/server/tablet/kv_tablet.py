@@ -188,6 +188,24 @@ class KvTablet:
         """The number of rows, or None if it is not known, as with the changelog image WAL."""
         return self._opened().row_count
 
+    def lookup_or_insert(self, keys: list[bytes]) -> list[bytes | None]:
+        """As ``lookup``, but inserts missing rows: their keys, with nulls elsewhere.
+
+        A row that another caller inserts at the same time stays as it is.
+
+        :raises CorruptRecord: a key is not one of this table.
+        :raises InvalidTargetColumn: the table does not allow such rows.
+        :raises FlussError: as ``put`` and ``lookup``.
+        """
+        values = self.lookup(keys)
+        missing = [key for key, value in zip(keys, values, strict=True) if value is None]
+        if not missing:
+            return values
+        table = self._current_table()
+        batch = table.rows_of_keys(pa.array(missing, pa.binary()))
+        self.put(batch, table.key_positions, overwrite=False)
+        return self.lookup(keys)
+
     def prefix_lookup(self, prefix: bytes, max_bytes: int) -> list[bytes]:
         """Returns the values of all keys with this prefix. :raises RecordTooLarge: too many."""
         return self._opened().prefix(prefix, max_bytes)

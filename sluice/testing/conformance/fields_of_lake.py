@@ -222,6 +222,12 @@ def _keyed_rows(calls: RawCalls, info: TableInfo, partition_id: int) -> None:
         lookup = pb.LookupRequest(table_id=info.table_id)
         lookup.buckets_req.add(keys=keys_of(info, rows)[:1], **bucket)
         calls.ask(f"in {name}", apis.LOOKUP, lookup)
+        inserting = pb.LookupRequest(
+            table_id=info.table_id, insert_if_not_exists=True, acks=-1, timeout_ms=10_000
+        )
+        other: Mapping[str, Sequence[Any]] = {"id": [9], "day": ["a"]}
+        inserting.buckets_req.add(keys=keys_of(info, other), **bucket)
+        calls.ask(f"in {name}, which inserts", apis.LOOKUP, inserting)
         scan = pb.LimitScanRequest(table_id=info.table_id, limit=10, **bucket)
         calls.ask(f"of {name} of a keyed table", apis.LIMIT_SCAN, scan)
         count = pb.GetTableStatsRequest(table_id=info.table_id)

@@ -306,6 +306,14 @@ def _looked_up(calls: RawCalls, info: TableInfo) -> None:
     )
     inserting.buckets_req.add(bucket_id=IDLE, keys=[gone])
     calls.ask("of no row, which is inserted", apis.LOOKUP, inserting)
+    inserting.buckets_req[0].keys[:] = [b"\x01"]
+    calls.ask("of no key, which would be inserted", apis.LOOKUP, inserting)
+    inserting.acks = 7
+    calls.ask("which inserts, of acks that no server knows", apis.LOOKUP, inserting)
+    del inserting.buckets_req[:]
+    inserting.acks = -1
+    inserting.buckets_req.add(bucket_id=NONE, keys=[gone])
+    calls.ask("which inserts in a missing bucket", apis.LOOKUP, inserting)
     for where, (table_id, bucket) in PLACES.items():
         look_up(f"in {where}", [there], bucket, table_id)
 

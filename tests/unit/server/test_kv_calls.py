@@ -459,9 +459,6 @@ def test_requests_that_do_not_fit_the_table(kv: KvCaller, caller: Caller) -> Non
         kv.put((1, "a", 1), bucket=1)
     with pytest.raises(InvalidTable, match="use PutKv"):
         caller.produce(kv.table_id, batch("a"))
-    request = pb.LookupRequest(table_id=kv.table_id, insert_if_not_exists=True)
-    with pytest.raises(UnsupportedVersion, match="insert_if_not_exists"):
-        caller.call(apis.LOOKUP, request)
     log = caller.create_table()
     kv.table_id = log
     for call in (lambda: kv.put((1, "a", 1)), lambda: kv.lookup((1,))):

@@ -201,6 +201,19 @@ def test_a_login_that_fails_is_answered_and_ends_the_connection(cluster: Embedde
         assert call.call(apis.LIST_DATABASES, LIST).database_name == ["fluss"]
 
 
+def test_a_look_up_that_inserts_rows_is_for_writers(cluster: EmbeddedCluster) -> None:
+    request = pb.LookupRequest(table_id=4711, insert_if_not_exists=True, acks=-1)
+    request.buckets_req.add(bucket_id=0, keys=[b"key"])
+    readers = (over_grpc(cluster, "read"), over_fluss(cluster, "ria"))
+    for client in readers:
+        with client, pytest.raises(AuthorizationError, match="needs the role write; 'ria' may"):
+            client._connection.call_tablet(apis.LOOKUP, request, lambda answer: answer)
+    for client in (over_grpc(cluster, "write"), over_fluss(cluster, "wim")):
+        with client:
+            answer = client._connection.call_tablet(apis.LOOKUP, request, lambda answer: answer)
+            assert "4711" in answer.buckets_resp[0].error_message
+
+
 def test_a_second_login_changes_nothing(cluster: EmbeddedCluster) -> None:
     create = pb.CreateDatabaseRequest(database_name="x", ignore_if_exists=False)
     with NativeCall(native_ports(cluster)[Role.COORDINATOR], timeout_s=60) as call:
