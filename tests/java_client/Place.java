@@ -4,6 +4,7 @@ import org.apache.fluss.client.Connection;
 import org.apache.fluss.client.admin.Admin;
 import org.apache.fluss.client.admin.OffsetSpec;
 import org.apache.fluss.client.table.Table;
+import org.apache.fluss.config.Configuration;
 import org.apache.fluss.exception.FlussRuntimeException;
 import org.apache.fluss.metadata.DatabaseDescriptor;
 import org.apache.fluss.metadata.TableDescriptor;
@@ -41,12 +42,14 @@ final class Place {
 
     private static final PrintStream OUT = new PrintStream(System.out, true, UTF_8);
 
+    final Configuration configuration;
     final Connection connection;
     final Admin admin;
     final String subject;
     final String database;
 
-    Place(Connection connection, String subject) {
+    Place(Configuration configuration, Connection connection, String subject) {
+        this.configuration = configuration;
         this.connection = connection;
         this.admin = connection.getAdmin();
         this.subject = subject;

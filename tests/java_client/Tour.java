@@ -42,6 +42,7 @@ final class Tour {
         SUBJECTS.put("row_formats", RowFormats::tell);
         SUBJECTS.put("auto_increment", AutoIncrement::tell);
         SUBJECTS.put("lake", Lake::tell);
+        SUBJECTS.put("settings", Settings::tell);
         SUBJECTS.put("cluster", Cluster::tell);
         SUBJECTS.put(WITHOUT_A_LAKE, WithoutALake::tell);
     }
@@ -53,7 +54,9 @@ final class Tour {
             for (Map.Entry<String, Subject> subject : SUBJECTS.entrySet()) {
                 boolean asked = isAmong(arguments, subject.getKey());
                 if (asked || arguments.length == 1 && !subject.getKey().equals(WITHOUT_A_LAKE)) {
-                    tell(new Place(connection, subject.getKey()), subject.getValue());
+                    tell(
+                            new Place(configuration, connection, subject.getKey()),
+                            subject.getValue());
                 }
             }
         }
