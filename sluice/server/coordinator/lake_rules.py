@@ -29,8 +29,8 @@ def check_new_table(info: TableInfo, lake_format: str | None) -> None:
         )
     if info.datalake_enabled and lake_format is None:
         raise InvalidTable(
-            f"table {info.path}: {DATALAKE_ENABLED} is true, but {_NO_LAKE}: leave it at false, or"
-            " start the server with datalake.format=iceberg"
+            f"table {info.path}: {DATALAKE_ENABLED} is true, but {_NO_LAKE}: leave it at false"
+            " (create-table --no-datalake), or start the server with datalake.format=iceberg"
         )
     if (why := _not_for_the_lake(info)) is not None:
         raise InvalidTable(f"{why}; or leave {DATALAKE_ENABLED} at false")
