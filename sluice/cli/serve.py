@@ -10,7 +10,13 @@ from contextlib import suppress
 
 import click
 
-from sluice.cli.options import config_option, configuration, examples
+from sluice.cli.options import (
+    check_warehouse,
+    config_option,
+    configuration,
+    examples,
+    lake_overrides,
+)
 from sluice.extras import require
 from sluice.stop_signals import StopSignals
 from sluice.wire.start_marker import starting
@@ -33,7 +39,7 @@ OPEN_FILES_MAX = 65_536
     epilog=examples(
         "sluice serve --data-dir ./data",
         "sluice serve --data-dir ./data --listen grpc://127.0.0.1:0",
-        "sluice serve --data-dir ./data --listen fluss://127.0.0.1:9124",
+        "sluice serve --data-dir ./data --listen fluss://127.0.0.1:9124 --warehouse ./lake",
         "sluice serve --data-dir ./data --listen grpc://0.0.0.0:9123 \\\n"
         "      --tls-certificate server.pem --tls-key server.key --users-file users",
         "sluice serve --config sluice.toml --log-format json",
@@ -80,6 +86,12 @@ OPEN_FILES_MAX = 65_536
     metavar="HOST:PORT",
     help="Address of /metrics for Prometheus, over HTTP; port 0 is a free port.",
 )
+@click.option(
+    "--warehouse",
+    metavar="PATH",
+    help="Folder of the lake, as an Iceberg catalog of type hadoop. Replaces [datalake]. Clients"
+    " such as Flink get it with each tiered table; the server itself does not use it.",
+)
 @config_option
 @click.option(
     "--log-format",
@@ -102,6 +114,7 @@ def serve(
     tls_key: str | None,
     users_file: str | None,
     metrics: str | None,
+    warehouse: str | None,
     config_file: str | None,
     log_format: str,
     log_level: str | None,
@@ -114,9 +127,11 @@ def serve(
 
     A stop takes at most 10 seconds; a second signal ends the process at once.
     """
+    check_warehouse(warehouse, must_exist=False)
     config = configuration(
         config_file,
         {
+            **lake_overrides(warehouse),
             "server.data_dir": data_dir,
             "server.listen": ",".join(listen) or None,
             "server.advertised_listeners": ",".join(advertised_listeners) or None,

@@ -13,6 +13,7 @@ import pytest
 from sluice.client import connect
 from sluice.config import ClientConfig
 from sluice.errors import NetworkError
+from sluice.model import TablePath
 from tests.support.processes import SLUICE, ServerProcess, served, sluice
 
 
@@ -22,6 +23,18 @@ def test_it_prints_its_real_address_and_ends_cleanly_on_sigterm(tmp_path: Path) 
     assert address.startswith("grpc://127.0.0.1:")
     assert not address.endswith(":0")
     assert sluice("tables", "--bootstrap", address).stdout == "no tables\n"
+    assert server.stop() == 0
+
+
+def test_clients_are_told_its_warehouse(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path / "data")
+    server.command = (*server.command, "--warehouse", str(tmp_path / "lake"))
+    address = server.start()
+    made = ("--schema", "id BIGINT", "--bootstrap", address)
+    assert sluice("create-table", "shop.orders", *made).returncode == 0
+    with connect(ClientConfig(address)) as client:
+        told = client.admin.table_info(TablePath("shop", "orders")).descriptor.properties
+    assert told["table.datalake.iceberg.warehouse"] == str(tmp_path / "lake")
     assert server.stop() == 0
 
 
