@@ -123,6 +123,14 @@ def forbidden_null(field: pa.Field, array: pa.Array) -> str:
     return ""
 
 
+def map_entries(array: pa.MapArray) -> tuple[pa.Array, pa.Array]:
+    """The keys and values of a map column; of a slice, only those of its rows."""
+    if not len(array):
+        return array.keys[:0], array.items[:0]
+    start, stop = array.offsets[0].as_py(), array.offsets[-1].as_py()
+    return array.keys[start:stop], array.items[start:stop]
+
+
 def _children(data_type: pa.DataType, array: pa.Array) -> Iterator[tuple[pa.Field, pa.Array]]:
     """The fields inside a nested column, with those of their values that belong to a row."""
     if not pa.types.is_nested(data_type):
@@ -132,7 +140,8 @@ def _children(data_type: pa.DataType, array: pa.Array) -> Iterator[tuple[pa.Fiel
     if pa.types.is_struct(data_type):
         yield from ((data_type.field(i), array.field(i)) for i in range(data_type.num_fields))
     elif pa.types.is_map(data_type):
-        yield data_type.key_field, array.keys
-        yield data_type.item_field, array.items
+        keys, values = map_entries(array)
+        yield data_type.key_field, keys
+        yield data_type.item_field, values
     else:
         yield data_type.value_field, array.flatten()

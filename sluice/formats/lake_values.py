@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sluice.formats.batch_checks import forbidden_null
+from sluice.formats.batch_checks import forbidden_null, map_entries
 
 _PER_MICROSECOND = {"s": 1_000_000, "ms": 1_000}
 _MICROSECONDS_MAX = 2**63 - 1
@@ -45,7 +45,7 @@ def _coarse_stamps(array: pa.Array) -> Iterator[pa.Array]:
         for index in range(data_type.num_fields):
             yield from _coarse_stamps(array.field(index))
     elif pa.types.is_map(data_type):
-        yield from _coarse_stamps(array.keys)
-        yield from _coarse_stamps(array.items)
+        for entries in map_entries(array):
+            yield from _coarse_stamps(entries)
     elif pa.types.is_list(data_type):
         yield from _coarse_stamps(array.flatten())

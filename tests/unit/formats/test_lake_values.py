@@ -39,6 +39,9 @@ def test_what_does_not_fit_is_what_the_lake_refuses(
     typed: tuple[list[DataType], pa.RecordBatch],
 ) -> None:
     types, batch = typed
+    batch = batch.take(
+        pa.array(range(len(batch)), pa.int64())
+    )  # a cast also sees what a slice hides
     assert (lake_problem(batch) == "") == fits(types, batch)
 
 
@@ -57,6 +60,18 @@ def test_the_last_values_that_fit(of: DataType) -> None:
             problem = lake_problem(batch)
             assert (problem == "") is ok is fits([nested], batch)
             assert ok or f"column 'c0' has the timestamp {value} " in problem
+
+
+def test_rows_outside_of_a_slice_do_not_count() -> None:
+    for of, value in (
+        (array_of(STAMPS[0]), [2**60]),
+        (map_of(STAMPS[0], STAMPS[0]), [(2**60, 2**60)]),
+        (row_of(STAMPS[0]), (2**60,)),
+    ):
+        column = make_column(of, [value, value[:0] if isinstance(value, list) else None, value])
+        batch = pa.record_batch([column], names=["c0"])
+        assert lake_problem(batch) != ""
+        assert lake_problem(batch[1:2]) == lake_problem(batch[1:1]) == ""
 
 
 def test_a_null_in_a_not_null_column_is_named() -> None:
