@@ -25,7 +25,6 @@ NO_COLUMNS = (
     "Fluss 0.9.1 drops a fetch of no columns without an answer; the embedded server refuses it"
 )
 NO_ROWS = "the embedded server refuses the limit, which the Java client takes for no rows"
-INSERTS = "the embedded server does not insert rows by Lookup; the error names PutKv"
 LOG_FILE = "a checkpoint of the embedded server's RocksDB also contains an empty write-ahead log"
 INDEXED = "Fluss 0.9.1 makes a keyed table with rows and log INDEXED, and fails at its first row"
 NOT_OFFERED = "a call that the embedded server does not offer: it has one tablet server and no ACLs"
@@ -84,7 +83,6 @@ LISTED: Mapping[tuple[str, str], Difference] = {
         "PartitionNotExistException", CLEARER
     ),
     ("limit_scans", "a keyed table, limit -1"): Difference("[]", NO_ROWS),
-    ("lookups", "inserted if it is missing"): Difference("UnsupportedVersionException", INSERTS),
     ("kv_snapshots", "files of bucket 0"): Difference(
         "up to 22: [CURRENT, MANIFEST-N, N.log, N.sst, OPTIONS-N]", LOG_FILE
     ),
