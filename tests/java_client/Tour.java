@@ -3,15 +3,18 @@ import org.apache.fluss.client.ConnectionFactory;
 import org.apache.fluss.config.ConfigOptions;
 import org.apache.fluss.config.Configuration;
 
+import java.util.Arrays;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.Set;
 
 /**
  * What Fluss's own client sees of a cluster: subject, question and answer, a line each.
  *
  * <p>The first argument is the address, HOST:PORT; further ones are subjects, by default all of a
- * cluster with a lake. Two clusters that behave the same give the same lines: nothing printed
- * differs between runs.
+ * cluster with a lake, or settings of the client, KEY=VALUE. Two clusters that behave the same give
+ * the same lines: nothing printed differs between runs.
  */
 final class Tour {
     interface Subject {
@@ -50,10 +53,22 @@ final class Tour {
     public static void main(String[] arguments) throws Exception {
         Configuration configuration = new Configuration();
         configuration.setString(ConfigOptions.BOOTSTRAP_SERVERS.key(), arguments[0]);
+        Set<String> asked = new HashSet<>();
+        for (String each : Arrays.asList(arguments).subList(1, arguments.length)) {
+            int equals = each.indexOf('=');
+            if (equals < 0) {
+                asked.add(each);
+            } else {
+                configuration.setString(each.substring(0, equals), each.substring(equals + 1));
+            }
+        }
+        if (asked.isEmpty()) {
+            asked.addAll(SUBJECTS.keySet());
+            asked.remove(WITHOUT_A_LAKE);
+        }
         try (Connection connection = ConnectionFactory.createConnection(configuration)) {
             for (Map.Entry<String, Subject> subject : SUBJECTS.entrySet()) {
-                boolean asked = isAmong(arguments, subject.getKey());
-                if (asked || arguments.length == 1 && !subject.getKey().equals(WITHOUT_A_LAKE)) {
+                if (asked.contains(subject.getKey())) {
                     tell(
                             new Place(configuration, connection, subject.getKey()),
                             subject.getValue());
@@ -74,14 +89,5 @@ final class Tour {
             place.failed("ends early", error);
         }
         System.err.printf("%s: %d ms%n", place.subject, (System.nanoTime() - began) / 1_000_000);
-    }
-
-    private static boolean isAmong(String[] arguments, String name) {
-        for (int i = 1; i < arguments.length; i++) {
-            if (arguments[i].equals(name)) {
-                return true;
-            }
-        }
-        return false;
     }
 }

@@ -24,6 +24,7 @@ from tests.support.java_client import (
     tour,
 )
 from tests.support.java_differences import wrong
+from tests.support.users import TOKENS, write_users
 
 pytestmark = [pytest.mark.real_fluss]
 TRIES = 4
@@ -37,12 +38,13 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def embedded(home: Path, *, lake: bool = True) -> Iterator[str]:
+def embedded(home: Path, *, lake: bool = True, users: Path | None = None) -> Iterator[str]:
     config = ServerConfig(
         data_dir=str(home / "data"),
         listen="fluss://127.0.0.1:0",
         kv_snapshot_interval_ms=200,
         default_bucket_count=4,  # as RealFluss has it
+        users_file=str(users or ""),
     )
     warehouse = {"type": "hadoop", "warehouse": str(home / "warehouse")}
     datalake = DatalakeConfig("iceberg", warehouse) if lake else DatalakeConfig("none")
@@ -90,6 +92,31 @@ def test_the_java_client_sees_the_same_without_a_lake(classes: Path, tmp_path: P
     theirs = real(tmp_path, see, lake=False)
     assert len(theirs) > 50
     assert wrong(theirs, ours) == []
+
+
+@pytest.mark.long
+def test_a_client_that_logs_in_sees_the_same(classes: Path, tmp_path: Path) -> None:
+    subjects = ["databases", "lookups", "kv_snapshots"]
+    with embedded(tmp_path / "open") as address:
+        plain = tour(classes, address, tmp_path / "plain.log", subjects)
+    users = write_users(tmp_path / "users")
+    with embedded(tmp_path / "secured", users=users) as address:
+        ria = tour(classes, address, tmp_path / "ria.log", subjects, login("ria"))
+        ada = tour(classes, address, tmp_path / "ada.log", subjects, login("ada"))
+    assert ada == plain
+    assert ria["databases", "listed"] == "false"
+    assert ria["databases", "create"] == "AuthorizationException"
+    assert ria["kv_snapshots", "ends early"] == "AuthorizationException"
+
+
+def login(name: str) -> dict[str, str]:
+    prefix = "client.security"
+    return {
+        f"{prefix}.protocol": "sasl",
+        f"{prefix}.sasl.mechanism": "PLAIN",
+        f"{prefix}.sasl.username": name,
+        f"{prefix}.sasl.password": TOKENS[name][1],
+    }
 
 
 @pytest.mark.slow

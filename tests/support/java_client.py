@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sluice.artifacts.jars import Jar
@@ -66,18 +66,26 @@ def compiled(into: Path) -> Path:
     return into
 
 
-def tour(classes: Path, bootstrap: str, log: Path, subjects: Sequence[str] = ()) -> Answers:
+def tour(
+    classes: Path,
+    bootstrap: str,
+    log: Path,
+    subjects: Sequence[str] = (),
+    settings: Mapping[str, str] | None = None,
+) -> Answers:
     """Runs the program and returns its answers.
 
-    :param subjects: some of ``Tour.SUBJECTS``; by default all.
-    :raises TableMissed: a real cluster is of no use any more; start another one.
     :param log: file for the program's standard error: times, and stack traces. The answers are in a
         file next to it.
+    :param subjects: some of ``Tour.SUBJECTS``; by default all.
+    :param settings: of the client, in addition to its address.
+    :raises TableMissed: a real cluster is of no use any more; start another one.
     """
     command = [
         java(), "-Xmx256m", *_LIGHT, "--add-opens=java.base/java.nio=ALL-UNNAMED",
         "-cp", f"{classes}:{default_folder() / CLIENT.name}", "Tour",
         bootstrap.removeprefix("fluss://"), *subjects,
+        *(f"{key}={value}" for key, value in (settings or {}).items()),
     ]  # fmt: skip
     with log.open("w") as said, log.with_suffix(".tsv").open("w+", encoding="utf-8") as answered:
         code = subprocess.run(command, stdout=answered, stderr=said, timeout=_RUN_S, check=False)
