@@ -42,7 +42,7 @@ def test_the_format_is_that_of_the_properties() -> None:
     assert [log_format(name).is_arrow for name in FORMATS] == [True, False, False]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(typed_batches(), st.sampled_from(FORMATS), st.none() | st.integers(1, 4))
 def test_every_type_survives_in_every_format(typed: Typed, name: str, change: int | None) -> None:
     types, batch = typed
@@ -70,7 +70,7 @@ def test_every_type_survives_in_every_format(typed: Typed, name: str, change: in
         assert encode_rows(again, types, name).equals(rows.column(0))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     typed_batches(),
     st.sampled_from(ROW_FORMATS),
