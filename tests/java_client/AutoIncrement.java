@@ -31,7 +31,11 @@ final class AutoIncrement {
                 GenericRow row = row(i == 1 ? "b" : "a", i);
                 place.ask("upsert " + i, () -> Place.done(writer.upsert(row)).getLogEndOffset());
             }
-            place.ask("changes", () -> Rows.log(table, 0, -2, 4));
+            UpsertWriter keys = table.newUpsert().partialUpdate("name").createWriter();
+            place.ask("a key alone", () -> Place.done(keys.upsert(row("c", null))).getLogEndOffset());
+            place.ask("the key again", () -> Place.done(keys.upsert(row("c", null))).getLogEndOffset());
+            place.ask("a delete", () -> Place.done(writer.delete(row("b", null))).getLogEndOffset());
+            place.ask("changes", () -> Rows.log(table, 0, -2, 7));
             place.ask("rows", () -> Rows.limited(table, 0, 9));
             place.ask(
                     "looked up",
@@ -41,9 +45,28 @@ final class AutoIncrement {
                                     table,
                                     GenericRow.of(BinaryString.fromString("b"))));
         }
+        others(place);
     }
 
-    private static GenericRow row(String name, long amount) {
+    /** Changes without old rows; numbers of a segment that ends. */
+    private static void others(Place place) throws Exception {
+        TablePath path =
+                place.make(
+                        "segments",
+                        described()
+                                .property("table.changelog.image", "WAL")
+                                .property("table.auto-increment.cache-size", "2")
+                                .build());
+        try (Table table = place.table(path)) {
+            UpsertWriter writer = table.newUpsert().partialUpdate("name", "amount").createWriter();
+            for (String name : new String[] {"a", "b", "a", "c", "d", "e"}) {
+                Place.done(writer.upsert(row(name, 1L)));
+            }
+            place.ask("changes of short segments", () -> Rows.log(table, 0, -2, 6));
+        }
+    }
+
+    private static GenericRow row(String name, Long amount) {
         return GenericRow.of(BinaryString.fromString(name), null, amount);
     }
 
