@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from sluice.errors import CorruptRecord
 from sluice.formats.batch_checks import CHECKS, check_arrow_batch, declared_bytes
 from sluice.formats.log_batch import (
+    V0_HEADER_SIZE,
     LogBatchHeader,
     decode_log_batch,
     encode_log_batch,
@@ -86,6 +87,18 @@ def test_no_batch_of_pyfluss_and_of_a_real_server_is_refused(
     assert sum(header.record_count for header, _ in batches) > 2
     for header, view in batches:
         check_arrow_batch(view, header, schema, declared_bytes(view, header, schema))
+
+
+@pytest.mark.parametrize("magic", [1, 2])
+def test_a_batch_with_statistics_is_not_refused(magic: int) -> None:
+    """As Fluss's Java client sends for a table with table.statistics.columns."""
+    statistics = b"any statistics"
+    base, length, _, stamp, _, *rest = struct.unpack_from("<qibqIhbiqii", PLAIN)
+    epoch = (7,) if magic == 2 else ()
+    layout = "<qibqiIhbiqiii" if magic == 2 else "<qibqIhbiqiii"
+    size = length + struct.calcsize(layout) - V0_HEADER_SIZE + len(statistics)
+    head = struct.pack(layout, base, size, magic, stamp, *epoch, 0, *rest, len(statistics))
+    assert check(head + statistics + PLAIN[V0_HEADER_SIZE:], SCHEMA).record_count == 3
 
 
 # ---- what breaks a rule
