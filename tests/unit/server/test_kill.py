@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice.errors import FlussError, LogStorageError, NetworkError
+from sluice.errors import CorruptRecord, FlussError, LogStorageError, NetworkError
+from sluice.formats.log_batch import iter_batches
 from tests.support.processes import environment
 
 from .support import Caller, batch
@@ -193,3 +194,29 @@ def test_a_clean_stop_ends_with_success(tmp_path: Path) -> None:
         with pytest.raises(FlussError):
             caller.produce(table, batch("b"))
     assert list(tmp_path.rglob("*.index"))
+
+
+def test_a_flipped_bit_and_a_kill_cost_one_batch(tmp_path: Path) -> None:
+    """Issue 20: fifteen batches went, fourteen of them intact, and their offsets came again."""
+    with serving(tmp_path) as (caller, process):
+        table = caller.create_table()
+        for text in texts(20):
+            caller.produce(table, batch(text))
+        before = caller.read_all(table)
+        process.kill()
+        process.wait(120)
+    (log,) = tmp_path.rglob("*.log")
+    content = bytearray(log.read_bytes())
+    content[content.index(before[5][1]) + len(before[5][1]) - 1] ^= 1
+    log.write_bytes(content)
+    with serving(tmp_path) as (caller, _):
+        with pytest.raises(CorruptRecord, match="offsets 5 to 5 are damaged.*offset 6"):
+            caller.read_all(table)
+        assert caller.fetch(table, 0).records
+        found = [
+            (header.base_offset, bytes(view[25:]))
+            for start in (0, 6)
+            for header, view in iter_batches(caller.fetch(table, start).records)
+        ]
+        assert found == before[:5] + before[6:]
+        assert caller.produce(table, batch("new")) == 20

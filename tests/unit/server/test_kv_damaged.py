@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sluice.errors import KvStorageError
+from sluice.errors import CorruptRecord, KvStorageError
 from sluice.model import TableBucket
 from sluice.server.tablet.kv_files import KvFolder
 from sluice.server.tablet.kv_store import KvStoreCorrupt
@@ -125,3 +126,35 @@ def test_a_store_made_anew_while_a_snapshot_is_brought_shares_no_file_with_it(
     node.cluster.take_kv_snapshots(kv.path)
     assert len(kv.table()) == ROWS
     assert not (folder / "snapshot.json").exists()
+
+
+@pytest.mark.parametrize("has_snapshot", [True, False])
+def test_a_damaged_changelog_never_gives_a_wrong_table(
+    start: Callable[..., Node], tmp_path: Path, *, has_snapshot: bool
+) -> None:
+    node = start(kv_snapshot_interval_ms=0)
+    kv = KvCaller(node.caller)
+    for key in range(3):
+        kv.put((key, "row", key))
+    if has_snapshot:
+        node.cluster.take_kv_snapshots(kv.path)
+    node.stop()
+    shutil.rmtree(tmp_path / "data" / "kv")
+    (log,) = (tmp_path / "data" / "log").rglob("*.log")
+    log.with_suffix(".index").unlink()  # as after a kill
+    content = bytearray(log.read_bytes())
+    content[2 * len(content) // 3 - 2] ^= 1  # of the second row
+    log.write_bytes(content)
+    node.start()
+    kv = KvCaller(node.caller, create=False)
+    if has_snapshot:
+        assert kv.table() == {key: (key, "row", key) for key in range(3)}
+        kv.put((3, "row", 3))
+        assert kv.lookup((3,)) == [(3, "row", 3)]
+        return
+    for _ in range(2):
+        with pytest.raises(CorruptRecord, match="offsets 1 to 1 are damaged"):
+            kv.lookup((0,))
+        with pytest.raises(CorruptRecord, match="offsets 1 to 1 are damaged"):
+            kv.put((3, "row", 3))
+    assert node.caller.offsets(kv.table_id) == [3]
