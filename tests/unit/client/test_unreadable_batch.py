@@ -261,6 +261,13 @@ def test_batches_of_a_partitioned_table_name_the_partition(client: Client, tmp_p
     assert why.startswith("bucket 0 of partition mon: the batch at offset 0 cannot be read: check")
 
 
+def test_rows_of_a_batch_that_begins_too_early_are_not_read(client: Client, log: Path) -> None:
+    put(log, places(log)[2][0], struct.pack("<q", 16))
+    records = client.log_reader(PATH).read(bucket(client))
+    with pytest.raises(CorruptRecord, match="at offset 20 cannot be read: .* before it.* 16"):
+        ids(records)
+
+
 @pytest.mark.parametrize(("base_offset", "stop"), [(12, 20), (1 << 50, 20), (-1, 10)])
 def test_a_damaged_base_offset_names_the_batch(
     client: Client, log: Path, base_offset: int, stop: int

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from sluice.errors import CorruptRecord
+from sluice.formats.log_batch import read_header
+from sluice.server.tablet.log import BucketLog
 from tests.support.damaged_logs import (
     Check,
     Damage,
     Written,
     as_an_earlier_version,
+    batches_from,
     cut_out,
     flip,
+    open_log,
     write,
     zero,
 )
+
+from .support import batch
 
 KINDS = [
     pytest.param(is_clean, segment_bytes, is_old, id=f"{stop}-{segments}{old}")
@@ -69,6 +77,54 @@ def test_larger_damage_takes_no_intact_batch_with_it(
     for seed, kind in enumerate(KINDS):
         for more in (0, 100):
             damaged(tmp_path, seed + more, kind.values, damage)
+
+
+def appended(log: BucketLog, rows: Sequence[int]) -> list[int]:
+    """Appends batches of that many rows, all with the same text; their base offsets."""
+    sent = [batch(*["x" * 20] * count) for count in rows]
+    return [log.append(read_header(one), one) for one in sent]
+
+
+def bases(log: BucketLog, offset: int = 0) -> list[int]:
+    return [base for base, *_ in batches_from(log, offset)]
+
+
+@pytest.mark.parametrize("bit", range(32))
+def test_a_length_that_ends_at_a_later_batch_hides_none(tmp_path: Path, bit: int) -> None:
+    log = open_log(tmp_path)
+    appended(log, [1] * 12)
+    (path,) = tmp_path.glob("*.log")
+    content = bytearray(path.read_bytes())
+    size = len(content) // 12
+    content[3 * size + 8 + bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+    assert bases(open_log(tmp_path)) == list(range(12))
+
+
+def test_a_length_that_says_two_batches_hides_none(tmp_path: Path) -> None:
+    appended(open_log(tmp_path), [1] * 12)
+    (path,) = tmp_path.glob("*.log")
+    content = bytearray(path.read_bytes())
+    size = len(content) // 12
+    struct.pack_into("<i", content, 3 * size + 8, 2 * size - 12)
+    path.write_bytes(content)
+    assert bases(open_log(tmp_path)) == list(range(12))
+
+
+def test_the_name_of_a_new_segment_keeps_offsets_from_reuse(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    appended(log, [4, 4])
+    log.sync()
+    (path,) = tmp_path.glob("*.log")
+    path.write_bytes(b"")  # all that was synced is lost
+    assert appended(open_log(tmp_path), [2]) == [8]
+    for index in tmp_path.glob("*.index"):
+        index.unlink()
+    again = open_log(tmp_path)
+    assert bases(again, 8) == [8]
+    with pytest.raises(CorruptRecord, match="offsets 0 to 7 are damaged"):
+        bases(again)
+    assert appended(again, [1]) == [10]
 
 
 @pytest.mark.long
