@@ -270,11 +270,10 @@ class BucketLog:
             try:
                 self._files.sync(segment.path, folders)
                 with self._lock:
-                    is_recorded = (
-                        record and not self._closed and segment.record(self._files, synced)
-                    )
-                if is_recorded:
-                    self._files.sync(segment.index_path, folders and [self._folder])
+                    if record and not self._closed:
+                        # Not synced: a power loss may take the record, and the next start then
+                        # reads more of the segment.
+                        segment.record(self._files, synced)
             except FileNotFoundError:
                 return  # the table was dropped
             except OSError:

@@ -37,6 +37,9 @@ _ENTRY = np.dtype(
     ]
 )
 
+_FIELDS = struct.Struct("<qqqqii")  # an entry as above
+_FEW = 64  # entries that Python handles faster than numpy
+
 _EARLIER_MAGIC = b"SLIX\x01"
 _EARLIER_ENTRY = np.dtype(_ENTRY.descr[:-1])
 _EARLIER_FOOTER = struct.Struct("<qqqI")
@@ -69,14 +72,22 @@ class Columns:
         return len(self.base_offset)
 
     def append(self, entry: Entry) -> None:
-        for name, value in zip(Entry._fields, entry, strict=True):
-            getattr(self, name).append(value)
+        self.base_offset.append(entry.base_offset)
+        self.position.append(entry.position)
+        self.timestamp_ms.append(entry.timestamp_ms)
+        self.writer_id.append(entry.writer_id)
+        self.batch_sequence.append(entry.batch_sequence)
+        self.is_damaged.append(entry.is_damaged)
 
     def entries(self) -> Iterator[Entry]:
         fields = (getattr(self, name) for name in Entry._fields)
         return map(Entry, *fields)
 
     def extend(self, entries: npt.NDArray[np.void]) -> None:
+        if len(entries) < _FEW:
+            for entry in entries.tolist():
+                self.append(Entry(*entry))
+            return
         names = entries.dtype.names or ()
         for name in Entry._fields:
             column = getattr(self, name)
@@ -84,6 +95,9 @@ class Columns:
             column.frombytes(values.astype(column.typecode).tobytes())
 
     def packed(self, start: int, stop: int) -> bytes:
+        if stop - start < _FEW:
+            fields = (getattr(self, name)[start:stop] for name in Entry._fields)
+            return b"".join(_FIELDS.pack(*values) for values in zip(*fields, strict=True))
         packed = np.empty(stop - start, _ENTRY)
         for name in Entry._fields:
             packed[name] = getattr(self, name)[start:stop]
