@@ -108,9 +108,12 @@ class Receiver:
             raise AssertionError("abort returned")  # pragma: no cover
         return payload
 
-    def refuse(self, kind: str, context: grpc.ServicerContext, error: FlussError) -> NoReturn:
+    def refuse(
+        self, kind: str, context: grpc.ServicerContext, error: FlussError, api: Api | None = None
+    ) -> NoReturn:
         """Ends a call with an error, and logs it."""
-        self._refusals.warning(kind, peer=peer_of(context.peer()), error=str(error))
+        known = {} if api is None else {"api": api.name}
+        self._refusals.warning(kind, peer=peer_of(context.peer()), error=str(error), **known)
         abort(context, error)
 
 
@@ -198,7 +201,7 @@ class ApiCalls:
             user = self._tokens.of_token(_bearer_token(context))
             return NOBODY if api is None else self._tokens.allow(user, api)
         except FlussError as error:
-            self._receiver.refuse("call refused", context, error)
+            self._receiver.refuse("call refused", context, error, api)
 
 
 class _NotOffered(grpc.GenericRpcHandler):  # type: ignore[misc]
