@@ -63,6 +63,22 @@ def test_a_flipped_bit_takes_no_intact_batch_with_it(
         damaged(tmp_path, seed, (is_clean, segment_bytes, is_old), flip)
 
 
+def test_a_repeated_batch_is_recognised_though_it_is_damaged(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    sent = [batch("x" * 20, writer_id=3, sequence=n) for n in range(4)]
+    for one in sent:
+        log.append(read_header(one), one)
+    log.sync()  # the index file knows the writers from now on
+    (path,) = tmp_path.glob("*.log")
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    again = open_log(tmp_path)
+    assert [again.append(read_header(one), one) for one in sent] == [0, 1, 2, 3]
+    following = batch("y", writer_id=3, sequence=4)
+    assert again.append(read_header(following), following) == 4
+
+
 MORE = [
     pytest.param(zero, id="a zeroed page"),
     pytest.param(cut_out, id="a truncated middle"),

@@ -246,6 +246,25 @@ def test_a_crash_in_the_middle_leaves_a_log_without_a_hole(
             other.stop()
 
 
+def test_segments_are_deleted_from_the_oldest_on_and_indexes_first(
+    node: Node, clock: OwnedClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = filled(node)
+    order: list[str] = []
+    unlink = Path.unlink
+
+    def noted(path: Path, missing_ok: bool = False) -> None:
+        if path.exists() and path.parent == folder_of(tmp_path, table):
+            order.append(path.name)
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", noted)
+    clock.ms += HOUR_MS + 1
+    check(node)
+    assert len(order) > 4
+    assert order == sorted(order)  # .index comes before .log
+
+
 def test_idle_writers_are_remembered(node: Node, clock: OwnedClock) -> None:
     table = node.caller.create_table(properties={"table.log.ttl": "1h"})
     idle, busy = node.caller.init_writer(), node.caller.init_writer()
