@@ -106,8 +106,8 @@ class Leases:
         owner = before.owner if before else by.name
         check_totals(lease_id, len(self._leases) + (before is None), self._held + added)
         if owner:
-            owned = self._owned[owner] + (before is None)
-            check_share(lease_id, owner, owned, self._held_by[owner] + added)
+            owned, buckets = self.places_of(owner)
+            check_share(lease_id, owner, owned + (before is None), buckets + added)
         created_ms = before.created_ms if before else now_ms
         after = Lease(
             lease_id,
@@ -199,6 +199,10 @@ class Leases:
     def is_leased(self, bucket: TableBucket, snapshot_id: int) -> bool:
         """Whether any lease holds the snapshot."""
         return (bucket.table_id, *key_of(bucket), snapshot_id) in self._references
+
+    def places_of(self, owner: str) -> tuple[int, int]:
+        """The number of a user's leases, and of the buckets in them."""
+        return self._owned[owner], self._held_by[owner]
 
     def get(self, lease_id: str) -> Lease | None:
         return self._leases.get(lease_id)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sluice.errors import InvalidLease, LeaseNotExist
+from sluice.errors import AuthorizationError, InvalidLease, LeaseNotExist
 from sluice.leases import (
     BUCKETS_PER_CALL_MAX,
     DURATION_MAX_MS,
@@ -16,11 +18,12 @@ from sluice.leases import (
     LEASES_MAX,
     PLAIN,
     RESTART_GRACE_MS,
+    Change,
     Leases,
     SnapshotsByBucket,
     SnapshotsByTable,
 )
-from sluice.model import TableBucket
+from sluice.model import NOBODY, Caller, TableBucket
 
 HOUR = 3_600_000
 
@@ -258,3 +261,50 @@ def test_a_kept_snapshot_is_leased_at_every_moment_of_a_change() -> None:
     leases.apply([replace(found.change, after=replace(found.change.after, held=watched))])
     assert watched.seen == [True], "when the new lease is counted"
     assert (leased(leases, 100), leased(leases, 101, bucket=1)) == (True, True)
+
+
+# ---- what belongs to whom
+
+RIA, ROB, ADA = (
+    Caller("ria", is_admin=False),
+    Caller("rob", is_admin=False),
+    Caller("ada", is_admin=True),
+)
+WHO = st.sampled_from([RIA, ROB, ADA, NOBODY])
+STEP = st.tuples(
+    st.sampled_from(["acquire", "release", "drop", "table"]),
+    st.sampled_from("abc"),
+    WHO,
+    st.dictionaries(st.tuples(st.just(PLAIN), st.integers(0, 3)), st.integers(99, 102)),
+)
+
+
+@given(st.lists(STEP, max_size=30))
+def test_places_are_counted_for_the_owner_whoever_changes_a_lease(steps: list[Any]) -> None:
+    leases = Leases()
+    for now, (what, lease_id, by, wanted) in enumerate(steps):
+        lease = leases.get(lease_id)
+        may = lease is None or by.is_admin or lease.owner in ("", by.name)
+        buckets = [TableBucket(1, None, bucket) for _, bucket in wanted]
+        changes: Sequence[Change | None] = ()
+        try:
+            if what == "acquire" and wanted:
+                found = leases.acquire(lease_id, HOUR, {1: wanted}, now, now, there, by)
+                changes = [found.change]
+            elif what == "release":
+                changes = [leases.release(lease_id, buckets, by)]
+            elif what == "drop":
+                changes = [leases.drop(lease_id, by)]
+            elif what == "table":
+                changes, may = leases.table_dropped(1), True
+        except AuthorizationError:
+            assert not may
+        else:
+            assert may or (what == "acquire" and not wanted)
+        leases.apply(change for change in changes if change)
+        after = leases.get(lease_id)
+        if lease is not None and after is not None:
+            assert after.owner == lease.owner
+        for name in ("", "ria", "rob", "ada"):
+            owned = [one for one in leases.all() if one.owner == name]
+            assert leases.places_of(name) == (len(owned), sum(one.buckets for one in owned))
