@@ -72,21 +72,6 @@ _MOST: Mapping[str, Mapping[str, int]] = {
 }
 _AT_MOST_THE_OTHER = (
     (
-        "client.fetch_max_bytes",
-        "client.max_message_bytes",
-        "the client would refuse the answers that it asked for",
-    ),
-    (
-        "client.scan_max_bytes",
-        "client.max_message_bytes",
-        "the client would refuse the answers that it asked for",
-    ),
-    (
-        "client.writer_batch_bytes",
-        "client.max_message_bytes",
-        "a batch would not fit into a message",
-    ),
-    (
         "server.tiering_check_interval_ms",
         "server.tiering_timeout_ms",
         "a lost worker would be noticed later than this timeout says",

@@ -193,7 +193,7 @@ class LogFetches:
         config = self._connection.config
         request = pb.FetchLogRequest(
             follower_server_id=-1,
-            max_bytes=max(config.fetch_max_bytes, bytes_min),
+            max_bytes=max(min(config.fetch_max_bytes, self.bytes_max), bytes_min),
             min_bytes=1,
             max_wait_ms=min(wait_ms, config.request_timeout_ms // 2),
         )

@@ -30,9 +30,6 @@ REFUSED = {
 PAIRS = {
     ("server.tiering_check_interval_ms", 30_001, "server.tiering_timeout_ms", 30_000),
     ("server.kv_scanner_expiration_interval_ms", 600_001, "server.kv_scanner_ttl_ms", 600_000),
-    ("client.fetch_max_bytes", 65_537, "client.max_message_bytes", 65_536),
-    ("client.scan_max_bytes", 2**20 + 1, "client.max_message_bytes", 2**20),
-    ("client.writer_batch_bytes", 2**20 + 1, "client.max_message_bytes", 2**20),
 }
 
 
@@ -46,12 +43,7 @@ def test_a_value_that_cannot_work_is_refused(name: str) -> None:
 @pytest.mark.parametrize("pair", PAIRS)
 def test_a_pair_that_cannot_work_is_refused_by_both_names(pair: tuple[str, int, str, int]) -> None:
     small, value, large, other = pair
-    others = {
-        "client.fetch_max_bytes": 1,
-        "client.scan_max_bytes": 1,
-        "client.writer_batch_bytes": 1,
-    }
-    settings: dict[str, str | int | bool] = {**others, large: other, small: value}
+    settings: dict[str, str | int | bool] = {large: other, small: value}
     told = f"{small}: {value} is more than {large}, {other}: "
     with pytest.raises(ConfigurationError, match=re.escape(told)):
         load_config(overrides=settings)

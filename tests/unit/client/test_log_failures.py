@@ -35,6 +35,14 @@ def test_a_batch_over_the_message_limit_is_named(client: Client, cluster: Any) -
         writer.abort()
 
 
+def test_no_answer_is_larger_than_the_client_accepts(client: Client, cluster: Any) -> None:
+    """The largest answer to a fetch is 16 MiB by default, and messages here are smaller."""
+    create(client, PLAIN, properties={"table.log.arrow.compression.type": "NONE"})
+    write(client, *(orders(n, 1, "x" * 30_000) for n in range(80)))
+    with connect(ClientConfig(bootstrap=cluster.address, max_message_bytes=65_536)) as small:
+        assert ids(small.log_reader(PATH).read(bucket(client))) == list(range(80))
+
+
 def test_a_server_that_goes_away_surfaces_with_the_bucket(client: Client, cluster: Any) -> None:
     create(client, PLAIN)
     config = ClientConfig(
