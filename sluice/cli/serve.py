@@ -39,7 +39,8 @@ OPEN_FILES_MAX = 65_536
     epilog=examples(
         "sluice serve --data-dir ./data",
         "sluice serve --data-dir ./data --listen grpc://127.0.0.1:0",
-        "sluice serve --data-dir ./data --listen fluss://127.0.0.1:9124 --warehouse ./lake",
+        "sluice serve --data-dir ./data --listen fluss://127.0.0.1:9124 \\\n"
+        "      --warehouse ./lake",
         "sluice serve --data-dir ./data --listen grpc://0.0.0.0:9123 \\\n"
         "      --tls-certificate server.pem --tls-key server.key --users-file users",
         "sluice serve --config sluice.toml --log-format json",
