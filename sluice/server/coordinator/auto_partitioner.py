@@ -7,7 +7,7 @@ loses no partition with rows that the lake lacks; Fluss drops such a partition.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -27,10 +27,16 @@ from sluice.model import Partition, TableBucket, TableInfo
 from sluice.server.coordinator.auto_partition_rules import AutoPartitions, auto_partitions
 from sluice.server.coordinator.catalog import Catalog, TableEntry
 from sluice.server.coordinator.descriptor_rules import PARTITIONS_MAX
-from sluice.server.coordinator.lake_lag import Logs
 from sluice.server.coordinator.lake_snapshots import LakeSnapshots
 
 _log = structlog.get_logger("sluice.partitions")
+
+
+class Logs(Protocol):
+    """Keeps appends out of a partition while it is dropped."""
+
+    def drop_within(self, ends: Mapping[TableBucket, int], drop: Callable[[], object]) -> bool:
+        """Calls ``drop`` unless a log has rows at its offset or above; returns whether it did."""
 
 
 class DropData(Protocol):
@@ -110,7 +116,7 @@ class AutoPartitioner:
             if rules.expired(now_ms, partition.values[rules.key])
         ]
         expired.sort(key=lambda partition: partition.values)
-        kept = [partition for partition in expired if self._lake_lacks(info, partition)]
+        kept = [partition for partition in expired if not self._drop(info, partition)]
         if kept:
             _log.warning(
                 "expired partitions are kept, because the lake lacks rows of them",
@@ -118,26 +124,35 @@ class AutoPartitioner:
                 partitions=len(kept),
                 oldest=kept[0].name,
             )
-        for partition in expired:
-            if partition not in kept:
-                self._drop(info, partition)
 
-    def _drop(self, info: TableInfo, partition: Partition) -> None:
-        try:
-            self._catalog.drop_partition(info.path, partition.values, table_id=info.table_id)
-        except PartitionNotExists:
-            return
-        failpoint("server.auto_partition.dropped")
-        self._drop_data(info, partition.partition_id)
-        _log.info("expired partition dropped", table=str(info.path), partition=partition.name)
+    def _drop(self, info: TableInfo, partition: Partition) -> bool:
+        """Drops a partition; returns False if it stays, because the lake lacks rows of it.
 
-    def _lake_lacks(self, info: TableInfo, partition: Partition) -> bool:
-        """Whether a partition has rows that are to be tiered and are not.
+        Another partition that has got its name meanwhile is left alone.
 
         :raises UnknownServerError: the registered offsets cannot be read.
         """
-        if not info.datalake_enabled:
-            return False
+        drop = partial(
+            self._catalog.drop_partition,
+            info.path,
+            partition.values,
+            info.table_id,
+            partition.partition_id,
+        )
+        try:
+            if not self._logs.drop_within(self._tiered(info, partition), drop):
+                return False
+        except PartitionNotExists:
+            return True
+        failpoint("server.auto_partition.dropped")
+        self._drop_data(info, partition.partition_id)
+        _log.info("expired partition dropped", table=str(info.path), partition=partition.name)
+        return True
+
+    def _tiered(self, info: TableInfo, partition: Partition) -> dict[TableBucket, int]:
+        """The offsets that the buckets of a partition may lose: those below are in the lake."""
+        if not self._catalog.require_partitioned(info.path, info.table_id).info.datalake_enabled:
+            return {}
         try:
             offsets = self._lake.get(info).offsets
         except LakeSnapshotNotExist:
@@ -146,7 +161,7 @@ class AutoPartitioner:
             TableBucket(info.table_id, partition.partition_id, number)
             for number in range(info.bucket_count)
         )
-        return any(self._logs.beyond(bucket, offsets.get(bucket, 0))[0] for bucket in buckets)
+        return {bucket: offsets.get(bucket, 0) for bucket in buckets}
 
     def _guarded(self, info: TableInfo, change: Callable[[AutoPartitions], None]) -> None:
         """Changes a table that is partitioned by time; an error of one table is no other's."""

@@ -352,11 +352,16 @@ class Catalog:
             return True
 
     def drop_partition(
-        self, path: TablePath, values: tuple[str, ...], table_id: int | None = None
+        self,
+        path: TablePath,
+        values: tuple[str, ...],
+        table_id: int | None = None,
+        partition_id: int | None = None,
     ) -> Partition:
         """Drops a partition and returns it.
 
         :param table_id: only of the table with this id: another one may have got its name.
+        :param partition_id: only the partition with this id, for the same reason.
         :raises TableNotExist, TableNotPartitioned: there is no such partitioned table.
         :raises PartitionNotExists: it does not exist.
         """
@@ -365,6 +370,10 @@ class Catalog:
             partition = entry.partition_named(values)
             if partition is None:
                 raise PartitionNotExists(f"table {path} has no partition {'$'.join(values)}")
+            if partition_id not in (None, partition.partition_id):
+                raise PartitionNotExists(
+                    f"table {path} has no partition {'$'.join(values)} with the id {partition_id}"
+                )
             with self._database.transaction() as connection:
                 connection.execute(
                     "DELETE FROM partitions WHERE partition_id = ?", (partition.partition_id,)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import structlog
@@ -350,6 +352,20 @@ class BucketLog:
                 log_start_offset=start,
             )
         return count
+
+    @contextmanager
+    def held(self) -> Iterator[Callable[[], None]]:
+        """Lets appends and reads wait during a ``with`` block; yields what closes the log.
+
+        A log that was closed appends nothing afterwards; :meth:`delete` deletes its files.
+        """
+
+        def close() -> None:
+            self._closed = True
+            self._wake()
+
+        with self._lock:
+            yield close
 
     def delete(self) -> None:
         """Deletes the log."""

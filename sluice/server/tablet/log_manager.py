@@ -6,7 +6,7 @@ import re
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import structlog
@@ -110,6 +110,25 @@ class LogManager:
         """
         log = self._logs.get(bucket)
         return (0, None) if log is None else log.beyond(offset)
+
+    def drop_within(self, ends: Mapping[TableBucket, int], drop: Callable[[], object]) -> bool:
+        """Calls ``drop`` unless a log has rows at its offset or above; returns whether it did.
+
+        Appends wait meanwhile, and fail once the bucket is dropped: no row comes between the look
+        and the drop. If ``drop`` raises an error, the logs stay as they are.
+
+        :param ends: an offset for each bucket of a partition.
+        """
+        with self._lock, ExitStack() as stack:
+            opened = [(self._logs.get(bucket), end) for bucket, end in ends.items()]
+            logs = [(log, end) for log, end in opened if log is not None]
+            closers = [stack.enter_context(log.held()) for log, _ in logs]
+            if any(log.end_offset > max(end, log.start_offset) for log, end in logs):
+                return False
+            drop()
+            for close in closers:
+                close()
+        return True
 
     def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None:
         """Deletes the logs of a dropped table or partition.

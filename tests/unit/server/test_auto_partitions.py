@@ -176,6 +176,51 @@ def test_unreadable_offsets_of_the_lake_keep_everything(node: Node, clock: Owned
     assert {"20240228", "20240229", "20240309"} <= set(names(node))
 
 
+def test_rows_that_come_after_the_look_keep_their_partition(node: Node, clock: OwnedClock) -> None:
+    table = node.caller.create_table(descriptor=LAKE_TABLE)
+    parts = node.cluster._parts
+    assert parts is not None
+    seen = parts.catalog.table(PATH)
+    (old, _) = seen.partitions.values()
+    node.caller.produce(table, batch("20240228"), partition_id=old.partition_id)
+    assert not parts.auto_partitioner._drop(seen.info, old)
+    assert names(node) == ["20240228", "20240229"]
+    commit(
+        node.caller, table, 1, prepare(node.caller, table, {0: 1}, partition_id=old.partition_id)
+    )
+    assert parts.auto_partitioner._drop(seen.info, old)
+    assert names(node) == ["20240229"]
+
+
+def test_the_lake_may_be_switched_on_after_the_look(node: Node, clock: OwnedClock) -> None:
+    off = {**OPTIONS, "table.datalake.enabled": "false"}
+    table = node.caller.create_table(descriptor=replace(TABLE, properties=off))
+    parts = node.cluster._parts
+    assert parts is not None
+    seen = parts.catalog.table(PATH)
+    (old, _) = seen.partitions.values()
+    node.caller.produce(table, batch("20240228"), partition_id=old.partition_id)
+    change = pb.PbAlterConfig(config_key="table.datalake.enabled", config_value="true", op_type=0)
+    alter(node.caller, config_changes=[change])
+    assert not parts.auto_partitioner._drop(seen.info, old)
+
+
+def test_a_new_partition_of_the_same_name_is_left_alone(node: Node, clock: OwnedClock) -> None:
+    """Dropped and created again between the look and the change, with a row."""
+    table = node.caller.create_table(descriptor=LAKE_TABLE)
+    parts = node.cluster._parts
+    assert parts is not None
+    seen = parts.catalog.table(PATH)
+    (old, _) = seen.partitions.values()
+    drop_partition(node.caller, "20240228")
+    create_partition(node.caller, "20240228")
+    new_id = partitions(node.caller)["20240228"]
+    node.caller.produce(table, batch("20240228"), partition_id=new_id)
+    assert parts.auto_partitioner._drop(seen.info, old)
+    assert partitions(node.caller)["20240228"] == new_id != old.partition_id
+    assert node.caller.produce(table, batch("20240228"), partition_id=new_id) == 1
+
+
 def test_a_table_of_the_same_name_is_another_one(node: Node, clock: OwnedClock) -> None:
     """Dropped and created again between the look and the change."""
     node.caller.create_table(descriptor=TABLE)
