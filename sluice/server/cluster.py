@@ -373,16 +373,18 @@ class _Components:
     def stop(self, grace_s: float, within_s: float | None) -> bool:
         """Returns whether everything has ended. If not, the next start recovers what was left.
 
-        In the order of its worth: answers to calls, synced logs, closed stores, closed logs.
+        In the order of its worth: answers to calls, synced logs, closed stores, closed logs. The
+        sync precedes work in the background, as a KV snapshot can take longer than the limit.
         """
         limit = TimeLimit(within_s, SystemClock())
         self._fetcher.stop()
         self._stopping.set()
         handlers_s = None if within_s is None else HANDLERS_S
-        idle = [
-            limit.run(lambda: self._metrics.stop() if self._metrics is not None else None),
-            *self._stop_listeners(limit, grace_s, handlers_s),
+        idle = self._stop_listeners(limit, grace_s, handlers_s)
+        unsynced = self._logs.sync_all(limit)
+        idle.append(
             limit.run(
+                lambda: self._metrics.stop() if self._metrics is not None else None,
                 self.retention.stop,
                 self.auto_partitioner.stop,
                 self.tiering.stop,
@@ -390,9 +392,8 @@ class _Components:
                 self.wait_for_snapshots,
                 self.kv_snapshotter.stop,
                 self.scanners.stop,
-            ),
-        ]
-        unsynced = self._logs.sync_all(limit)
+            )
+        )
         # A store that is still in use, or that is not closed, catches up from its log.
         left = [not all(idle) or self._kv.stop(limit) > 0, self._logs.stop(limit) > 0]
         if all(idle):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -9,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from sluice.errors import DataDirLocked
+from sluice.model import TablePath
 from sluice.server.tablet.files import LogFiles
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 
+from .kv_support import KvCaller
 from .support import Node, batch
 
 PATIENCE_S = 10.0
@@ -30,6 +34,23 @@ class CountedFiles(LogFiles):
             self.synced.append(path)
             self.hold()
         super().sync(path, folders)
+
+
+class HeldUpload(LogFiles):
+    """The upload of a KV snapshot takes until the test ends it."""
+
+    def __init__(self) -> None:
+        self.synced: set[str] = set()
+        self.began, self.ends = threading.Event(), threading.Event()
+
+    def sync(self, path: Path, folders: Sequence[Path] = ()) -> None:
+        super().sync(path, folders)
+        self.synced.add(path.parent.name)
+
+    def place(self, source: Path, target: Path, *, share: bool) -> None:
+        self.began.set()
+        self.ends.wait(60)
+        super().place(source, target, share=share)
 
 
 def write(node: Node, buckets: int) -> int:
@@ -73,7 +94,10 @@ def test_logs_are_synced_at_the_same_time(start: Callable[..., Node], files: Cou
 
 
 def test_a_stop_that_takes_too_long_leaves_the_rest_to_the_next_start(
-    start: Callable[..., Node], files: CountedFiles, capfd: pytest.CaptureFixture[str]
+    start: Callable[..., Node],
+    files: CountedFiles,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     node = start(files=files, sync_interval_ms=3_600_000)
     table_id = write(node, 5)
@@ -86,9 +110,31 @@ def test_a_stop_that_takes_too_long_leaves_the_rest_to_the_next_start(
     logged = capfd.readouterr()
     assert "the next start recovers them" in logged.out + logged.err
     assert "unsynced_logs=5" in logged.out + logged.err
+    with pytest.raises(DataDirLocked):  # this process still closes logs
+        node.start()
+    shutil.copytree(tmp_path / "data", tmp_path / "killed/data")
     hangs.set()
-    node.start()
-    assert node.caller.offsets(table_id, buckets=range(5)) == [2] * 5
+    other = Node(tmp_path / "killed/data")
+    assert other.caller.offsets(table_id, buckets=range(5)) == [2] * 5
+    other.stop()
+
+
+def test_logs_are_synced_though_a_kv_snapshot_is_still_uploaded(
+    start: Callable[..., Node],
+) -> None:
+    files = HeldUpload()
+    node = start(files=files, sync_interval_ms=3_600_000, kv_snapshot_interval_ms=1)
+    kv = KvCaller(node.caller)
+    kv.put((1, "x", 1))
+    assert files.began.wait(PATIENCE_S)
+    table_id = node.caller.create_table(path=TablePath("db", "logs"), bucket_count=3)
+    for bucket in range(3):
+        node.caller.produce(table_id, batch("a"), bucket=bucket)
+    files.synced.clear()
+    node.caller.transport.close()
+    assert not node.cluster.stop(0.1, within_s=0.5)
+    assert files.synced == {"log-0", "log-1", "log-2"}
+    files.ends.set()
 
 
 @pytest.mark.slow
