@@ -396,7 +396,7 @@ class _Components:
         )
         # A store that is still in use, or that is not closed, catches up from its log.
         left = [not all(idle) or self._kv.stop(limit) > 0, self._logs.stop(limit) > 0]
-        if all(idle):
+        if not any(left):  # else a thread may still write there
             self._database.close()
             self.data_dir.close()
         if unsynced or any(left):
@@ -406,7 +406,7 @@ class _Components:
                 " the system has written it",
                 unsynced_logs=unsynced,
             )
-        return all(idle) and not unsynced and not any(left)
+        return not unsynced and not any(left)
 
     def _stop_listeners(
         self, limit: TimeLimit, grace_s: float, handlers_s: float | None

@@ -12,6 +12,7 @@ import pytest
 
 from sluice.errors import DataDirLocked
 from sluice.model import TablePath
+from sluice.server.data_dir import DataDir
 from sluice.server.tablet.files import LogFiles
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
@@ -27,12 +28,12 @@ class CountedFiles(LogFiles):
 
     def __init__(self) -> None:
         self.synced: list[Path] = []
-        self.hold: Callable[[], object] = lambda: None
+        self.hold: Callable[[Path], object] = lambda _: None
 
     def sync(self, path: Path, folders: Sequence[Path] = ()) -> None:
         if path.suffix == ".log":
             self.synced.append(path)
-            self.hold()
+        self.hold(path)
         super().sync(path, folders)
 
 
@@ -87,7 +88,7 @@ def test_logs_are_synced_at_the_same_time(start: Callable[..., Node], files: Cou
     node = start(files=files, sync_interval_ms=3_600_000)
     write(node, 8)
     together = threading.Barrier(8, timeout=20)
-    files.hold = together.wait
+    files.hold = lambda path: path.suffix != ".log" or together.wait()
     node.stop()
     assert len(files.synced) == 8
     assert not together.broken
@@ -102,7 +103,7 @@ def test_a_stop_that_takes_too_long_leaves_the_rest_to_the_next_start(
     node = start(files=files, sync_interval_ms=3_600_000)
     table_id = write(node, 5)
     hangs = threading.Event()
-    files.hold = lambda: hangs.wait(60)
+    files.hold = lambda _: hangs.wait(60)
     began = time.monotonic()
     node.caller.transport.close()
     assert not node.cluster.stop(0.1, within_s=0.5)
@@ -135,6 +136,27 @@ def test_logs_are_synced_though_a_kv_snapshot_is_still_uploaded(
     assert not node.cluster.stop(0.1, within_s=0.5)
     assert files.synced == {"log-0", "log-1", "log-2"}
     files.ends.set()
+
+
+def test_the_directory_stays_locked_while_a_log_is_closed(
+    start: Callable[..., Node], files: CountedFiles, tmp_path: Path
+) -> None:
+    node = start(files=files, sync_interval_ms=3_600_000)
+    write(node, 1)
+    closing, ends = threading.Event(), threading.Event()
+
+    def hold(path: Path) -> None:
+        if path.suffix == ".index":
+            closing.set()
+            ends.wait(60)
+
+    files.hold = hold
+    node.caller.transport.close()
+    assert not node.cluster.stop(0.1, within_s=0.5)
+    assert closing.is_set()
+    with pytest.raises(DataDirLocked):
+        DataDir.open(tmp_path / "data")
+    ends.set()
 
 
 @pytest.mark.slow
