@@ -76,16 +76,21 @@ class Receiver:
     def admit(self, context: grpc.ServicerContext, admission: Admission) -> Admitted:
         """Admits a call; its handler releases it once, as gRPC does when the call has ended.
 
-        Ends the call (:func:`abort`) if it has too many.
+        Ends the call (:func:`abort`) if its peer has too many.
         """
-        peer = peer_of(context.peer())
-        try:
-            admitted = admission.admit(peer, context.cancel, holds=2)
-        except StorageBackpressure as error:
-            self.refuse("call over a limit", context, error)
+        admitted = self.begin(context, admission, holds=2)
         if not context.add_callback(admitted.release):
             admitted.release()  # it has already ended
         return admitted
+
+    def begin(
+        self, context: grpc.ServicerContext, admission: Admission, holds: int = 1
+    ) -> Admitted:
+        """Admits a call until its handler releases it; otherwise like :meth:`admit`."""
+        try:
+            return admission.admit(peer_of(context.peer()), context.cancel, holds)
+        except StorageBackpressure as error:
+            self.refuse("call over a limit", context, error)
 
     def message(
         self,

@@ -20,10 +20,15 @@ from sluice.wire.grpc_calls import Receiver
 
 SERVICE_NAME = "grpc.health.v1.Health"
 
-CHECKS_MAX = 16
-"""Most checks at once. A message that a client sends here may have the largest size, too."""
+MESSAGES_MAX = 8
+"""Most calls at once whose message has not arrived: it may have the largest size, too."""
 
-CHECKS_PER_PEER = 4
+MESSAGES_PER_PEER = 4
+
+ANSWERS_MAX = 64
+"""Most checks at once whose answer has not been read. They take no thread, and little memory."""
+
+ANSWERS_PER_PEER = 16
 
 WATCHES_MAX = 64
 """Most watches at once; each has a thread, which waits."""
@@ -32,6 +37,9 @@ WATCHES_PER_PEER = 8
 
 MESSAGE_S = 2.0
 """Longest time until the message of a check or a watch has arrived, and an answer was read."""
+
+SERVICE_BYTES_MAX = 1024
+"""Largest message: the name of a service."""
 
 _Response = health_pb2.HealthCheckResponse
 
@@ -49,12 +57,14 @@ class HealthService:
         self._watches: dict[_Changes, str] = {}
         self._ended = False
         self._receiver = receiver
-        self.checks = Admission(
-            "health checks", CHECKS_MAX, CHECKS_PER_PEER, clock, pending_s=MESSAGE_S
+        self.messages = Admission(
+            "health messages", MESSAGES_MAX, MESSAGES_PER_PEER, clock, pending_s=MESSAGE_S
         )
-        self.watches = Admission(
-            "watches", WATCHES_MAX, WATCHES_PER_PEER, clock, pending_s=MESSAGE_S
+        # Neither of these is ever settled. So the oldest can always make room.
+        self.answers = Admission(
+            "health checks", ANSWERS_MAX, ANSWERS_PER_PEER, clock, pending_s=MESSAGE_S
         )
+        self.watches = Admission("watches", WATCHES_MAX, WATCHES_PER_PEER, clock)
 
     def handlers(self) -> dict[str, grpc.RpcMethodHandler]:
         """The handlers by name. Each reads its message itself, once it was admitted."""
@@ -83,22 +93,25 @@ class HealthService:
                     watch.put(status)  # never waits
 
     def _check(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        admitted = self._receiver.admit(context, self.checks)
+        status = self._statuses.get(self._service(messages, context))
+        if status is None:
+            context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
+        self._receiver.admit(context, self.answers).release()  # the end of the call ends it
+        return _response(status)
+
+    def _service(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> str:
+        """The service that a message names. Its large message has a place only until then."""
+        admitted = self._receiver.begin(context, self.messages)
         try:
-            payload = self._receiver.message(messages, context, admitted)
-            status = self._statuses.get(_service(payload, context))
-            if status is None:
-                context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
-            admitted.expect_end(MESSAGE_S)
-            return _response(status)
+            return _service(self._receiver.message(messages, context, admitted), context)
         finally:
             admitted.release()
 
     def _watch(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        service = self._service(messages, context)
         admitted = self._receiver.admit(context, self.watches)
         changes: _Changes = queue.SimpleQueue()
         try:
-            service = _service(self._receiver.message(messages, context, admitted), context)
             # On the thread that receives all calls, which must not wait.
             if not context.add_callback(lambda: changes.put(None)):
                 return
@@ -121,6 +134,8 @@ class HealthService:
 
 
 def _service(payload: bytes, context: grpc.ServicerContext) -> str:
+    if len(payload) > SERVICE_BYTES_MAX:
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the message is too large for a name")
     try:
         return str(health_pb2.HealthCheckRequest.FromString(payload).service)
     except DecodeError:

@@ -97,7 +97,9 @@ class GrpcServer:
             for name in services
         )
         self._health = HealthService(services, clock, receiver)
-        self._admissions = (self._calls, self._health.checks, self._health.watches)
+        self._admissions = (
+            self._calls, self._health.messages, self._health.answers, self._health.watches
+        )  # fmt: skip
         threads = sum(admission.most for admission in self._admissions) + SPARE_THREADS
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="grpc")
         self._server = grpc.server(
@@ -165,6 +167,8 @@ def _options(limits: GrpcLimits) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", limits.max_message_bytes),
         ("grpc.max_send_message_length", limits.max_message_bytes + RESPONSE_OVERHEAD_BYTES),
+        # A small compressed message could be as large as the limit in memory. 1: none but identity.
+        ("grpc.compression_enabled_algorithms_bitset", 1),
         ("grpc.max_concurrent_streams", STREAMS_MAX),
         ("grpc.max_allowed_incoming_connections", limits.max_connections),
         ("grpc.server_handshake_timeout_ms", round(limits.handshake_s * 1000)),

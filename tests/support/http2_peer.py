@@ -12,6 +12,8 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, END_HEADERS, ACK = 0x1, 0x4, 0x1
 CANCEL = 8
+NO_WINDOW = struct.pack(">HI", 4, 0)
+"""Settings of a peer that never reads the data of an answer: its initial window is 0."""
 
 
 class Frame(NamedTuple):
@@ -40,7 +42,7 @@ class Http2Peer:
         self._scheme = "http" if tls is None else "https"
         self._received = b""
         self._next = 1
-        self._ended: set[int] = set()
+        self.ended_calls: set[int] = set()
         self.socket.sendall(PREFACE + frame(SETTINGS, 0, 0, settings))
 
     def begin(self, method: str, token: str = "") -> int:
@@ -94,9 +96,9 @@ class Http2Peer:
 
     def ended(self, streams: set[int]) -> set[int]:
         """Waits until the server has ended some of these calls; which ones."""
-        while not self._ended & streams and self.frames():
+        while not self.ended_calls & streams and self.frames():
             pass
-        return self._ended & streams
+        return self.ended_calls & streams
 
     def close(self) -> None:
         with suppress(OSError):
@@ -111,7 +113,7 @@ class Http2Peer:
             kind, flags, stream = struct.unpack(">BBI", self._received[3:9])
             found.append(Frame(kind, flags, stream, self._received[9 : 9 + size]))
             if kind == RST_STREAM or (kind in (HEADERS, DATA) and flags & END_STREAM):
-                self._ended.add(stream)
+                self.ended_calls.add(stream)
             self._received = self._received[9 + size :]
         return found
 
