@@ -43,7 +43,7 @@ def leases(ctx: click.Context, output_format: str, settings: Settings) -> None:
     begins with sluice- and the id of its Airflow. A round of `sluice tier` on a table with a
     primary key has the lease sluice-tier-INSTALLATION-TABLE, with the id of its installation and
     the id of the table. It expires after ten minutes without renewal. A second process that tiers
-    the table adds .2.
+    the table adds .2. If another user holds that id, the lease has a random one.
 
     With a users file, a lease belongs to the user who made it, and the list shows the owner. Only
     the owner and users with the role admin can change it.

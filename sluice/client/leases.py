@@ -16,6 +16,7 @@ from typing import Any
 from sluice.client.connection import Connection
 from sluice.clock import Clock, SystemClock
 from sluice.errors import (
+    AuthorizationError,
     CorruptMessage,
     FlussError,
     KvSnapshotNotExist,
@@ -197,6 +198,7 @@ class LeaseClient:
         :raises LeaseNotObtained: not all could be leased within ten attempts or a minute; then none
             of these buckets is leased.
         :raises TableNotExist: the table was dropped, or dropped and created again.
+        :raises AuthorizationError: another user has a lease of this id.
         """
         found, asked = AcquiredSnapshots(), set[TableBucket]()
         left = {part.bucket(number): part for part in parts for number in part.buckets}
@@ -215,6 +217,8 @@ class LeaseClient:
                 if left:
                     self._clock.sleep(wait_s)
                     wait_s = min(2 * wait_s, _WAIT_MAX_S)
+        except AuthorizationError:
+            raise  # another user's lease: it holds nothing for this caller
         except BaseException:
             if asked and found.leased:  # a failed acquire may have taken effect
                 self.try_release(lease_id, asked)

@@ -95,6 +95,7 @@ class SnapshotLease:
         :raises TableNotExist: a table does not exist.
         :raises NonPrimaryKeyTable: a table is a log table, which has no snapshots.
         :raises InvalidLease: the lease id or the duration is not valid.
+        :raises AuthorizationError: another user has a lease of this id.
         """
         assert self._keeper is None, "the lease is already acquired"
         parts = []

@@ -13,15 +13,16 @@ from sluice.client import connect
 from sluice.client.client import Client
 from sluice.client.heartbeats import Heartbeats
 from sluice.client.log_source import ClientLogSource
-from sluice.client.snapshot_lease import never_tiered_buckets
+from sluice.client.snapshot_lease import SnapshotLease, never_tiered_buckets
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
 from sluice.driver.not_due import claim_table
 from sluice.driver.open_lake import checked_jvm, open_lake
 from sluice.driver.round_options import compaction_options, keyed_round_options, round_limits
 from sluice.driver.threads import ThreadRunner
-from sluice.driver.tier_lease import TIER_LEASE_MS, tier_lease_id
+from sluice.driver.tier_lease import TIER_LEASE_MS, random_lease_id, tier_lease_id
 from sluice.errors import (
+    AuthorizationError,
     ClaimLost,
     FlussError,
     LeaseLost,
@@ -225,7 +226,8 @@ def _leased_snapshots(
     """Leases the KV snapshots that the round can start buckets with, until the block ends.
 
     They are those of buckets that were never tiered. For a repair they are those of all buckets,
-    because it is not known yet what the lake lacks.
+    because it is not known yet what the lake lacks. If another user has a lease of the round's id,
+    which can be guessed, the lease gets a random id.
 
     :param stopped: set if the lease is lost, because nothing more can be copied then.
     :raises LeaseNotObtained: not all snapshots could be leased. :raises TableNotExist: the table
@@ -248,13 +250,21 @@ def _leased_snapshots(
             lost.append(error)
             stopped.set()
 
-        with client.snapshot_lease(
-            lease_id,
-            claim.path,
-            buckets=buckets if repair_mode is None else None,
-            duration_ms=TIER_LEASE_MS,
-            on_lost=on_lost,
-        ) as lease:
+        def lease_with(lease_id: str) -> SnapshotLease:
+            return client.snapshot_lease(
+                lease_id,
+                claim.path,
+                buckets=buckets if repair_mode is None else None,
+                duration_ms=TIER_LEASE_MS,
+                on_lost=on_lost,
+            )
+
+        with ExitStack() as held:
+            try:
+                lease = held.enter_context(lease_with(lease_id))
+            except AuthorizationError as error:
+                _LOG.warning("the round takes a lease with a random id: %s", error)
+                lease = held.enter_context(lease_with(random_lease_id()))
             failpoint("round.lease.after")
             try:
                 yield tuple(lease.snapshots.values())

@@ -44,21 +44,26 @@ def tier_lease_id(table_id: int) -> Iterator[str]:
     A second process that tiers the table at the same time gets the id with ``.2``, and so on. If
     the state folder cannot be written, the id is a random one.
     """
+    path: Path | None = None
     try:
         path, lock = _locked(table_id)
     except OSError as error:
         _LOG.debug("table id %d: the lease gets a random id: %s", table_id, error)
-        path, lock = Path(f"sluice-tier-{uuid.uuid4()}.lock"), None
     try:
-        yield path.stem
+        yield random_lease_id() if path is None else path.stem
     finally:
-        if lock is not None:
+        if path is not None:
             with suppress(OSError):
                 path.unlink()
             os.close(lock)
 
 
-def _locked(table_id: int) -> tuple[Path, int | None]:
+def random_lease_id() -> str:
+    """A lease id that nobody can know before the lease exists."""
+    return f"sluice-tier-{uuid.uuid4()}"
+
+
+def _locked(table_id: int) -> tuple[Path, int]:
     """Locks the first free file: ``ID.lock``, ``ID.2.lock`` if a process has locked that, ...
 
     :raises OSError: a file cannot be created or locked.

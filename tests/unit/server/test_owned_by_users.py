@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +16,8 @@ from click.testing import CliRunner
 from sluice.cli.main import cli
 from sluice.client import Client, connect
 from sluice.config import ClientConfig
+from sluice.driver.local import _leased_snapshots
+from sluice.driver.tier_lease import tier_lease_id
 from sluice.errors import (
     AuthorizationError,
     InvalidLease,
@@ -21,7 +25,7 @@ from sluice.errors import (
     TooManyScanners,
     UnknownScannerId,
 )
-from sluice.model import BucketSnapshot, TableBucket
+from sluice.model import BucketSnapshot, Claim, TableBucket
 from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
@@ -176,6 +180,30 @@ def test_an_admin_may_change_any_lease_and_it_keeps_its_owner(world: World) -> N
     mine.leases.renew("job", HOUR)
     admin.leases.drop("job")
     assert mine.leases.all() == []
+
+
+@pytest.mark.parametrize("listener", LISTENERS)
+def test_a_guessed_lease_id_does_not_block_a_round(
+    world: World,
+    listener: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    with tier_lease_id(world.bucket.table_id) as guessed:
+        pass
+    world.of("rob").leases.acquire(guessed, HOUR, [world.snapshot()])
+    claim = Claim(world.bucket.table_id, KV_PATH, 1, 1)
+    tiering = world.of("wes", listener)
+    with _leased_snapshots(tiering, claim, threading.Event(), None) as snapshots:
+        assert [snapshot.bucket.bucket for snapshot in snapshots] == [0, 1]
+        owners = {lease.owner: lease.lease_id for lease in tiering.leases.all()}
+    assert owners.pop("rob") == guessed
+    assert re.fullmatch(r"sluice-tier-[0-9a-f-]{36}", owners["wes"])
+    (warned,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert f"random id: lease {guessed} belongs to another user" in warned
+    assert [lease.owner for lease in tiering.leases.all()] == ["rob"], "dropped at the end"
 
 
 def test_a_lease_id_is_free_again_after_its_end(world: World) -> None:
