@@ -49,7 +49,7 @@ _MASKS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...]
     (
         re.compile(
             r"-----BEGIN ([A-Z ]{0,40})PRIVATE KEY-----"
-            r"(?:[^-]++|-(?!----(?:BEGIN|END)))*+(?:-----END)?"
+            r"(?:[^-]++|-(?!----END))*+(?:-----END)?"
         ),
         rf"-----BEGIN \1PRIVATE KEY----- {MASK} -----END",
     ),

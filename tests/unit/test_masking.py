@@ -101,6 +101,8 @@ MASKED = [
     "ghp_zQ9hunter2x",
     "-----BEGIN RSA PRIVATE KEY-----\nzQ9hunter2x\n-----END RSA PRIVATE KEY-----",
     "-----BEGIN PRIVATE KEY-----\nzQ9hunter2x, and here the text was cut",
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIa-----BEGIN\nzQ9hunter2x\n-----END RSA PRIVATE KEY-----",
+    "-----BEGIN PRIVATE KEY-----\nM-----BEGIN RSA-----\nzQ9hunter2x\n-----END PRIVATE KEY-----",
 ]
 
 
