@@ -145,7 +145,16 @@ class AutoPartitioner:
         except PartitionNotExists:
             return True
         failpoint("server.auto_partition.dropped")
-        self._drop_data(info, partition.partition_id)
+        try:
+            self._drop_data(info, partition.partition_id)
+        except (SluiceError, OSError) as error:
+            _log.error(
+                "data of a dropped partition is left; the next start deletes it",
+                table=str(info.path),
+                partition=partition.name,
+                error=str(error),
+            )
+            return True
         _log.info("expired partition dropped", table=str(info.path), partition=partition.name)
         return True
 

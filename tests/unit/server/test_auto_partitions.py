@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,7 +17,7 @@ from sluice.errors import (
     TableNotExist,
     UnknownTableOrBucket,
 )
-from sluice.model import Column, Partition, Schema, TableDescriptor, TablePath
+from sluice.model import Column, Partition, Schema, TableDescriptor, TableInfo, TablePath
 from sluice.model.types import BIGINT, STRING
 from sluice.server.coordinator.auto_partitioner import AutoPartitioner
 from sluice.wire import apis
@@ -101,6 +102,35 @@ def test_the_data_of_an_expired_partition_is_deleted(node: Node, clock: OwnedClo
     assert not folder.exists()
     with pytest.raises(UnknownTableOrBucket):
         node.caller.produce(table, batch("20240228"), partition_id=partition_id)
+
+
+def test_files_that_cannot_be_deleted_end_no_check(node: Node, clock: OwnedClock) -> None:
+    """Neither that of other partitions nor that of other tables."""
+    table = node.caller.create_table(descriptor=TABLE)
+    other = TablePath("db", "t2")
+    node.caller.create_table(other, descriptor=TABLE)
+    ids = partitions(node.caller)
+    node.caller.produce(table, batch("20240228"), partition_id=ids["20240228"])
+    parts = node.cluster._parts
+    assert parts is not None
+    partitioner = AutoPartitioner(parts.catalog, parts._lake, parts._logs, refuse, clock)
+    clock.ms += 10 * DAY_MS
+    with capture_logs() as events:
+        partitioner.check()
+    for path in (PATH, other):
+        left = parts.catalog.table(path).partitions.values()
+        assert sorted(one.name for one in left) == ["20240309", "20240310"]
+    told = [event for event in events if event["log_level"] == "error"]
+    assert len(told) == 4
+    assert (told[0]["partition"], told[0]["error"]) == ("20240228", "[Errno 5] p0")
+    folder = node.data_dir / "log" / "db" / f"t-{table}"
+    assert list(folder.iterdir())
+    node.restart()
+    assert not list(folder.iterdir()), "the next start deletes them"
+
+
+def refuse(info: TableInfo, partition_id: int | None = None) -> None:
+    raise OSError(errno.EIO, f"p{partition_id}")
 
 
 def test_a_restart_creates_what_is_missing_before_it_listens(node: Node, clock: OwnedClock) -> None:
