@@ -110,7 +110,7 @@ def check_auto_partitions(
             f"table {path}: {AUTO_PARTITION_ENABLED} needs a partition key: give the table one, or"
             " remove the option"
         )
-    key = properties.get(AUTO_PARTITION_KEY, "").strip()
+    key = properties.get(AUTO_PARTITION_KEY, "")
     if len(partition_keys) > 1:
         if key not in partition_keys:
             raise InvalidTable(

@@ -109,6 +109,7 @@ def test_the_time_is_in_the_named_key() -> None:
         (InvalidConfig, "needs a partition key", (), {}),
         (InvalidTable, "name the partition key that has the time", ("a", "b"), {}),
         (InvalidTable, "one of a, b", ("a", "b"), {"key": "c"}),
+        (InvalidTable, "' a ': name the partition key", ("a", "b"), {"key": " a "}),
         (InvalidTable, "must be 0", ("a", "b"), {"key": "a", "num_precreate": 1}),
         (
             InvalidConfig,
