@@ -21,6 +21,8 @@ from sluice.model import Schema, TableDescriptor, TableInfo, TablePath, TypeRoot
 
 KV_FORMAT = "table.kv.format"
 CACHE_SIZE = "table.auto-increment.cache-size"
+_CACHE_SIZE_MAX = 2**31 - 1
+"""Most numbers that a bucket reserves at once; the counter of the table ends at 2**63."""
 MERGE_ENGINE = "table.merge-engine"
 VERSION_COLUMN = "table.merge-engine.versioned.ver-column"
 DELETE_BEHAVIOR = "table.delete.behavior"
@@ -88,8 +90,10 @@ def check_kv_table(
 
 
 def _check_auto_increment(path: TablePath, schema: Schema, properties: Mapping[str, str]) -> None:
-    if int(properties.get(CACHE_SIZE, "1")) < 1:
-        raise InvalidConfig(f"table {path}: {CACHE_SIZE} = {properties[CACHE_SIZE]}: use 1 or more")
+    if not 1 <= int(properties.get(CACHE_SIZE, "1")) <= _CACHE_SIZE_MAX:
+        raise InvalidConfig(
+            f"table {path}: {CACHE_SIZE} = {properties[CACHE_SIZE]}: use 1 to {_CACHE_SIZE_MAX}"
+        )
     if not schema.auto_increment:
         return
     name = schema.auto_increment[0]

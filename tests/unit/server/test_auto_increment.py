@@ -219,9 +219,15 @@ def test_options_that_do_not_fit(caller: Caller) -> None:
     engine = {"table.merge-engine": "first_row"}
     with pytest.raises(InvalidTable, match="excludes table.merge-engine = first_row"):
         caller.create_table(descriptor=TableDescriptor(NUMBERED, properties=engine))
-    for size in ("0", "-5"):
-        with pytest.raises(InvalidConfig, match="use 1 or more"):
+    for size in ("0", "-5", str(2**31), str(2**63)):
+        with pytest.raises(InvalidConfig, match=f"= {size}: use 1 to 2147483647"):
             caller.create_table(descriptor=TableDescriptor(NUMBERED, properties={SIZE: size}))
+
+
+def test_a_number_of_more_digits_than_python_reads(caller: Caller) -> None:
+    digits = "9" * 5_000
+    with pytest.raises(InvalidConfig, match="expected a whole number of at most 19 digits"):
+        caller.create_table(descriptor=TableDescriptor(NUMBERED, properties={SIZE: digits}))
 
 
 def test_the_numbers_of_a_dropped_table_begin_again(node: Node, tmp_path: Path) -> None:
