@@ -223,10 +223,11 @@ class Recovery:
 
     def _begin_anew(self, result: Recovered, last: Segment) -> None:
         """Begins a segment after damaged offsets at the end: its name keeps them from reuse."""
-        self._record(last, close=True)
-        segment = Segment(self._folder, last.next_offset)
-        segment.last_timestamp_ms = last.last_timestamp_ms
-        segment.path.touch()
+        if not last.is_empty:  # else an earlier start began it, and nothing was appended since
+            self._record(last, close=True)
+            segment = Segment(self._folder, last.next_offset)
+            segment.last_timestamp_ms = last.last_timestamp_ms
+            result.segments.append(segment)
+        result.segments[-1].path.touch()
         sync_folder(self._folder)
-        result.segments.append(segment)
         result.is_clean = False

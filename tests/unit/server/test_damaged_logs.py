@@ -16,6 +16,7 @@ from sluice.server.tablet.log import BucketLog
 from tests.support.damaged_logs import (
     Check,
     Damage,
+    Ticks,
     Written,
     as_an_earlier_version,
     batches_from,
@@ -141,6 +142,24 @@ def test_the_name_of_a_new_segment_keeps_offsets_from_reuse(tmp_path: Path) -> N
     with pytest.raises(CorruptRecord, match="offsets 0 to 7 are damaged"):
         bases(again)
     assert appended(again, [1]) == [10]
+
+
+def test_retention_after_starts_without_an_append_keeps_the_last_segment(tmp_path: Path) -> None:
+    clock = Ticks()
+    log = open_log(tmp_path, clock)
+    appended(log, [4, 4])
+    log.sync()
+    (path,) = tmp_path.glob("*.log")
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1  # the new segment begins after the damaged batch
+    path.write_bytes(content)
+    for _ in range(3):
+        log = open_log(tmp_path, clock)
+    clock.ms += 1_000_000
+    assert appended(log, [1, 1]) == [8, 9]
+    assert log.delete_before(log.expired_end(clock.ms - 1_000)) == 1
+    assert bases(log, log.start_offset) == [8, 9]
+    assert bases(open_log(tmp_path, clock), 8) == [8, 9]
 
 
 @pytest.mark.long
