@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
@@ -36,7 +37,7 @@ from sluice.wire.native_memory import (
     Transfer,
 )
 from sluice.wire.refusals import RefusalLog
-from sluice.wire.sasl import AUTHENTICATE, Login
+from sluice.wire.sasl import AUTHENTICATE, BEFORE_LOGIN, Login
 
 MAY_WAIT = frozenset({apis.FETCH_LOG.key})
 """Calls that may wait for data; their responses are not sent in order."""
@@ -46,6 +47,9 @@ LOGIN_S = 30.0
 
 LOGIN_BYTES_MAX = 64 * 1024
 """Largest request of such a client."""
+
+LOGIN_WORKERS_SHARE = 4
+"""Requests of such clients use at most this part of the workers at once."""
 
 REQUEST_HEAD_BYTES = 8
 """Api key, version and request id."""
@@ -85,7 +89,15 @@ class SharedState:
         self.memory = MemoryBudget(limits)
         self._pool = pool
         self._workers = asyncio.Semaphore(max_workers)
+        self._login_workers = asyncio.Semaphore(max(max_workers // LOGIN_WORKERS_SHARE, 1))
         self._running: set[Future[_Answer]] = set()
+
+    async def make_before_login(
+        self, call: Callable[[_Request], _Answer], request: _Request
+    ) -> _Answer:
+        """Like ``make``, but few at once: users do not wait behind many strangers."""
+        async with self._login_workers:
+            return await self.make(call, request)
 
     async def make(self, call: Callable[[_Request], _Answer], request: _Request) -> _Answer:
         """Makes a response and counts its bytes, once unsent responses are below the limit.
@@ -187,9 +199,18 @@ class Connection:
         limit = self._limits.max_frame_bytes
         reader = FrameReader(limit, REQUEST_HEAD_BYTES, grow_from=STEP_BYTES)
         while not self._ending and (request := await self._next_request(reader)) is not None:
+            if self._is_stranger and request.head.api_key not in BEFORE_LOGIN:
+                assert self._login is not None
+                # Checked here: it would wait for a worker, and others behind it.
+                self._memory.release(request.usage)
+                await self._refuse(self._login.missing(request.head.api_key), request.head)
+                return
             self._unanswered += 1
             self._all_answered.clear()
-            if request.head.api_key in MAY_WAIT:
+            if self._is_stranger:
+                self._ordered.put_nowait(request)
+                await self._all_answered.wait()  # the next request may need this login
+            elif request.head.api_key in MAY_WAIT:
                 group.create_task(self._answer(request))
             else:
                 self._ordered.put_nowait(request)
@@ -231,12 +252,16 @@ class Connection:
             return count > 0
 
     def _idle_s(self) -> float:
-        known = self._login is None or self._login.done
-        return self._limits.idle_s if known else min(self._limits.idle_s, LOGIN_S)
+        return min(self._limits.idle_s, LOGIN_S) if self._is_stranger else self._limits.idle_s
+
+    @property
+    def _is_stranger(self) -> bool:
+        """Whether the client must log in and has not."""
+        return self._login is not None and not self._login.done
 
     def _check_size(self, rest: int) -> None:
         """:raises AuthenticateError: before its login, a client sends more than a login."""
-        if self._login is not None and not self._login.done and rest > LOGIN_BYTES_MAX:
+        if self._is_stranger and rest > LOGIN_BYTES_MAX:
             raise AuthenticateError(
                 f"a request of {rest:,} bytes before the login, where the limit is"
                 f" {LOGIN_BYTES_MAX:,}"
@@ -272,25 +297,31 @@ class Connection:
         finally:
             self._memory.end(transfer)
 
-    async def _refuse(self, error: FlussError) -> None:
-        """Sends the reason for closing, and reads a little longer so that it arrives."""
+    async def _refuse(self, error: FlussError, head: RequestHead | None = None) -> None:
+        """Sends the reason for closing, and reads a little longer so that it arrives.
+
+        :param head: of the request that is refused; None: of a frame that is not complete.
+        """
         self._shared.refusals.warning(
             "frame refused", peer=self._name, role=self._role.name, error=str(error)
         )
         with suppress(TimeoutError, EOFError):
-            frame = encode_failure(to_error_response(error))
             async with asyncio.timeout(DRAIN_S):
                 if isinstance(error, RecordTooLarge):
                     # The head after the length names the request that failed.
                     head, _ = parse_request(memoryview(await self._exactly(REQUEST_HEAD_BYTES)))
+                if head is None:
+                    frame = encode_failure(to_error_response(error))
+                else:
                     frame = encode_error(head.request_id, to_error_response(error))
                 await self._all_answered.wait()
                 self._check_complete()
                 await self._loop.sock_sendall(self._peer, frame)
                 self._peer.shutdown(socket.SHUT_WR)
                 scrap = bytearray(JOIN_BYTES)
-                while await self._loop.sock_recv_into(self._peer, scrap):
-                    pass
+                left = float(LOGIN_BYTES_MAX) if self._is_stranger else math.inf
+                while left > 0 and (got := await self._loop.sock_recv_into(self._peer, scrap)):
+                    left -= got
 
     async def _exactly(self, count: int) -> bytes:
         got = b""
@@ -310,7 +341,8 @@ class Connection:
     async def _answer(self, request: _Request) -> None:
         """Makes and sends the response to a request, then releases its memory."""
         try:
-            prefix, body = await self._shared.make(self._call, request)
+            make = self._shared.make_before_login if self._is_stranger else self._shared.make
+            prefix, body = await make(self._call, request)
             async with self._write_lock:
                 self._check_complete()
                 self._is_cut = True

@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 from sluice.errors import AuthenticateError, ConfigurationError, RetriableAuthenticateError
 from sluice.model import Caller
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.apis import API_VERSIONS, BOTH, Api
+from sluice.wire.apis import API_VERSIONS, BOTH, BY_KEY, Api
 from sluice.wire.tokens import User, UsersFile
 
 AUTHENTICATE = Api(
     1038, "Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse, BOTH, idempotent=True
 )
 """For the native protocol only: gRPC sends a bearer token with each call."""
+
+BEFORE_LOGIN = frozenset({API_VERSIONS.key, AUTHENTICATE.key})
+"""Api keys of the calls that a client may send before it has logged in."""
 
 _MECHANISM = "PLAIN"
 _FIRST_WAIT_S = 0.1
@@ -91,11 +94,18 @@ class Login:
         if api is API_VERSIONS:
             return _STRANGER  # with this call a client finds out that it must log in
         if self._user is None:
-            raise AuthenticateError(
-                f"{api.name}: log in first by SASL {_MECHANISM} (client.username and"
-                " client.password; in Fluss's own clients client.security.protocol = sasl)"
-            )
+            raise self.missing(api.key)
         return self._tokens.allow(self._user, api)
+
+    @staticmethod
+    def missing(api_key: int) -> AuthenticateError:
+        """The error of a call that needs a login first."""
+        known = BY_KEY.get(api_key)
+        return AuthenticateError(
+            f"{known.name if known else f'api key {api_key}'}: log in first by SASL {_MECHANISM}"
+            " (client.username and client.password; in Fluss's own clients"
+            " client.security.protocol = sasl)"
+        )
 
 
 def authenticate(

@@ -32,6 +32,8 @@ class Handlers:
     gate: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     reply_bytes: int = 0
+    versions_wait: bool = False
+    """Whether ApiVersions waits for the gate."""
 
     def exists(self, request: pb.DatabaseExistsRequest) -> pb.DatabaseExistsResponse:
         self.seen.append(request.database_name)
@@ -43,15 +45,26 @@ class Handlers:
 
     def fetch(self, request: pb.FetchLogRequest) -> bytes:
         """Waits for the gate if asked to wait; answers ``reply_bytes`` of log."""
+        self.run(wait=request.max_wait_ms > 0)
+        return self.fetched(request.max_bytes)
+
+    def versions(self, _: pb.ApiVersionsRequest) -> pb.ApiVersionsResponse:
+        """Offers the calls of a tablet."""
+        self.run(wait=self.versions_wait)
+        response = pb.ApiVersionsResponse(server_type=Role.TABLET.value, server_version="1")
+        for api in self.all()[Role.TABLET]:
+            response.api_versions.add(api_key=api.key, min_version=0, max_version=0)
+        return response
+
+    def run(self, *, wait: bool) -> None:
         with self.lock:
             self.running += 1
             self.most = max(self.most, self.running)
-        if request.max_wait_ms:
+        if wait:
             assert self.gate.wait(120)
         with self.lock:
             self.running -= 1
             self.made += 1
-        return self.fetched(request.max_bytes)
 
     def fetched(self, mark: int) -> bytes:
         """The answer to a fetch."""

@@ -1,4 +1,4 @@
-"""How many connections a native listener has of one peer, and who makes room."""
+"""How many connections a native listener has of one peer, and what those without a login may do."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from sluice.errors import AuthenticateError
+from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.native_server import NativeServer
@@ -16,11 +18,16 @@ from sluice.wire.refusals import LOGGED_MAX
 from sluice.wire.sasl import AUTHENTICATE
 from sluice.wire.tokens import UsersFile
 from tests.support.native_listener import LIMITS, Handlers, Peer
+from tests.support.processes import wait_for
 from tests.support.users import TOKENS, write_users
 
 FEW = replace(LIMITS, max_connections=8)
 USER, (_, TOKEN) = next(iter(TOKENS.items()))
 PATIENCE_S = 10.0
+WORKERS = 4
+
+HELLO = pb.ApiVersionsRequest(client_software_name="by hand", client_software_version="1")
+UNKNOWN = replace(apis.API_VERSIONS, key=9999)
 
 Start = Callable[..., int]
 
@@ -32,14 +39,18 @@ def start(handlers: Handlers) -> Iterator[Start]:
 
     def make(tokens: UsersFile | None = None) -> int:
         ports = dict.fromkeys(Role, 0)
-        login = {AUTHENTICATE: lambda _: pb.AuthenticateResponse()}
-        calls = {role: {**offered, **login} for role, offered in handlers.all().items()}
+        begin = {
+            AUTHENTICATE: lambda _: pb.AuthenticateResponse(),
+            apis.API_VERSIONS: handlers.versions,
+        }
+        calls = {role: {**offered, **begin} for role, offered in handlers.all().items()}
         running.append(
-            NativeServer(calls, "127.0.0.1", ports, max_workers=4, limits=FEW, tokens=tokens)
+            NativeServer(calls, "127.0.0.1", ports, max_workers=WORKERS, limits=FEW, tokens=tokens)
         )
         return running[-1].start()[Role.TABLET]
 
     yield make
+    handlers.gate.set()
     for server in running:
         server.stop(2)
 
@@ -58,9 +69,18 @@ def connected() -> Iterator[Callable[..., Peer]]:
         peer.socket.close()
 
 
-def log_in(peer: Peer) -> None:
+@pytest.fixture
+def users(tmp_path: Path) -> UsersFile:
+    return UsersFile(write_users(tmp_path / "users"))
+
+
+def send_login(peer: Peer) -> int:
     token = f"\0{USER}\0{TOKEN}".encode()
-    peer.send(AUTHENTICATE, pb.AuthenticateRequest(protocol="PLAIN", token=token))
+    return peer.send(AUTHENTICATE, pb.AuthenticateRequest(protocol="PLAIN", token=token))
+
+
+def log_in(peer: Peer) -> None:
+    send_login(peer)
     _, answer = peer.receive()
     assert isinstance(answer, bytes), answer
 
@@ -98,10 +118,10 @@ def test_one_peer_does_not_take_all_connections(
 
 
 def test_connections_without_a_login_keep_nobody_out(
-    start: Start, connected: Callable[..., Peer], tmp_path: Path
+    start: Start, connected: Callable[..., Peer], users: UsersFile
 ) -> None:
     """From many hosts, and from the user's own: those that have not logged in make room."""
-    port = start(UsersFile(write_users(tmp_path / "users")))
+    port = start(users)
     user = connected(port)
     log_in(user)
     for host in range(1, 11):
@@ -119,3 +139,59 @@ def test_a_flood_of_connections_logs_a_few_lines(
         assert peer.receive()
     logged = capfd.readouterr()
     assert (logged.out + logged.err).count("connection refused") == LOGGED_MAX
+
+
+def test_a_request_without_a_login_waits_for_no_worker_and_is_the_last(
+    start: Start, connected: Callable[..., Peer], users: UsersFile, handlers: Handlers
+) -> None:
+    port = start(users)
+    user = connected(port)
+    log_in(user)
+    for _ in range(WORKERS):
+        user.fetch(wait=True)
+    wait_for("all workers", lambda: handlers.running == WORKERS)
+    for send in (lambda peer: peer.fetch_together(64), lambda peer: peer.send(UNKNOWN, HELLO)):
+        stranger = connected(port)
+        stranger.socket.settimeout(PATIENCE_S)
+        send(stranger)
+        request_id, error = stranger.receive()
+        assert (request_id, type(error)) == (1, AuthenticateError)
+        assert "log in first by SASL PLAIN" in str(error)
+        assert stranger.closed()
+    handlers.gate.set()
+    assert [type(user.receive()[1]) for _ in range(WORKERS)] == [bytes] * WORKERS
+    assert handlers.made == WORKERS
+
+
+def test_users_do_not_wait_for_the_requests_of_strangers(
+    start: Start, connected: Callable[..., Peer], users: UsersFile, handlers: Handlers
+) -> None:
+    """The first calls of strangers take long here, each more than one, from several hosts."""
+    port = start(users)
+    user = connected(port)
+    log_in(user)
+    handlers.versions_wait = True
+    for host in range(2, 2 + WORKERS):
+        stranger = connected(port, f"127.0.0.{host}")
+        for _ in range(8):
+            stranger.send(apis.API_VERSIONS, HELLO)
+    wait_for("a stranger", lambda: handlers.running > 0)
+    user.socket.settimeout(PATIENCE_S)
+    for _ in range(3):
+        assert user.exists("yes") is True
+    assert handlers.most == 1
+
+
+def test_requests_that_are_sent_behind_a_login_are_served(
+    start: Start, connected: Callable[..., Peer], users: UsersFile
+) -> None:
+    peer = connected(start(users))
+    request = pb.DatabaseExistsRequest(database_name="yes")
+    sent = [
+        peer.send(apis.API_VERSIONS, HELLO),
+        send_login(peer),
+        *(peer.send(apis.DATABASE_EXISTS, request) for _ in range(3)),
+    ]
+    answers = [peer.receive() for _ in sent]
+    assert [number for number, _ in answers] == sent
+    assert all(isinstance(answer, bytes) for _, answer in answers)
