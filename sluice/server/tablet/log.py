@@ -319,10 +319,9 @@ class BucketLog:
     def delete_before(self, offset: int) -> int:
         """Deletes the segments that end at the offset or below, but never the last one.
 
-        Returns their number. The oldest is deleted first, so that a crash leaves a log without a
-        hole. Writers that only these segments remember are stored before.
+        Returns how many were deleted. Writers that only these segments remember are stored before.
 
-        :raises OSError: a file cannot be deleted; the next call tries it again.
+        :raises OSError: as :meth:`delete_expired`.
         """
         with self._lock:
             if self._closed:
@@ -332,26 +331,35 @@ class BucketLog:
                 if self._segments[count].next_offset > offset:
                     break
                 count += 1
-            if not count and not self._expired:
-                return 0
-            start = self._segments[count].base_offset
-            write_durably(self._folder / WRITERS_FILE, self._writers.encode(before=start))
-            self._expired += self._segments[:count]
-            self._segments = self._segments[count:]
-            self._damaged = [one for one in self._damaged if one.stop > start]
-            expired = list(self._expired)
+            if count:
+                start = self._segments[count].base_offset
+                write_durably(self._folder / WRITERS_FILE, self._writers.encode(before=start))
+                self._expired += self._segments[:count]
+                self._segments = self._segments[count:]
+                self._damaged = [one for one in self._damaged if one.stop > start]
+        return self.delete_expired()
+
+    def delete_expired(self) -> int:
+        """Deletes the files of segments that are no part of the log any more; returns how many.
+
+        The oldest is deleted first, so that a crash leaves a log without a hole.
+
+        :raises OSError: a file cannot be deleted; the next call tries it again.
+        """
+        with self._lock:
+            expired = [] if self._closed else list(self._expired)
         for segment in expired:
             failpoint("server.retention.before_segment")
             segment.delete()
             self._expired.remove(segment)
-        if count:
+        if expired:
             _log.info(
                 "deleted old log segments",
                 bucket=self.name,
-                segments=count,
-                log_start_offset=start,
+                segments=len(expired),
+                log_start_offset=self.start_offset,
             )
-        return count
+        return len(expired)
 
     @contextmanager
     def held(self) -> Iterator[Callable[[], None]]:

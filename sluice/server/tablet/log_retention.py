@@ -76,16 +76,15 @@ class LogRetention:
     def check(self) -> int:
         """Deletes what has expired; returns the number of deleted segments.
 
-        A table that fails does not stop the others; the next check tries it again.
+        A table or bucket that fails does not stop the others; the next check tries it again.
         """
         deleted = 0
         for table in self._tables.tables():
             ttl_ms = ttl_of(table.info)
             before_ms = self._clock.now_ms() - ttl_ms
-            if not ttl_ms or before_ms <= self._since_ms:
-                continue
+            is_due = ttl_ms > 0 and before_ms > self._since_ms
             try:
-                deleted += self._check_table(table, before_ms)
+                deleted += self._check_table(table, before_ms if is_due else None)
             except (FlussError, OSError) as error:
                 _log.error(
                     "old log segments were not deleted",
@@ -101,24 +100,27 @@ class LogRetention:
             except Exception:  # keep running, and log it: nothing else would report it
                 _log.exception("old log segments were not deleted")
 
-    def _check_table(self, table: HostedTable, before_ms: int) -> int:
+    def _check_table(self, table: HostedTable, before_ms: int | None) -> int:
+        """:param before_ms: older segments expire; None: only repeat deletions that failed."""
         deleted, in_lake = 0, None
         for bucket in buckets_of(table):
             log = self._logs.opened(bucket)
             if self._stopping.is_set() or log is None:
                 continue
-            end = log.expired_end(before_ms)
-            if end <= log.start_offset:
-                continue
-            if in_lake is None and table.info.datalake_enabled:
-                in_lake = self._needs.lake(table.info)
-            if in_lake is not None:
+            start = log.start_offset
+            end = start if before_ms is None else log.expired_end(before_ms)
+            if end > start and table.info.datalake_enabled:
+                if in_lake is None:
+                    in_lake = self._needs.lake(table.info)
                 end = min(end, in_lake.get(bucket, 0))
-            if table.info.has_primary_key:
+            if end > start and table.info.has_primary_key:
                 end = min(end, self._needs.kv_snapshots(bucket))
                 scanned = self._needs.scans(bucket)
                 end = end if scanned is None else min(end, scanned)
-            deleted += log.delete_before(end)
+            try:
+                deleted += log.delete_before(end) if end > start else log.delete_expired()
+            except OSError as error:
+                _log.error("old log segments were not deleted", bucket=log.name, error=str(error))
         return deleted
 
 

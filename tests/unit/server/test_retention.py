@@ -246,6 +246,36 @@ def test_a_crash_in_the_middle_leaves_a_log_without_a_hole(
             other.stop()
 
 
+@pytest.mark.parametrize("ttl", ["1 h", "0"])
+def test_a_failed_deletion_is_tried_again(
+    node: Node, clock: OwnedClock, tmp_path: Path, ttl: str
+) -> None:
+    table = node.caller.create_table(bucket_count=2, properties={"table.log.ttl": "1 h"})
+    for n in range(20):
+        node.caller.produce(table, batch(str(n) * 100), bucket=n % 2)
+    folder = folder_of(tmp_path, table)
+    logs = names(folder, ".log")
+    assert len(logs) > 2
+    in_the_way = folder / f"{Path(logs[1]).stem}.folder"
+    in_the_way.mkdir()
+    clock.ms += HOUR_MS + 1
+    for _ in range(2):
+        with capture_logs() as events:
+            check(node)
+        [failed] = [event for event in events if event["log_level"] == "error"]
+        assert failed["event"] == "old log segments were not deleted"
+        assert in_the_way.name in failed["error"]
+    assert len(names(folder.with_name("log-1"), ".log")) == 1  # the other bucket is not held up
+    (first,) = node.caller.offsets(table, kind=0)
+    assert set(logs[2:]) <= set(names(folder, ".log"))  # they wait for the second
+    alter(node.caller, "table.log.ttl", ttl)
+    in_the_way.rmdir()
+    assert check(node) == len(logs) - 2
+    assert names(folder, ".log") == logs[-1:]
+    node.restart()
+    assert node.caller.offsets(table, kind=0) == [first]
+
+
 def test_segments_are_deleted_from_the_oldest_on_and_indexes_first(
     node: Node, clock: OwnedClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
