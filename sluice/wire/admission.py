@@ -4,6 +4,8 @@ A peer is a host: an IPv4 address, or an IPv6 network of 64 bits, which one host
 itself. What a client has only begun is *pending*: a call whose message has not arrived, a
 connection without its login. Beyond a limit the oldest pending one ends and makes room, so that
 half-open calls keep nobody out. What is no longer pending stays, and the newcomer is refused.
+What arrives slowly is kept for a while from those who have as much: a newcomer is refused rather
+than a running upload cut off, which would only be sent again.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
+from operator import attrgetter
 from urllib.parse import unquote
 
 from sluice.clock import Clock
@@ -25,14 +28,21 @@ class Admitted:
     """One admitted call or connection. The lock of its admission guards it."""
 
     __slots__ = (
-        "_admission", "deadline_s", "dropped", "end", "holds", "peer", "pending", "since_s"
+        "_admission", "deadline_s", "dropped", "end", "holds", "peer", "pending", "since_s", "user"
     )  # fmt: skip
 
     def __init__(
-        self, admission: Admission, peer: str, end: Callable[[], object], holds: int, since_s: float
+        self,
+        admission: Admission,
+        peer: str,
+        user: str,
+        end: Callable[[], object],
+        holds: int,
+        since_s: float,
     ) -> None:
         self._admission = admission
         self.peer = peer
+        self.user = user
         self.end = end
         self.holds = holds
         self.since_s = since_s
@@ -79,18 +89,21 @@ class Admission:
         *,
         pending_s: float | None = None,
         safe_s: float = 0,
+        kept_s: float = 0,
     ) -> None:
         """:param what: names what is counted, in the plural, for errors.
         :param pending_s: longest time that something is pending; None: no limit.
         :param safe_s: time in which something pending need not make room yet: a burst of clients
             that mean well is refused rather than ended.
+        :param kept_s: time in which it need only make room for those who have less than half as
+            much: other users at the limit of a peer, other peers at the limit of all.
         """
         self.most = max(most, 1)
         self.per_peer = min(max(per_peer, 1), self.most)
         self.what = what
         self.now_s = clock.monotonic_s
         self._pending_s = pending_s
-        self._safe_s = safe_s
+        self._safe_s, self._kept_s = safe_s, max(safe_s, kept_s)
         self.lock = threading.Lock()  # guards the next fields, and all that is admitted
         self._empty = threading.Condition(self.lock)
         self._all: dict[Admitted, None] = {}  # the oldest first
@@ -99,21 +112,24 @@ class Admission:
     def __len__(self) -> int:
         return len(self._all)
 
-    def admit(self, peer: str, end: Callable[[], object], holds: int = 1) -> Admitted:
+    def admit(
+        self, peer: str, end: Callable[[], object], holds: int = 1, user: str = ""
+    ) -> Admitted:
         """Admits one more of a peer (:func:`peer_of`), as pending.
 
         :param end: ends it when it makes room or is too late; must neither fail nor wait.
         :param holds: how often it will be released.
+        :param user: who has logged in, if anybody has.
         :raises StorageBackpressure: the peer, or all peers together, have what they may have.
         """
-        new = Admitted(self, peer, end, holds, self.now_s())
+        new = Admitted(self, peer, user, end, holds, self.now_s())
         if self._pending_s is not None:
             new.deadline_s = new.since_s + self._pending_s
         gone = None
         with self.lock:
             of_peer = self._by_peer.get(peer, 0)
             if of_peer >= self.per_peer or len(self._all) >= self.most:
-                gone = self._make_room(peer, of_peer)
+                gone = self._make_room(new, of_peer)
                 of_peer = self._by_peer.get(peer, 0)
             self._all[new] = None
             self._by_peer[peer] = of_peer + 1
@@ -139,22 +155,28 @@ class Admission:
             one.end()
         return len(late)
 
-    def _make_room(self, peer: str, of_peer: int) -> Admitted:
-        """Drops what must end for one more of that peer.
+    def _make_room(self, new: Admitted, of_peer: int) -> Admitted:
+        """Drops what must end for one more.
 
         :raises StorageBackpressure: nothing is pending that could.
         """
-        latest_s = self.now_s() - self._safe_s
-        begun = [one for one in self._all if one.pending and one.since_s <= latest_s]
         if of_peer >= self.per_peer:
-            greediest = peer
-            refusal = f"{peer} has {self.per_peer} {self.what} at once, the limit of one peer"
+            rivals = [one for one in self._all if one.peer == new.peer]
+            party = attrgetter("user")
+            refusal = f"{new.peer} has {self.per_peer} {self.what} at once, the limit of one peer"
         else:
-            # Who has begun the most gives one, so those of small peers are safe.
-            of_each = Counter(one.peer for one in begun)
-            greediest = max(of_each, key=of_each.__getitem__, default=peer)
+            rivals = list(self._all)
+            party = attrgetter("peer")
             refusal = f"the server has {self.most} {self.what} at once, its limit"
-        gone = next((one for one in begun if one.peer == greediest), None)
+        have = Counter(map(party, rivals))
+        now_s = new.since_s
+        begun = [one for one in rivals if one.pending and now_s - one.since_s >= self._safe_s]
+        # Who has begun the most gives one, so those of small parties are safe.
+        have_begun = Counter(map(party, begun))
+        greediest = max(have_begun, key=have_begun.__getitem__, default=None)
+        if greediest is not None and have[greediest] <= 2 * have[party(new)]:
+            begun = [one for one in begun if now_s - one.since_s >= self._kept_s]
+        gone = next((one for one in begun if party(one) == greediest), None)
         if gone is None:
             raise StorageBackpressure(f"{refusal}: try again later")
         self._drop(gone)

@@ -73,22 +73,28 @@ class Receiver:
     def __init__(self, refusals: RefusalLog) -> None:
         self._refusals = refusals
 
-    def admit(self, context: grpc.ServicerContext, admission: Admission) -> Admitted:
+    def admit(
+        self, context: grpc.ServicerContext, admission: Admission, user: str = ""
+    ) -> Admitted:
         """Admits a call; its handler releases it once, as gRPC does when the call has ended.
 
         Ends the call (:func:`abort`) if its peer has too many.
         """
-        admitted = self.begin(context, admission, holds=2)
+        admitted = self.begin(context, admission, 2, user)
         if not context.add_callback(admitted.release):
             admitted.release()  # it has already ended
         return admitted
 
     def begin(
-        self, context: grpc.ServicerContext, admission: Admission, holds: int = 1
+        self,
+        context: grpc.ServicerContext,
+        admission: Admission,
+        holds: int = 1,
+        user: str = "",
     ) -> Admitted:
         """Admits a call until its handler releases it; otherwise like :meth:`admit`."""
         try:
-            return admission.admit(peer_of(context.peer()), context.cancel, holds)
+            return admission.admit(peer_of(context.peer()), context.cancel, holds, user)
         except StorageBackpressure as error:
             self.refuse("call over a limit", context, error)
 
@@ -150,7 +156,7 @@ class ApiCalls:
     def _method(self, api: Api, call: Handler) -> Callable[[Iterator[bytes], Any], bytes]:
         def answer(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
             user = self._user(context, api)
-            admitted = self._receiver.admit(context, self._admission)
+            admitted = self._receiver.admit(context, self._admission, user.name)
             try:
                 payload = self._receiver.message(messages, context, admitted)
                 self._wait_for_worker(context)

@@ -40,6 +40,10 @@ SPARE_THREADS = 64
 SAFE_S = 1.0
 """Time in which the message of a call may arrive before the call may have to make room."""
 
+KEPT_S = 15.0
+"""The same for a call whose host and user have no more calls than the new one's: on a slow link a
+running upload is worth more than one that has yet to begin."""
+
 TICK_S = 0.5
 """How often late calls are looked for."""
 
@@ -89,7 +93,13 @@ class GrpcServer:
         self._refusals = RefusalLog(_log, clock)
         receiver = Receiver(self._refusals)
         self._calls = Admission(
-            "calls", most, most // 2, clock, pending_s=limits.receive_s, safe_s=SAFE_S
+            "calls",
+            most,
+            most // 2,
+            clock,
+            pending_s=limits.receive_s,
+            safe_s=SAFE_S,
+            kept_s=KEPT_S,
         )
         services = [SERVICE[role] for role in handlers]
         assert all(

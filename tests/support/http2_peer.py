@@ -43,6 +43,8 @@ class Http2Peer:
         self._received = b""
         self._next = 1
         self.ended_calls: set[int] = set()
+        self.answered: set[int] = set()
+        """Calls with an answer; those that failed have none."""
         self.socket.sendall(PREFACE + frame(SETTINGS, 0, 0, settings))
 
     def begin(self, method: str, token: str = "") -> int:
@@ -112,6 +114,8 @@ class Http2Peer:
                 break
             kind, flags, stream = struct.unpack(">BBI", self._received[3:9])
             found.append(Frame(kind, flags, stream, self._received[9 : 9 + size]))
+            if kind == DATA:
+                self.answered.add(stream)
             if kind == RST_STREAM or (kind in (HEADERS, DATA) and flags & END_STREAM):
                 self.ended_calls.add(stream)
             self._received = self._received[9 + size :]

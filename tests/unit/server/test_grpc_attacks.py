@@ -22,9 +22,11 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.error_codes import ERROR_KEY
 from sluice.wire.grpc_health import WATCHES_PER_PEER
-from sluice.wire.grpc_server import CALLS_PER_WORKER, GrpcLimits, GrpcServer
+from sluice.wire.grpc_server import CALLS_PER_WORKER, KEPT_S, GrpcLimits, GrpcServer
 from sluice.wire.refusals import LOGGED_MAX
+from tests.support.bystander import Bystander
 from tests.support.http2_peer import Http2Peer, message_head
+from tests.support.owned_clock import MonotonicClock
 from tests.support.processes import wait_for
 from tests.support.users import ANY_TOKEN, write_users
 
@@ -140,13 +142,16 @@ def test_half_open_calls_without_a_token_end_unread(
 def test_half_open_calls_of_a_user_keep_nobody_out(
     guarded: EmbeddedCluster, peers: Callable[..., Http2Peer]
 ) -> None:
-    """More than all calls that the server accepts, from two hosts, one of them everybody's."""
+    """More than all calls that the server accepts, from two hosts, one of them everybody's.
+
+    Calls of the same user and host as the half-open ones would wait for 15 s.
+    """
     with watched(guarded) as others:
         for source in ("127.0.0.1", "127.0.0.2"):
             for _ in range(2):
                 attacker = peers(port_of(guarded), source)
                 for _ in range(CALLS_PER_WORKER * WORKERS):
-                    attacker.begin(LIST, ANY_TOKEN["read"])
+                    attacker.begin(LIST, ANY_TOKEN["write"])
                 attacker.wait_processed()
         others.see("during")
 
@@ -254,6 +259,44 @@ def test_a_message_that_does_not_arrive_in_time_ends_its_call(
     assert slow.ended({served, half_open}) == {half_open}
     release.set()
     assert slow.ended({served}) == {served}
+
+
+def admitted(server: GrpcServer, peer: str) -> int:
+    return sum(one.peer == peer for one in list(server._calls._all))
+
+
+def test_running_uploads_are_not_cut_off_by_newcomers(peers: Callable[..., Http2Peer]) -> None:
+    """A busy host on a slow link: its calls over the limit are refused, its uploads go on."""
+    clock = MonotonicClock()
+    handlers = {Role.TABLET: {apis.INIT_WRITER: lambda _: pb.InitWriterResponse(writer_id=7)}}
+    limits = GrpcLimits(max_message_bytes=1 << 20, max_workers=2)
+    server = GrpcServer(handlers, "127.0.0.1", 0, limits=limits, clock=clock)
+    port = server.start()
+    body = b"\x9a\x06\x64" + bytes(100)  # a field that the server does not know
+    message = message_head(len(body)) + body
+    try:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            others = Bystander(lambda: channel.unary_unary(INIT)(b"", timeout=PATIENCE_S))
+            with others.beside():
+                busy = peers(port, "127.0.0.2")
+                uploads = {busy.begin(INIT) for _ in range(CALLS_PER_WORKER * 2 // 2)}
+                for upload in uploads:
+                    busy.send(upload, message[:20])
+                busy.wait_processed()
+                wait_for("the uploads", lambda: admitted(server, "127.0.0.2") == len(uploads))
+                clock.now_s += KEPT_S - 0.1
+                newcomers = {busy.begin(INIT) for _ in range(20)}
+                while not newcomers <= busy.ended_calls:
+                    assert busy.ended(newcomers - busy.ended_calls)
+                assert not uploads & busy.ended_calls
+                for upload in uploads:
+                    busy.send(upload, message[20:], last=True)
+                while not uploads <= busy.ended_calls:
+                    assert busy.ended(uploads - busy.ended_calls)
+                assert busy.answered == uploads
+        others.assert_served()
+    finally:
+        server.stop(0)
 
 
 def test_a_call_without_a_message_is_refused(

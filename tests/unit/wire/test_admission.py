@@ -15,8 +15,8 @@ class Ends:
     def __init__(self) -> None:
         self.peers: list[str] = []
 
-    def admit(self, admission: Admission, peer: str, holds: int = 1) -> Admitted:
-        return admission.admit(peer, lambda: self.peers.append(peer), holds)
+    def admit(self, admission: Admission, peer: str, holds: int = 1, user: str = "") -> Admitted:
+        return admission.admit(peer, lambda: self.peers.append(peer), holds, user)
 
 
 @pytest.fixture
@@ -74,6 +74,41 @@ def test_what_has_just_begun_is_safe(ends: Ends, clock: MonotonicClock) -> None:
     assert ends.peers == ["a"]
     with pytest.raises(StorageBackpressure, match="^the server has 3 calls at once"):
         ends.admit(admission, "d")
+
+
+def test_what_is_kept_makes_room_for_the_small_only(ends: Ends, clock: MonotonicClock) -> None:
+    admission = Admission("calls", 4, 4, clock, safe_s=1, kept_s=15)
+    for _ in range(4):
+        ends.admit(admission, "a", user="busy")
+    clock.now_s += 0.9
+    with pytest.raises(StorageBackpressure):
+        ends.admit(admission, "a", user="small")  # all are safe from everybody
+    clock.now_s += 0.1
+    with pytest.raises(StorageBackpressure):
+        ends.admit(admission, "a", user="busy")
+    assert not ends.peers
+    ends.admit(admission, "a", user="small").settle()
+    assert len(ends.peers) == 1
+    ends.admit(admission, "a", user="small").settle()  # 3 to 1
+    with pytest.raises(StorageBackpressure):
+        ends.admit(admission, "a", user="small")  # 2 to 2
+    with pytest.raises(StorageBackpressure, match="^a has 4 calls at once"):
+        ends.admit(admission, "a", user="busy")
+    assert len(ends.peers) == 2
+    clock.now_s += 14
+    ends.admit(admission, "a", user="busy")
+    assert len(ends.peers) == 3
+
+
+def test_another_peer_need_not_wait_for_what_is_kept(ends: Ends, clock: MonotonicClock) -> None:
+    admission = Admission("calls", 4, 2, clock, safe_s=1, kept_s=15)
+    for peer in "aabb":
+        ends.admit(admission, peer)
+    clock.now_s += 1
+    with pytest.raises(StorageBackpressure, match="^a has 2 calls at once"):
+        ends.admit(admission, "a")
+    ends.admit(admission, "c")
+    assert ends.peers == ["a"]
 
 
 def test_the_peer_with_the_most_pending_ones_makes_room(ends: Ends, clock: MonotonicClock) -> None:
