@@ -27,7 +27,7 @@ from sluice.did_you_mean import closest, did_you_mean
 from sluice.errors import ConfigurationError
 from sluice.json_text import json_of
 from sluice.masking import is_secret_name, secrets_of
-from sluice.setting_limits import check_limits
+from sluice.setting_limits import check_limits, lowered_defaults
 
 ENVIRONMENT_PREFIX = "SLUICE_"
 SETTINGS_VARIABLE = "SLUICE_SETTINGS"
@@ -178,7 +178,7 @@ class ServerConfig:
     send three heartbeats within it. Those of earlier versions, and Fluss's tiering service, need at
     least 60000."""
     tiering_check_interval_ms: int = 15_000
-    """How often the server looks for such rounds."""
+    """How often the server looks for such rounds; by default at most tiering_timeout_ms."""
     tiering_backoff_ms: int = 10_000
     """Wait after a table's first failed round. Each further failure doubles it. The longest wait is
     the table's freshness, or five minutes if that is more. 0: no wait, as in Fluss."""
@@ -203,7 +203,8 @@ class ServerConfig:
     kv_scanner_ttl_ms: int = 600_000
     """A full scan (ScanKv) without a call for this long is ended (kv.scanner.ttl)."""
     kv_scanner_expiration_interval_ms: int = 30_000
-    """How often the server looks for such scans (kv.scanner.expiration-interval)."""
+    """How often the server looks for such scans (kv.scanner.expiration-interval); by default at
+    most kv_scanner_ttl_ms."""
     kv_scanner_max_per_bucket: int = 8
     """Most full scans of one bucket at once (kv.scanner.max-per-bucket); of one user, half."""
     kv_scanner_max_per_server: int = 200
@@ -345,6 +346,8 @@ def load_config(
             found.put(dotted, value, f"{where}: {dotted}")
     for dotted, override in (overrides or {}).items():
         found.put(dotted, override, f"{overrides_prefix}{dotted}", overrides_prefix)
+    for name, values in found.sections.items():
+        values |= lowered_defaults(name, values, _SECTIONS[name]())
     config = Config(**{name: _SECTIONS[name](**values) for name, values in found.sections.items()})
     for name in found.sections:
         section = getattr(config, name)

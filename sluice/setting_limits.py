@@ -84,6 +84,20 @@ _AT_MOST_THE_OTHER = (
 )
 
 
+def lowered_defaults(section: str, given: Mapping[str, Any], defaults: object) -> dict[str, Any]:
+    """The defaults of a section that must be lower, because a given setting limits them.
+
+    :param given: the settings of the section that were given, by name.
+    :param defaults: the section without given settings.
+    """
+    found = {}
+    for small, large, _ in _AT_MOST_THE_OTHER:
+        name, other = small.partition(".")[2], large.partition(".")[2]
+        if small.startswith(f"{section}.") and name not in given and other in given:
+            found[name] = min(getattr(defaults, name), given[other])
+    return found
+
+
 def check_limits(section: str, values: Mapping[str, Any]) -> None:
     """Checks the settings of a section against each other and on their own.
 

@@ -59,9 +59,27 @@ def test_a_short_timeout_works_if_it_is_checked_as_often() -> None:
     assert load_config(overrides=settings).server.tiering_timeout_ms == 5_000
 
 
+@pytest.mark.parametrize(
+    ("large", "value", "small", "otherwise"),
+    [
+        ("tiering_timeout_ms", 3_000, "tiering_check_interval_ms", 15_000),
+        ("kv_scanner_ttl_ms", 1, "kv_scanner_expiration_interval_ms", 30_000),
+    ],
+)
+def test_a_default_is_lowered_with_the_setting_that_limits_it(
+    large: str, value: int, small: str, otherwise: int
+) -> None:
+    server = load_config(overrides={f"server.{large}": value}).server
+    assert (getattr(server, large), getattr(server, small)) == (value, value)
+    server = load_config(overrides={f"server.{large}": 10**6}).server
+    assert getattr(server, small) == otherwise
+    with pytest.raises(ConfigurationError, match=f"server.{large}: 0 is less than"):
+        load_config(overrides={f"server.{large}": 0})
+
+
 def test_the_server_does_not_start_with_them(tmp_path: Path) -> None:
     file = tmp_path / "sluice.toml"
-    file.write_text("[server]\ntiering_timeout_ms = 5000\n")
+    file.write_text("[server]\ntiering_timeout_ms = 5000\ntiering_check_interval_ms = 15000\n")
     command = ["serve", "--data-dir", str(tmp_path / "data"), "--config", str(file)]
     result = CliRunner().invoke(cli, command)
     assert result.exit_code == 2
