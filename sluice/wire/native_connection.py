@@ -42,11 +42,8 @@ from sluice.wire.sasl import AUTHENTICATE, BEFORE_LOGIN, Login
 MAY_WAIT = frozenset({apis.FETCH_LOG.key})
 """Calls that may wait for data; their responses are not sent in order."""
 
-LOGIN_S = 30.0
-"""Longest time for a client to log in."""
-
 LOGIN_BYTES_MAX = 64 * 1024
-"""Largest request of such a client."""
+"""Largest request of a client that has not logged in."""
 
 LOGIN_WORKERS_SHARE = 4
 """Requests of such clients use at most this part of the workers at once."""
@@ -241,7 +238,7 @@ class Connection:
         """
         while True:
             try:
-                async with asyncio.timeout(self._idle_s()):
+                async with asyncio.timeout(self._limits.idle_s):
                     count = await self._loop.sock_recv_into(self._peer, reader.free_buffer())
             except TimeoutError:
                 if self._unanswered:
@@ -250,9 +247,6 @@ class Connection:
             if count:
                 reader.received(count)
             return count > 0
-
-    def _idle_s(self) -> float:
-        return min(self._limits.idle_s, LOGIN_S) if self._is_stranger else self._limits.idle_s
 
     @property
     def _is_stranger(self) -> bool:

@@ -40,6 +40,12 @@ from sluice.wire.tokens import UsersFile
 ACCEPT_PAUSE_S = 0.1
 """How long to wait when the system has no more file handles."""
 
+LOGIN_S = 30.0
+"""Longest time from the start of a connection until its client has logged in."""
+
+TICK_S = 0.5
+"""How often connections whose login is late are closed."""
+
 _log = structlog.get_logger("sluice.native")
 
 
@@ -82,7 +88,7 @@ class NativeServer:
         clock = clock or SystemClock()
         self._refusals = RefusalLog(_log, clock)
         most = limits.max_connections
-        self._admission = Admission("connections", most, most // 2, clock)
+        self._admission = Admission("connections", most, most // 2, clock, pending_s=LOGIN_S)
         self._shared = SharedState(self._pool, max_workers, limits, self._refusals)
         self._listeners: list[_Listener] = []
         self._loop: asyncio.AbstractEventLoop
@@ -126,6 +132,8 @@ class NativeServer:
         asyncio.set_event_loop(self._loop)
         for listener in self._listeners:
             self._listen_to(listener)
+        if self._tokens is not None:
+            self._close_late()
         try:
             self._loop.run_forever()
         finally:
@@ -134,6 +142,10 @@ class NativeServer:
     def _listen_to(self, listener: _Listener) -> None:
         if listener.socket.fileno() >= 0:
             self._loop.add_reader(listener.socket, self._accept, listener)
+
+    def _close_late(self) -> None:
+        self._admission.end_late()
+        self._loop.call_later(TICK_S, self._close_late)
 
     def _accept(self, listener: _Listener) -> None:
         """Accepts one waiting client.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -30,7 +29,7 @@ from sluice.errors import (
 from sluice.model import TableDescriptor
 from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.native_call import NativeCall
-from sluice.wire import apis, native_connection
+from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire import native_frames as frames
 from sluice.wire.access import NEEDS, Access
@@ -241,15 +240,6 @@ def test_a_stranger_gets_no_memory(cluster: EmbeddedCluster) -> None:
         call._socket.sendall(frames.request_prefix(apis.LIST_DATABASES.key, 0, 1, LOGIN_BYTES_MAX))
         with pytest.raises(AuthenticateError, match=r"before the login, where the limit is 65,536"):
             call.call(apis.LIST_DATABASES, LIST)
-
-
-def test_a_stranger_who_says_nothing_is_left(
-    cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    port = native_ports(cluster)[Role.COORDINATOR]
-    monkeypatch.setattr(native_connection, "LOGIN_S", 0.1)
-    with socket.create_connection(("127.0.0.1", port), 60) as silent:
-        assert silent.recv(1) == b""
 
 
 def test_a_withdrawn_user_is_out_at_once_on_a_standing_connection(

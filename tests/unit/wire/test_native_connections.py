@@ -13,11 +13,12 @@ from sluice.errors import AuthenticateError
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
-from sluice.wire.native_server import NativeServer
+from sluice.wire.native_server import LOGIN_S, NativeServer
 from sluice.wire.refusals import LOGGED_MAX
 from sluice.wire.sasl import AUTHENTICATE
 from sluice.wire.tokens import UsersFile
 from tests.support.native_listener import LIMITS, Handlers, Peer
+from tests.support.owned_clock import MonotonicClock
 from tests.support.processes import wait_for
 from tests.support.users import TOKENS, write_users
 
@@ -33,7 +34,12 @@ Start = Callable[..., int]
 
 
 @pytest.fixture
-def start(handlers: Handlers) -> Iterator[Start]:
+def clock() -> MonotonicClock:
+    return MonotonicClock()
+
+
+@pytest.fixture
+def start(handlers: Handlers, clock: MonotonicClock) -> Iterator[Start]:
     """Starts a listener of few connections; returns the tablet's port."""
     running: list[NativeServer] = []
 
@@ -45,7 +51,15 @@ def start(handlers: Handlers) -> Iterator[Start]:
         }
         calls = {role: {**offered, **begin} for role, offered in handlers.all().items()}
         running.append(
-            NativeServer(calls, "127.0.0.1", ports, max_workers=WORKERS, limits=FEW, tokens=tokens)
+            NativeServer(
+                calls,
+                "127.0.0.1",
+                ports,
+                max_workers=WORKERS,
+                limits=FEW,
+                tokens=tokens,
+                clock=clock,
+            )
         )
         return running[-1].start()[Role.TABLET]
 
@@ -195,3 +209,23 @@ def test_requests_that_are_sent_behind_a_login_are_served(
     answers = [peer.receive() for _ in sent]
     assert [number for number, _ in answers] == sent
     assert all(isinstance(answer, bytes) for _, answer in answers)
+
+
+def test_a_client_that_does_not_log_in_is_left_whatever_it_sends(
+    start: Start, connected: Callable[..., Peer], users: UsersFile, clock: MonotonicClock
+) -> None:
+    """Silent, asking for versions all the time, or with requests that it leaves unfinished."""
+    port = start(users)
+    user = connected(port)
+    silent, begun, asking = (connected(port, "127.0.0.2") for _ in range(3))
+    for byte in b"\0\0\0\xff" + bytes(6):
+        asking.send(apis.API_VERSIONS, HELLO)
+        assert isinstance(asking.receive()[1], bytes)
+        begun.socket.sendall(bytes([byte]))
+        clock.now_s += LOGIN_S / 10
+        if byte:
+            log_in(user)
+    for stranger in (silent, asking, begun):
+        stranger.socket.settimeout(PATIENCE_S)
+        assert stranger.closed()
+    assert user.exists("yes") is True
