@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import structlog
 
 from sluice.clock import Clock, SystemClock
-from sluice.errors import ConfigurationError, StorageBackpressure, UnknownServerError
+from sluice.errors import ConfigurationError, NetworkError, StorageBackpressure
 from sluice.wire.admission import Admission, peer_of
 from sluice.wire.apis import Role
 from sluice.wire.handlers import Handlers
@@ -178,7 +178,8 @@ class NativeServer:
         except StorageBackpressure as error:
             task.cancel()  # before it has begun
             self._refusals.warning("connection refused", peer=name, error=str(error))
-            send_failure(peer, UnknownServerError(str(error)))
+            # Retried by all clients; those of Fluss 0.9.1 do not know the code of the caught error.
+            send_failure(peer, NetworkError(str(error)))
             peer.close()
             return
         if login is None:

@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from sluice.errors import AuthenticateError
+from sluice.client.retry import RetryPolicy, call_with_retries
+from sluice.errors import AuthenticateError, FlussError, NetworkError
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.native_server import LOGIN_S, NativeServer
+from sluice.wire.native_transport import NativeTransport
 from sluice.wire.refusals import LOGGED_MAX
 from sluice.wire.sasl import AUTHENTICATE
 from sluice.wire.tokens import UsersFile
-from tests.support.native_listener import LIMITS, Handlers, Peer
+from tests.support.native_listener import LIMITS, MB, Handlers, Peer
 from tests.support.owned_clock import MonotonicClock
 from tests.support.processes import wait_for
 from tests.support.users import TOKENS, write_users
@@ -26,6 +28,8 @@ FEW = replace(LIMITS, max_connections=8)
 USER, (_, TOKEN) = next(iter(TOKENS.items()))
 PATIENCE_S = 10.0
 WORKERS = 4
+RETRIED_BY_JAVA = 1
+"""NETWORK_EXCEPTION. Fluss 0.9.1 has codes up to 63 and takes any other for -1, without a retry."""
 
 HELLO = pb.ApiVersionsRequest(client_software_name="by hand", client_software_version="1")
 UNKNOWN = replace(apis.API_VERSIONS, key=9999)
@@ -124,11 +128,41 @@ def test_one_peer_does_not_take_all_connections(
     for peer in greedy[4:]:
         _, error = peer.receive()
         assert "127.0.0.1 has 4 connections at once, the limit of one peer" in str(error)
+        assert error.code == RETRIED_BY_JAVA
         assert peer.closed()
     assert longest_s(port, connected, login=False) < PATIENCE_S
     for peer in greedy:
         peer.socket.close()
     assert longest_s(port, connected, login=False) < PATIENCE_S
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_client_that_is_refused_tries_again(
+    start: Start, connected: Callable[..., Peer], *, idempotent: bool
+) -> None:
+    port = start()
+    greedy = [connected(port) for _ in range(4)]
+    assert all(peer.exists("yes") is True for peer in greedy)
+    transport = NativeTransport("fluss://test", "127.0.0.1", port, MB)
+    refused: list[FlussError] = []
+
+    def wait(seconds: float) -> None:
+        if greedy:
+            greedy.pop().socket.close()
+        time.sleep(seconds)
+
+    answer = call_with_retries(
+        lambda: transport.call(
+            Role.TABLET, apis.DATABASE_EXISTS, pb.DatabaseExistsRequest(database_name="yes"), 10_000
+        ),
+        RetryPolicy(timeout_ms=10_000),
+        idempotent=idempotent,
+        sleep=wait,
+        on_retry=lambda error, _: refused.append(error),
+    )
+    transport.close()
+    assert answer == pb.DatabaseExistsResponse(exists=True)
+    assert {type(error) for error in refused} == {NetworkError}
 
 
 def test_connections_without_a_login_keep_nobody_out(
