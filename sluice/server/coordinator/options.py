@@ -101,7 +101,7 @@ def checked_option(key: str, value: str) -> str:
     elif key in BOOLEANS and value.lower() not in ("true", "false"):
         raise InvalidConfig(f"{key} = {value!r}: expected true or false")
     elif key in NUMBERS and not re.fullmatch(r"-?\d{1,19}", value):
-        raise InvalidConfig(f"{key} = {value!r}: expected a whole number of at most 19 digits")
+        raise InvalidConfig(f"{key} = {value[:40]!r}: expected a whole number of at most 19 digits")
     elif key in RANGES and not RANGES[key][0] <= int(value) <= RANGES[key][1]:
         smallest, largest = RANGES[key]
         raise InvalidConfig(f"{key} = {value}: expected a number from {smallest} to {largest}")
