@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from sluice.errors import CorruptRecord
 from sluice.formats.log_batch import (
@@ -34,8 +36,8 @@ _LENGTH = struct.Struct("<i")
 _LENGTH_AT, _TIMESTAMP_AT = 8, 13
 _HEADER_MAX = 64  # more than the header of any version
 _WINDOW = 1 << 20  # bytes that are searched at once
-_OFFSETS_MAX = 1 << 40  # offsets that damage may cover, as far as a search believes it
-_ROWS_MAX = 1 << 24  # of one batch, as far as a damaged header is believed
+_OFFSETS_MAX = 1 << 24  # offsets that damage may cover, as far as it is believed
+_SEARCHED_MAX = 8  # bytes of checksums that all searches compute, per byte of the file
 _I64 = struct.Struct("<q")
 
 
@@ -48,6 +50,23 @@ class Found:
     size: int
     problem: str = ""
     """Why the offsets are damaged, or which field of the header is."""
+
+
+class _Chain(NamedTuple):
+    """Good batches that follow each other, which a search found."""
+
+    position: int
+    offset: int
+    stop: int
+    next_offset: int
+    is_complete: bool
+    """Whether the log can end after them."""
+
+    def size(self) -> int:
+        return self.stop - self.position
+
+    def is_before(self, other: _Chain) -> bool:
+        return self.stop <= other.position and self.next_offset <= other.offset
 
 
 class _Named(NamedTuple):
@@ -112,6 +131,8 @@ class _Reader:
         self.indexed = 0
         self.torn = ""
         self._has_moved = False
+        self._chains: deque[_Chain] | None = None
+        self._left = _SEARCHED_MAX * len(view) + _WINDOW  # bytes of checksums
 
     # -- with an index
 
@@ -141,15 +162,17 @@ class _Reader:
 
     def _stop_before(self, offset: int, expected: int) -> int:
         """Where the batch of that offset begins, which no index names: as expected, or moved."""
-        if expected >= len(self._view):
-            positions = list(self._plausible(self._position))
-        else:
-            positions = [expected, *self._plausible(self._position)]
-        for position in positions:
-            header = self._candidate(position)
-            if header is not None and header.base_offset == offset:
+        first = (expected,) if expected < len(self._view) else ()
+        for position in chain(first, self._plausible(self._position)):
+            if self._offset_at(position) == offset and self._candidate(position) is not None:
                 return position
         return expected
+
+    def _offset_at(self, position: int) -> int | None:
+        """The base offset that is stored there."""
+        if len(self._view) - position < _I64.size:
+            return None
+        return int(_I64.unpack_from(self._view, position)[0])
 
     def _has(self, named: Sequence[_Named], ahead: tuple[int, int]) -> bool:
         number, shift = ahead
@@ -180,11 +203,15 @@ class _Reader:
         """The next batch that the file has of those named, and how far it has moved."""
         numbers = {one.entry.base_offset: at for at, one in enumerate(named) if at > first}
         for position in self._plausible(self._position) if numbers else ():
-            number = numbers.get(_START.unpack_from(self._view, position)[0])
-            if number is not None:
-                ahead = number, position - named[number].entry.position
-                if self._has(named, ahead):
-                    return ahead
+            offset, length = _START.unpack_from(self._view, position)
+            number = numbers.get(offset)
+            if number is None:
+                continue
+            start, stop = named[number].entry.position, named[number].stop
+            ahead = number, position - start
+            # Of a batch that has moved, nothing else is wrong: any value may look like an offset.
+            if length + LENGTH_OVERHEAD == stop - start and self._has(named, ahead):
+                return ahead
         return None
 
     # -- without
@@ -197,9 +224,14 @@ class _Reader:
             if header is not None:
                 self._take(header)
                 continue
+            header = self._with_another_length()
+            if header is not None:
+                self._take(header)
+                continue
             after = self._search()
             if after is None and limit is None:
-                self._end(problem, is_same_boot=is_same_boot)
+                if self._end(problem, is_same_boot=is_same_boot):
+                    continue
                 return
             position, offset = after or (len(view), limit or 0)
             header = self._without_length(view[self._position : position])
@@ -266,33 +298,98 @@ class _Reader:
         after = self._view[stop : stop + _I64.size]
         return len(after) == _I64.size and _I64.unpack_from(after)[0] == header.next_offset
 
+    def _with_another_length(self) -> LogBatchHeader | None:
+        """The batch at the position, if one bit of its length is wrong and its checksum is not.
+
+        Tried before all else: a row may contain batches, and a wrong length may lead to them.
+        """
+        content = self._view[self._position :]
+        if len(content) < V0_HEADER_SIZE:
+            return None
+        length = _LENGTH.unpack_from(content, _LENGTH_AT)[0] & 0xFFFF_FFFF
+        ends = {_I64.pack(self._next + count)[: _I64.size] for count in _counts(content)}
+        for size in sorted((length ^ 1 << bit) + LENGTH_OVERHEAD for bit in range(32)):
+            if not V0_HEADER_SIZE <= size <= len(content):
+                continue
+            after = bytes(content[size : size + _I64.size])
+            if any(end.startswith(after) for end in ends) and self._may_check(size):
+                header = self._without_length(content[:size])
+                if header is not None and self._may_be(content, header, self._position + size):
+                    return header
+        return None
+
+    def _may_check(self, size: int) -> bool:
+        """Whether a search may compute another checksum of that many bytes."""
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
+
+    def _is_torn(self) -> bool:
+        """Whether the rest of the file is, by its header, a part of one batch.
+
+        So it is an append that did not end. What looks like batches in it is content of a row.
+        """
+        rest = len(self._view) - self._position
+        if self._following is not None or rest < V0_HEADER_SIZE:
+            return self._following is None
+        offset, length = _START.unpack_from(self._view, self._position)
+        return bool(offset == self._next and length + LENGTH_OVERHEAD > rest)
+
     def _search(self) -> tuple[int, int] | None:
-        """Position and offset of the next good batch, or None."""
+        """Position and offset of the next good batch, or None.
+
+        Rows may contain batches, with any offsets. So a batch is believed if the damaged header
+        leads to it, in bytes and offsets, or if it fits what follows: the longest part of the log
+        that nothing interrupts up to the end.
+        """
         view, first = self._view, self._position
-        if len(view) - first >= V0_HEADER_SIZE:  # most often only its content is damaged
+        if self._is_torn():
+            return None
+        counts = _counts(view[first:], is_any_version=True)
+        if counts:  # most often only its content is damaged
             position = first + _START.unpack_from(view, first)[1] + LENGTH_OVERHEAD
             header = self._candidate(position) if first + V0_HEADER_SIZE <= position else None
-            if header and header.base_offset - self._next in _counts(view[first:]):
+            if header and header.base_offset - self._next in counts:
                 return position, header.base_offset
-        unconfirmed: list[tuple[int, LogBatchHeader]] = []
-        for position in self._plausible(first):
-            header = self._candidate(position)
-            if header is None:
-                continue
-            unconfirmed.append((position, header))
-            if not self._is_confirmed(position, header):
-                continue  # as bytes in a row may look like a batch
-            before = (one for one in unconfirmed if one[1].next_offset <= header.base_offset)
-            position, header = next(before, (position, header))
-            return position, header.base_offset
-        return (unconfirmed[0][0], unconfirmed[0][1].base_offset) if unconfirmed else None
+        if self._chains is None:
+            self._chains = deque(self._all_chains())
+        while self._chains and self._chains[0].position <= first:
+            self._chains.popleft()
+        chains = [one for one in self._chains if 0 < one.offset - self._next <= _OFFSETS_MAX]
+        last = max((one for one in chains if one.is_complete), key=_Chain.size, default=None)
+        if last is not None:
+            chains = [one for one in chains if one is last or one.is_before(last)]
+        fitting = (one for one in chains if one.offset - self._next in counts)
+        found = next(fitting, chains[0] if chains else None)
+        return found and (found.position, found.offset)
 
-    def _is_confirmed(self, position: int, header: LogBatchHeader) -> bool:
-        """Whether the log continues after the batch, or ends there."""
-        after = position + header.size
-        if len(self._view) - after < _I64.size:
-            return self._following in (None, header.next_offset)
-        return bool(_I64.unpack_from(self._view, after)[0] == header.next_offset)
+    def _all_chains(self) -> Iterator[_Chain]:
+        """The good batches from the position on that follow each other."""
+        seen = set[int]()
+        for position in self._plausible(self._position, is_followed=True):
+            if position in seen:
+                continue
+            stop, offset = position, self._offset_at(position) or 0
+            end = offset
+            while stop not in seen and self._offset_at(stop) == end:
+                seen.add(stop)
+                header = self._candidate(stop)
+                if header is None:
+                    break
+                stop, end = stop + header.size, header.next_offset
+            if stop > position:
+                yield _Chain(position, offset, stop, end, self._ends(stop, end))
+
+    def _ends(self, position: int, offset: int) -> bool:
+        """Whether the log can end there: with its last batch, or with a torn one."""
+        if self._following is not None:
+            return offset == self._following
+        rest = self._view[position:]
+        if len(rest) < _START.size:
+            return _I64.pack(offset).startswith(bytes(rest[: _I64.size]))
+        stored, length = _START.unpack_from(rest)
+        return bool(stored == offset and length + LENGTH_OVERHEAD > len(rest))
 
     def _candidate(self, position: int) -> LogBatchHeader | None:
         content = self._view[position:]
@@ -302,16 +399,19 @@ class _Reader:
         size = length + LENGTH_OVERHEAD
         if not (self._next < offset < self._highest() and V0_HEADER_SIZE <= size <= len(content)):
             return None
-        header, _ = _checked(content[:size], offset, 0)
+        header, _ = _checked(content[:size], offset, 0) if self._may_check(size) else (None, "")
         if header is None or header.next_offset > self._highest():
             return None
         return header
 
     def _highest(self) -> int:
-        return self._next + _OFFSETS_MAX if self._following is None else self._following
+        return (1 << 62) if self._following is None else self._following
 
-    def _plausible(self, start: int) -> Iterator[int]:
-        """Positions whose bytes may be the header of a batch, in order."""
+    def _plausible(self, start: int, *, is_followed: bool = False) -> Iterator[int]:
+        """Positions whose bytes may be the header of a batch, in order.
+
+        :param is_followed: only those after which the log goes on, by the next base offset.
+        """
         last = len(self._view) - V0_HEADER_SIZE + 1
         for begin in range(start, last, _WINDOW):
             count = min(_WINDOW, last - begin)
@@ -323,24 +423,44 @@ class _Reader:
             room = len(self._view) - LENGTH_OVERHEAD - begin - np.arange(count)
             maybe = (column("u1", 12) <= 2) & (offsets > self._next) & (lengths <= room)
             maybe &= (offsets < self._highest()) & (lengths >= V0_HEADER_SIZE - LENGTH_OVERHEAD)
-            yield from (np.flatnonzero(maybe) + begin).tolist()
+            found = np.flatnonzero(maybe)
+            if is_followed:
+                is_v2 = column("u1", 12)[found] == 2
+                deltas = np.where(is_v2, column("<i4", 32)[found], column("<i4", 28)[found])
+                ends = begin + found + lengths[found] + LENGTH_OVERHEAD
+                found = found[self._goes_on(ends, offsets[found] + deltas + 1)]
+            yield from (found + begin).tolist()
 
-    def _end(self, problem: str, *, is_same_boot: bool) -> None:
-        """Decides what the last bytes are: a batch, a damaged one, or what a crash left of one."""
+    def _goes_on(self, ends: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Where the file ends, or has those base offsets, but for one wrong bit."""
+        last = len(self._view) - _I64.size
+        if last < 0:
+            return np.ones(len(ends), bool)
+        stored = np.ndarray((last + 1,), "<i8", self._view, 0, (1,))[np.minimum(ends, last)]
+        wrong = stored ^ offsets
+        found: npt.NDArray[Any] = (ends > last) | (wrong & (wrong - 1) == 0)
+        return found
+
+    def _end(self, problem: str, *, is_same_boot: bool) -> bool:
+        """Decides what the last bytes are: batches, or what a crash left of one.
+
+        Returns whether more may follow; else ``torn`` says what is left.
+        """
         content = self._view[self._position :]
-        header = self._without_length(content)
+        header = None if self._is_torn() else self._without_length(content)
         if header is not None:  # only its length is damaged
             self._take(header)
-            return
+            return False
         counts = _counts(content)
         size = _START.unpack_from(content)[1] + LENGTH_OVERHEAD if counts else 0
         if is_same_boot and V0_HEADER_SIZE <= size <= len(content):
-            count = max((one for one in counts if one <= _ROWS_MAX), default=1)
+            count = max((one for one in counts if one <= _OFFSETS_MAX), default=1)
             self._lose(self._next + max(count, 1), self._position + size, problem)
-            if len(content) == size:
-                return
+            if len(content) == size or self._offset_at(self._position) == self._next:
+                return True
             problem = f"{len(content) - size} bytes after a damaged batch"
         self.torn = problem
+        return False
 
     # -- results
 
@@ -415,13 +535,17 @@ def _differences(content: memoryview, header: LogBatchHeader) -> list[str]:
     ]
 
 
-def _counts(content: memoryview) -> tuple[int, ...]:
-    """How many offsets a batch has, by two fields that may be damaged; none without a header."""
+def _counts(content: memoryview, *, is_any_version: bool = False) -> tuple[int, ...]:
+    """How many offsets a batch has, by fields that may be damaged; none without a header.
+
+    :param is_any_version: the version may be damaged too, which says where the fields are.
+    """
     if len(content) < V0_HEADER_SIZE + 4:
         return ()
-    at = 32 if content[12] == 2 else 28  # the last offset delta; only version 2 has an epoch
-    delta, count = (_LENGTH.unpack_from(content, where)[0] for where in (at, at + 16))
-    return delta + 1, count or 1
+    places = (28, 32) if is_any_version else (32,) if content[12] == 2 else (28,)
+    fields = [_LENGTH.unpack_from(content, at + more)[0] for at in places for more in (0, 16)]
+    deltas, counts = fields[::2], fields[1::2]  # only version 2 has an epoch before
+    return (*(delta + 1 for delta in deltas), *(count or 1 for count in counts))
 
 
 def _with_possible_times(found: list[Found], indexed: int, times: tuple[int, int]) -> list[Found]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 import shutil
 import struct
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from sluice.errors import CorruptRecord
-from sluice.formats.log_batch import read_header
+from sluice.formats.log_batch import encode_log_batch, read_header, set_offset_and_timestamp
 from sluice.server.tablet.log import BucketLog
 from tests.support.damaged_logs import (
     Check,
@@ -160,6 +162,121 @@ def test_retention_after_starts_without_an_append_keeps_the_last_segment(tmp_pat
     assert log.delete_before(log.expired_end(clock.ms - 1_000)) == 1
     assert bases(log, log.start_offset) == [8, 9]
     assert bases(open_log(tmp_path, clock), 8) == [8, 9]
+
+
+def carrier(first: int, pairs: int = 2) -> bytes:
+    """A batch of two rows, one of which has the bytes of other batches from that offset on."""
+    inner = bytearray()
+    for number in range(pairs):
+        rows = pa.record_batch({"n": pa.array([number, 7], pa.int64())})
+        one = bytearray(encode_log_batch(rows, 1, compression="NONE"))
+        set_offset_and_timestamp(one, first + 2 * number, 1_700_000_000_000)
+        inner += one
+    data = pa.record_batch({"s": pa.array([bytes(inner), b"x" * 500], pa.binary())})
+    return encode_log_batch(data, 1, compression="NONE")
+
+
+@pytest.mark.parametrize("is_same_boot", [True, False])
+@pytest.mark.parametrize("forged", [5, 1 << 23, 1 << 39])
+def test_batches_in_a_row_of_a_torn_append_are_not_believed(
+    tmp_path: Path, is_same_boot: bool, forged: int
+) -> None:
+    log = open_log(tmp_path)
+    appended(log, [1, 1, 1])
+    log.sync()
+    torn = bytearray(carrier(forged))
+    set_offset_and_timestamp(torn, 3, 1_700_000_000_000)
+    (path,) = tmp_path.glob("*.log")
+    whole = path.read_bytes()
+    for cut in (100, len(torn) - torn.index(b"x" * 500), 700, len(torn) - 40):
+        path.write_bytes(whole + bytes(torn[:-cut]))
+        again = open_log(tmp_path, is_same_boot=is_same_boot)
+        assert (bases(again), again.end_offset) == ([0, 1, 2], 3), cut
+
+
+@pytest.mark.parametrize("forged", [5, 6, 1 << 23, 1 << 39])
+def test_batches_in_a_row_are_not_believed_for_one_wrong_length(
+    tmp_path: Path, forged: int
+) -> None:
+    log = open_log(tmp_path / "log")
+    appended(log, [1, 1, 1])
+    (path,) = (tmp_path / "log").glob("*.log")
+    place = path.stat().st_size
+    sent = carrier(forged)
+    assert log.append(read_header(sent), sent) == 3
+    appended(log, [1] * 5)
+    torn = bytearray(carrier(12))
+    set_offset_and_timestamp(torn, 10, 1_700_000_000_000)
+    written = path.read_bytes() + torn[:-100]
+    for bit in range(32):
+        content = bytearray(written)
+        content[place + 8 + bit // 8] ^= 1 << bit % 8
+        folder = tmp_path / f"{bit}"
+        folder.mkdir()
+        (folder / path.name).write_bytes(content)
+        again = open_log(folder)
+        assert (bases(again), again.end_offset) == ([0, 1, 2, 3, 5, 6, 7, 8, 9], 10), bit
+
+
+def test_a_forged_offset_does_not_move_the_end_past_a_damaged_row(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    appended(log, [1, 1, 1])
+    (path,) = tmp_path.glob("*.log")
+    place = path.stat().st_size
+    sent = carrier(1 << 39)
+    log.append(read_header(sent), sent)
+    appended(log, [1] * 5)
+    content = bytearray(path.read_bytes())
+    content[place : place + 60] = bytes(60)
+    path.write_bytes(content)
+    again = open_log(tmp_path)
+    assert (bases(again, 5), again.end_offset) == ([5, 6, 7, 8, 9], 10)
+    with pytest.raises(CorruptRecord, match="offsets 3 to 4 are damaged"):
+        bases(again, 3)
+
+
+def test_the_search_costs_little_more_than_reading_the_file(tmp_path: Path) -> None:
+    data = pa.record_batch({"n": pa.array(range(1 << 20, (1 << 20) + 12_500), pa.int64())})
+    sent = encode_log_batch(data, 1, compression="NONE")  # its numbers look like lengths
+    log = open_log(tmp_path, segment_bytes=1 << 24)
+    for _ in range(40):
+        log.append(read_header(sent), sent)
+    (path,) = tmp_path.glob("*.log")
+    spent = []
+    for places in ((), (11,), (0, 8, 11)):  # bytes of a header
+        content = bytearray(path.read_bytes())
+        for place in places:
+            content[len(sent) + place] ^= 0x40
+        path.write_bytes(content)
+        before = time.process_time()
+        again = open_log(tmp_path, segment_bytes=1 << 24)
+        spent.append(time.process_time() - before)
+        assert again.end_offset == 40 * 12_500
+    assert max(spent[1:]) < 10 * spent[0] + 0.5
+
+
+@pytest.mark.parametrize("length_bit", [None, 4, 20])
+@pytest.mark.parametrize("has_torn", [False, True])
+def test_two_damaged_batches_at_the_end_keep_their_offsets(
+    tmp_path: Path, length_bit: int | None, has_torn: bool
+) -> None:
+    log = open_log(tmp_path)
+    appended(log, [2] * 6)
+    (path,) = tmp_path.glob("*.log")
+    content = bytearray(path.read_bytes())
+    size = len(content) // 6
+    content[5 * size - 1] ^= 1
+    if length_bit is None:
+        content[6 * size - 1] ^= 1
+    else:
+        content[5 * size + 8 + length_bit // 8] ^= 1 << length_bit % 8
+    torn = bytearray(content[:size])
+    set_offset_and_timestamp(torn, 12, 1_700_000_000_000)
+    path.write_bytes(content + torn[: size - 20] * has_torn)
+    again = open_log(tmp_path)
+    assert again.end_offset == 12
+    assert bases(again) == [0, 2, 4, 6]
+    assert appended(again, [1]) == [12]
 
 
 @pytest.mark.long
