@@ -5,9 +5,11 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,15 +17,21 @@ import pytest
 from sluice.client import connect
 from sluice.config import ClientConfig
 from sluice.wire import apis
+from sluice.wire import native_frames as frames
 from sluice.wire.apis import Role
 from tests.support.certificates import authority
 from tests.support.http2_peer import Http2Peer, message_head, unverified_tls
-from tests.support.processes import SLUICE, environment
-from tests.support.users import ANY_TOKEN, write_users
+from tests.support.processes import SLUICE, environment, wait_for
+from tests.support.users import ANY_TOKEN, TOKENS, write_users
 
 STOP_S = 10.0
 PATIENCE_S = 10.0
 LIST = apis.LIST_DATABASES.grpc_method(Role.COORDINATOR)
+FLOOD = [
+    b"".join(frames.encode_request(api.key, 0, number, b"") for number in range(64))
+    for api in (apis.FETCH_LOG, apis.API_VERSIONS)
+]
+"""Requests that are sent together, without a login."""
 PRODUCE = apis.PRODUCE_LOG.grpc_method(Role.TABLET)
 
 
@@ -46,16 +54,14 @@ class Served:
         self.grpc, self.native = line.split(", ")[:2]
 
     def see(self) -> None:
-        """Another client is served in time."""
-        config = ClientConfig(
-            self.grpc,
-            token=ANY_TOKEN["read"],
-            tls_ca=authority().pem,
-            request_timeout_ms=round(PATIENCE_S * 1000),
-            retry_timeout_ms=round(PATIENCE_S * 1000),
-        )
-        with connect(config) as client:
-            assert client.admin.list_databases() == ["fluss"]
+        """Other clients are served in time over both protocols."""
+        patience_ms = round(PATIENCE_S * 1000)
+        grpc = ClientConfig(self.grpc, token=ANY_TOKEN["read"], tls_ca=authority().pem)
+        native = ClientConfig(self.native, username="ria", password=TOKENS["ria"][1])
+        for config in (grpc, native):
+            patient = replace(config, request_timeout_ms=patience_ms, retry_timeout_ms=patience_ms)
+            with connect(patient) as client:
+                assert client.admin.list_databases() == ["fluss"]
 
 
 @pytest.fixture
@@ -103,6 +109,56 @@ def attack(served: Served, opened: ExitStack) -> None:
     for _ in range(300):
         with connected(served.grpc) as plain:
             plain.sendall(b"GET / HTTP/1.1\r\n\r\n")  # no TLS
+
+
+class Flood:
+    """Strangers who send many requests over the native port, and connect again when closed."""
+
+    def __init__(self, address: str, count: int) -> None:
+        self._address = address
+        self._peers = [self._connected() for _ in range(count)]
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.sent_bytes = 0
+
+    def __enter__(self) -> Flood:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        for peer in self._peers:
+            peer.close()
+
+    def _connected(self) -> socket.socket:
+        peer = connected(self._address)
+        peer.setblocking(False)
+        return peer
+
+    def _run(self) -> None:
+        while not self._stopping.wait(0.01):
+            for number, peer in enumerate(self._peers):
+                try:
+                    self.sent_bytes += peer.send(FLOOD[number % 2])
+                    while peer.recv(1 << 16):
+                        pass
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    pass
+                peer.close()
+                self._peers[number] = self._connected()
+
+
+def test_requests_before_a_login_delay_no_other_client(served: Served) -> None:
+    served.see()
+    with Flood(served.native, 400) as flood:
+        for _ in range(3):
+            sent = flood.sent_bytes
+            served.see()
+            wait_for("more of the flood", lambda sent=sent: flood.sent_bytes > sent + (1 << 16))
+    served.see()
 
 
 def test_it_serves_others_logs_little_and_stops_in_time(served: Served) -> None:
