@@ -46,6 +46,11 @@ def unreadable_batch(
     refused = partial(_refused, path, bucket, offset)
     place = _place(client, reader.info, bucket, refused)
     start, end = _bounds(reader, path, bucket, refused)
+    fetches = LogFetches(reader.connection, reader.info)
+    first = max(start, tiered)
+    rest = _rest_of_range(fetches, bucket, offset, first, end)
+    if rest is not None:
+        return rest
     if offset < tiered:
         if any(one.holds(bucket, offset) for one in left_out):
             raise refused(
@@ -57,7 +62,6 @@ def unreadable_batch(
         raise refused(f"the log of this bucket is empty and ends at offset {end}")
     if not start <= offset < end:
         raise refused(f"the log of this bucket has no offset {offset}, only {start} to {end - 1}")
-    fetches = LogFetches(reader.connection, reader.info)
     window = FetchRange(bucket, offset, offset + 1, offset)
     try:
         base_offset = next(fetches.fetch([window], threading.Event())).batches[0][0].base_offset
@@ -72,6 +76,7 @@ def unreadable_batch(
     except CorruptRecord as error:
         begin = error.details.get("base_offset")
         if error.details.get("is_certain"):
+            begin = max(error.details["base_offset"], first)
             if begin != offset:
                 raise refused(
                     f"no damaged range begins at offset {offset}. The range that holds it begins at"
@@ -85,6 +90,27 @@ def unreadable_batch(
         why = f"{place}: {unreadable_text(offset, error.details['problem'])}"
         return OffsetRange(bucket, offset, offset if stop is None else stop), why
     raise refused(f"the batch at offset {offset} can be read, so there is nothing to skip")
+
+
+def _rest_of_range(
+    fetches: LogFetches, bucket: TableBucket, begin: int, first: int, end: int
+) -> tuple[OffsetRange, str] | None:
+    """The damaged range that begins at ``begin`` from offset ``first`` on, and why; else None.
+
+    Errors name the begin of a range, also if it was tiered or deleted in part: a range grows when
+    the batch after it is damaged too.
+
+    :param end: the end of the log.
+    """
+    if not begin < first < end:
+        return None
+    try:
+        for _ in fetches.fetch([FetchRange(bucket, first, first + 1, first)], threading.Event()):
+            return None
+    except CorruptRecord as error:
+        if error.details.get("is_certain") and error.details["base_offset"] == begin:
+            return OffsetRange(bucket, first, error.details["next_offset"]), str(error)
+    return None
 
 
 def _refused(

@@ -50,6 +50,8 @@ def diagnose_batch_behind(
         return found, None
     held = (offsets_in_lake(seen)[0] or {}).get(bucket, 0)
     batch, why = unreadable_batch(client, seen.path, bucket, name[1], held)
+    if batch.start >= _tiered_to(seen, bucket):  # the lake has the begin of the damaged range
+        return found, None
     if batch.start == batch.stop and not seen.info.has_primary_key:
         others = tuple(action for action in found.actions if action.name != RETIER)
         state = f"{found.state}; {why}. Its end is unknown, so {RETIER} cannot leave it out"

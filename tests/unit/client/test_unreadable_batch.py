@@ -133,6 +133,51 @@ def test_a_range_that_the_server_knows_to_be_damaged_is_named_and_may_be_skipped
         found(client, 13)
 
 
+@pytest.fixture
+def joined(client: Client, cluster: Any, tmp_path: Path) -> None:
+    """Batches of ten rows from 0 to 39. The server says of 10 to 29 that they are damaged."""
+    create(client, PLAIN)
+    write(client, *(orders(start, 10) for start in range(0, 40, 10)))
+    cluster.stop()
+    (log,) = [p for p in (tmp_path / "data").rglob("*.log") if p.stat().st_size > 100]
+    log.with_suffix(".index").unlink()  # as if it had been killed
+    damage(log, 1)
+    damage(log, 2)
+    cluster.start()
+
+
+@pytest.mark.usefixtures("joined")
+@pytest.mark.parametrize("named", [10, 20])
+def test_the_rest_of_a_damaged_range_that_was_tiered_in_part_may_be_skipped(
+    client: Client, named: int
+) -> None:
+    """Rounds name the begin of the range. It grew: one half was skipped or tiered before."""
+    with pytest.raises(CorruptRecord, match="offsets 10 to 29 are damaged") as no:
+        list(client.log_reader(PATH).read(bucket(client), 20))
+    assert no.value.details["base_offset"] == 10
+    left_out = [OffsetRange(bucket(client), 10, 20)]
+    rest, _ = unreadable_batch(client, PATH, bucket(client), named, 20, left_out)
+    assert rest == OffsetRange(bucket(client), 20, 30)
+
+
+@pytest.mark.usefixtures("joined")
+@pytest.mark.parametrize(
+    ("offset", "tiered", "why"),
+    [
+        (15, 20, "the bucket was already tiered up to offset 20"),
+        (10, 30, "the bucket was already tiered up to offset 30"),
+        (23, 20, "no damaged range begins at offset 23.*Use --skip 0:20"),
+        (20, 0, "no damaged range begins at offset 20.*Use --skip 0:10"),
+        (20, 10, "no damaged range begins at offset 20.*Use --skip 0:10"),
+    ],
+)
+def test_a_skip_of_a_damaged_range_leaves_nothing_of_it(
+    client: Client, offset: int, tiered: int, why: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        found(client, offset, tiered)
+
+
 def test_an_end_beyond_one_fetch_is_found(client: Client, cluster: Any, tmp_path: Path) -> None:
     create(client, PLAIN, properties={"table.log.arrow.compression.type": "NONE"})
     write(client, orders(0, 1000, "x" * 2000), orders(1000, 1))

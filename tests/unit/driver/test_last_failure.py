@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,28 +33,35 @@ from sluice.rounds.bucket_repairs import GAPS_KEY, SKIPPED_KEY
 from sluice.rounds.diagnosis import Diagnosis, TableState
 from sluice.rounds.history import HistoryEntry, LakeHistory
 from sluice.rounds.offsets import TABLE_ID_KEY
+from sluice.rounds.recover import LakeComparison, LakeStatus
 from sluice.rounds.repair import diagnose
+from sluice.rounds.types import LakeSnapshot, OffsetRange
 from sluice.server.cluster import EmbeddedCluster
 
 PATH = TablePath("shop", "orders")
 NAMED = "bucket 0 failed. Run `sluice repair shop.orders --skip 0:1` with the same --warehouse"
 
 
+def config(data_dir: Path) -> ServerConfig:
+    return ServerConfig(str(data_dir), listen="grpc://127.0.0.1:0", tiering_check_interval_ms=10)
+
+
+def create(client: Client, batches: int) -> None:
+    """A table whose batches have one row each."""
+    properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "0s"}
+    client.admin.create_database("shop")
+    schema = Schema((Column("id", t.BIGINT, 0),), highest_field_id=0)
+    client.admin.create_table(PATH, TableDescriptor(schema, bucket_count=1, properties=properties))
+    for number in range(batches):
+        with client.log_writer(PATH) as writer:
+            writer.write(pa.table({"id": [number]}))
+
+
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
-    """A table with two batches, each of one row."""
-    config = ServerConfig(str(tmp_path), listen="grpc://127.0.0.1:0", tiering_check_interval_ms=10)
-    columns = (Column("id", t.BIGINT, 0),)
-    properties = {"table.datalake.enabled": "true", "table.datalake.freshness": "0s"}
-    with EmbeddedCluster(config) as cluster, connect(cluster.address) as client:
-        client.admin.create_database("shop")
-        schema = Schema(columns, highest_field_id=0)
-        client.admin.create_table(
-            PATH, TableDescriptor(schema, bucket_count=1, properties=properties)
-        )
-        for number in range(2):
-            with client.log_writer(PATH) as writer:
-                writer.write(pa.table({"id": [number]}))
+    """A table with two batches."""
+    with EmbeddedCluster(config(tmp_path)) as cluster, connect(cluster.address) as client:
+        create(client, 2)
         yield client
 
 
@@ -115,6 +123,34 @@ def test_any_other_failure_is_shown_and_the_lake_stays_healthy(
     fail(client, text)
     found = diagnosed(client)
     assert (found.healthy, found.state, found.last_failure) == (True, "as it should be", failure)
+
+
+def test_a_damaged_range_is_named_by_its_begin_and_skipped_from_the_tiered_offset_on(
+    tmp_path: Path,
+) -> None:
+    with EmbeddedCluster(config(tmp_path)) as cluster, connect(cluster.address) as client:
+        create(client, 4)
+    [log] = [path for path in tmp_path.rglob("*.log") if path.stat().st_size]
+    log.with_suffix(".index").unlink()  # as if the server had been killed
+    content = bytearray(log.read_bytes())
+    for number in (2, 3):
+        content[number * len(content) // 4 - 3] ^= 1
+    log.write_bytes(content)
+    with EmbeddedCluster(config(tmp_path)) as cluster, connect(cluster.address) as client:
+        fail(client, NAMED)
+        info = client.admin.table_info(PATH)
+        tiered = LakeSnapshotInfo(info.table_id, 7, {TableBucket(info.table_id, None, 0): 2})
+        healthy = Diagnosis(str(PATH), True, "as it should be", {})
+        seen = TableState(PATH, info, None, tiered)
+        found = with_last_failure(client, seen, healthy)
+        assert "offsets 1 to 2 are damaged" in found.state
+        assert found.commands() == "`sluice repair shop.orders --skip 0:2 --yes`"
+        diagnosed = diagnose(seen, client.tiering)  # the lake table is gone
+        batch = diagnose_batch_behind(client, seen, diagnosed, ("0", 1))[1]
+        assert batch == OffsetRange(TableBucket(info.table_id, None, 0), 1, 3)
+        held = LakeComparison(LakeStatus.BEHIND, dict(tiered.offsets))  # another bucket is behind
+        seen = replace(seen, ours=LakeSnapshot(7, 1, {}), comparison=held)
+        assert diagnose_batch_behind(client, seen, diagnosed, ("0", 1)) == (diagnosed, None)
 
 
 @pytest.mark.parametrize("key", [SKIPPED_KEY, GAPS_KEY])
