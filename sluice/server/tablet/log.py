@@ -336,7 +336,8 @@ class BucketLog:
                 write_durably(self._folder / WRITERS_FILE, self._writers.encode(before=start))
                 self._expired += self._segments[:count]
                 self._segments = self._segments[count:]
-                self._damaged = [one for one in self._damaged if one.stop > start]
+                left = [one for one in self._damaged if one.stop > start]
+                self._damaged = [one._replace(start=max(one.start, start)) for one in left]
         return self.delete_expired()
 
     def delete_expired(self) -> int:

@@ -82,6 +82,27 @@ def test_a_repeated_batch_is_recognised_though_it_is_damaged(tmp_path: Path) -> 
     assert again.append(read_header(following), following) == 4
 
 
+def test_the_rest_of_a_damaged_range_begins_with_the_log(tmp_path: Path) -> None:
+    sent = batch("x" * 20)
+    log = open_log(tmp_path, segment_bytes=2 * len(sent))
+    for _ in range(5):
+        log.append(read_header(sent), sent)
+    first, second, _ = sorted(tmp_path.glob("*.log"))
+    for path, end in ((first, 2), (second, 1)):  # the batches 1 and 2
+        content = bytearray(path.read_bytes())
+        content[end * len(sent) - 1] ^= 1
+        path.write_bytes(content)
+        path.with_suffix(".index").unlink()
+    again = open_log(tmp_path)
+    for offset in (1, 2):
+        with pytest.raises(CorruptRecord, match="offsets 1 to 2 are damaged"):
+            again.slice(offset, 1, min_one_batch=True)
+    assert again.delete_before(2) == 1
+    with pytest.raises(CorruptRecord, match="offsets 2 to 2 are damaged") as no:
+        again.slice(2, 1, min_one_batch=True)
+    assert no.value.details["base_offset"] == 2
+
+
 MORE = [
     pytest.param(zero, id="a zeroed page"),
     pytest.param(cut_out, id="a truncated middle"),
