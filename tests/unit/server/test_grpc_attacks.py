@@ -192,9 +192,11 @@ def test_a_peer_has_few_watches_and_each_ends_with_the_server(tmp_path: Path) ->
     with grpc.insecure_channel(address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         request = health_pb2.HealthCheckRequest(service="fluss.TabletService")
-        watches = [stub.Watch(request) for _ in range(WATCHES_PER_PEER)]
         status = health_pb2.HealthCheckResponse
-        assert [next(watch).status for watch in watches] == [status.SERVING] * WATCHES_PER_PEER
+        watches = []
+        for _ in range(WATCHES_PER_PEER):  # one after the other, so that their order is known
+            watches.append(stub.Watch(request, timeout=60))
+            assert next(watches[-1]).status == status.SERVING
         unknown = stub.Watch(health_pb2.HealthCheckRequest(service="no"))
         assert next(unknown).status == status.SERVICE_UNKNOWN
         with pytest.raises(grpc.RpcError) as ended:
