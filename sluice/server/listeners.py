@@ -25,7 +25,7 @@ NATIVE_MEMORY_FRAMES = 4
 """Memory for native requests and responses in flight, as a multiple of the largest request."""
 
 GRPC_CONNECTIONS_MAX = 4096
-"""Most connections of a gRPC listener. gRPC cannot count those of one peer, so it has more."""
+"""Most connections of a gRPC listener. Those of one peer are counted late, so it has more."""
 
 NATIVE_CONNECTIONS_MAX = 1024
 """Most connections of a native listener."""

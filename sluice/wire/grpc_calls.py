@@ -137,8 +137,12 @@ class ApiCalls:
         receiver: Receiver,
         max_workers: int,
         tokens: UsersFile | None,
+        used: Callable[[str], None],
     ) -> None:
-        """:param tokens: the users whose calls are answered; None: all callers."""
+        """:param tokens: the users whose calls are answered; None: all callers.
+        :param used: told the address of the client of each call that may be made.
+        """
+        self._used = used
         self._admission = admission
         self._receiver = receiver
         self._workers: queue.SimpleQueue[None] = queue.SimpleQueue()  # those that are free
@@ -156,6 +160,7 @@ class ApiCalls:
     def _method(self, api: Api, call: Handler) -> Callable[[Iterator[bytes], Any], bytes]:
         def answer(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
             user = self._user(context, api)
+            self._used(context.peer())
             admitted = self._receiver.admit(context, self._admission, user.name)
             try:
                 payload = self._receiver.message(messages, context, admitted)

@@ -19,6 +19,7 @@ from sluice.wire import fluss_services_pb2, grpc_health
 from sluice.wire.admission import Admission
 from sluice.wire.apis import SERVICE
 from sluice.wire.grpc_calls import ApiCalls, Receiver
+from sluice.wire.grpc_connections import Connections
 from sluice.wire.grpc_health import HealthService
 from sluice.wire.handlers import Handlers
 from sluice.wire.refusals import RefusalLog
@@ -45,7 +46,7 @@ KEPT_S = 15.0
 running upload is worth more than one that has yet to begin."""
 
 TICK_S = 0.5
-"""How often late calls are looked for."""
+"""How often late calls, and peers with too many connections, are looked for."""
 
 CANCELLED_S = 2.0
 """Time for calls to end that were cancelled at a stop."""
@@ -62,7 +63,7 @@ class GrpcLimits:
     max_workers: int
     """Calls that are served at once."""
     max_connections: int = 1024
-    """Further connections are closed at once."""
+    """Further connections are closed at once. One peer keeps half as many."""
     receive_s: float = 60.0
     """Time for the message of a call to arrive."""
     idle_s: float = 600.0
@@ -92,6 +93,8 @@ class GrpcServer:
         most = CALLS_PER_WORKER * limits.max_workers
         self._refusals = RefusalLog(_log, clock)
         receiver = Receiver(self._refusals)
+        self._connections = Connections(limits.max_connections // 2, clock, self._refusals)
+        self._port = port
         self._calls = Admission(
             "calls",
             most,
@@ -115,7 +118,9 @@ class GrpcServer:
         self._server = grpc.server(
             self._pool, maximum_concurrent_rpcs=threads, options=_options(limits)
         )
-        api_calls = ApiCalls(self._calls, receiver, limits.max_workers, tokens)
+        api_calls = ApiCalls(
+            self._calls, receiver, limits.max_workers, tokens, self._connections.used
+        )
         methods = {SERVICE[role]: api_calls.handlers(calls) for role, calls in handlers.items()}
         methods[grpc_health.SERVICE_NAME] = self._health.handlers()
         methods[reflection.SERVICE_NAME] = _reflection([*methods], api_calls)
@@ -147,9 +152,10 @@ class GrpcServer:
                 f" --listen grpc://{self._address.rpartition(':')[0]}:PORT"
             ) from error
         self._server.start()
+        self._port = int(port)
         self._ticker.start()
         self._health.serve()
-        return int(port)
+        return self._port
 
     def stop(self, grace_s: float, handlers_s: float | None = None) -> bool:
         """Accepts no new calls; ends running calls after the grace period.
@@ -171,6 +177,7 @@ class GrpcServer:
         while not self._stopping.wait(TICK_S):
             for admission in self._admissions:
                 admission.end_late()
+            self._connections.end_surplus(self._port)
 
 
 def _options(limits: GrpcLimits) -> list[tuple[str, int]]:

@@ -106,7 +106,8 @@ def silent(where: str, waited_s: float) -> NetworkError:
 def hung_up(where: str) -> NetworkError:
     """The error for a server that accepts a connection and closes it."""
     return NetworkError(
-        f"{where} closed the connection without a response: is this the cluster's address?",
+        f"{where} closed the connection without a response: is this the cluster's address? A"
+        " server with as many connections as it accepts closes them, too",
         sent=False,
     )
 

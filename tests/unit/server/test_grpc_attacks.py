@@ -378,6 +378,44 @@ def test_further_connections_and_silent_ones_are_closed(
     wait_for("its place", lambda: bool(peers(port).frames()))
 
 
+def is_open(peer: Http2Peer) -> bool:
+    peer.socket.settimeout(0.01)
+    try:
+        while peer.frames():
+            pass
+    except TimeoutError:
+        return True
+    return False
+
+
+def test_connections_of_one_host_keep_no_other_host_out(peers: Callable[..., Http2Peer]) -> None:
+    """All that the server accepts, without a call. The host's connection with a call stays."""
+    handlers = {Role.TABLET: {apis.INIT_WRITER: lambda _: pb.InitWriterResponse(writer_id=7)}}
+    limits = GrpcLimits(max_message_bytes=1 << 20, max_workers=2, max_connections=40)
+    server = GrpcServer(handlers, "127.0.0.1", 0, limits=limits)
+    port = server.start()
+    options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.use_local_subchannel_pool", 1)]
+
+    def connect_and_call() -> None:
+        with grpc.insecure_channel(f"127.0.0.1:{port}", options) as channel:
+            channel.unary_unary(INIT)(b"", timeout=PATIENCE_S, wait_for_ready=True)
+
+    try:
+        others = Bystander(connect_and_call)
+        with others.beside():
+            known = peers(port, "127.0.0.2")
+            call = known.begin(INIT)
+            known.message(call, b"")
+            assert known.ended({call}) == {call}
+            idle = [peers(port, "127.0.0.2") for _ in range(60)]
+            few = limits.max_connections // 2 - 1
+            wait_for("the end of others", lambda: sum(map(is_open, idle)) <= few, 20)
+        others.assert_served()
+        known.wait_processed()
+    finally:
+        server.stop(0)
+
+
 def test_an_answer_that_nobody_reads_ends_its_call(
     peers: Callable[..., Http2Peer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
