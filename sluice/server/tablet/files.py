@@ -48,6 +48,17 @@ class LogFiles:
         finally:
             os.close(handle)
 
+    def replace(self, path: Path, parts: Sequence[Part]) -> None:
+        """Replaces a file by one with this content, durably; a crash leaves either of them.
+
+        :raises OSError: the file is as it was.
+        """
+        temporary = path.with_name(path.name + ".tmp")
+        self.extend(temporary, 0, parts)
+        self.sync(temporary)
+        temporary.rename(path)
+        sync_folder(path.parent)
+
     def write(self, handle: int, position: int, parts: Sequence[Part]) -> None:
         """Writes all parts in order, with as many system calls as needed."""
         views = [memoryview(part) for part in parts]

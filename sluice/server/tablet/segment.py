@@ -247,7 +247,10 @@ class Segment:
         )
         if not self._recorded:
             self._index_length = 0
-        files.extend(self.index_path, self._index_length, parts)
+        if not self._recorded and self.index_path.exists():
+            files.replace(self.index_path, parts)  # what it knows may be known nowhere else
+        else:
+            files.extend(self.index_path, self._index_length, parts)
         self._index_length += sum(map(len, parts))
         self._recorded, self.is_closed = count, close
         return True

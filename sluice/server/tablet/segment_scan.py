@@ -330,11 +330,14 @@ class _Reader:
 
         So it is an append that did not end. What looks like batches in it is content of a row.
         """
-        rest = len(self._view) - self._position
-        if self._following is not None or rest < V0_HEADER_SIZE:
+        rest = self._view[self._position :]
+        if self._following is not None or len(rest) < _HEADER_MAX:
             return self._following is None
-        offset, length = _START.unpack_from(self._view, self._position)
-        return bool(offset == self._next and length + LENGTH_OVERHEAD > rest)
+        try:
+            header = read_header(rest)
+        except CorruptRecord:
+            return False  # damage, as the beginning of an append is right
+        return header.base_offset == self._next and header.size > len(rest)
 
     def _search(self) -> tuple[int, int] | None:
         """Position and offset of the next good batch, or None.

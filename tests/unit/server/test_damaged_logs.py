@@ -14,6 +14,7 @@ import pytest
 
 from sluice.errors import CorruptRecord
 from sluice.formats.log_batch import encode_log_batch, read_header, set_offset_and_timestamp
+from sluice.server.tablet.files import LogFiles, Part
 from sluice.server.tablet.log import BucketLog
 from tests.support.damaged_logs import (
     Check,
@@ -274,6 +275,37 @@ def test_the_search_costs_little_more_than_reading_the_file(tmp_path: Path) -> N
         spent.append(time.process_time() - before)
         assert again.end_offset == 40 * 12_500
     assert max(spent[1:]) < 10 * spent[0] + 0.5
+
+
+class Killed(LogFiles):
+    """Files of a process that dies within its write of that number."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def write(self, handle: int, position: int, parts: Sequence[Part]) -> None:
+        self.left -= 1
+        if not self.left:
+            super().write(handle, position, [b"".join(parts)[:-10]])
+            raise KeyboardInterrupt
+        super().write(handle, position, parts)
+
+
+def test_a_kill_within_a_start_leaves_an_index(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    appended(log, [4, 4])
+    log.sync()
+    (path,) = tmp_path.glob("*.log")
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 60] = bytes(60)
+    path.write_bytes(content)
+    with pytest.raises(KeyboardInterrupt):
+        BucketLog("db.t 0", tmp_path, Killed(1), 1 << 20, Ticks(), is_same_boot=True)
+    again = open_log(tmp_path)
+    assert again.end_offset == 8
+    with pytest.raises(CorruptRecord, match="offsets 4 to 7 are damaged"):
+        bases(again, 4)
 
 
 @pytest.mark.parametrize("length_bit", [None, 4, 20])
