@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import mmap
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 
 import structlog
 
 from sluice.errors import LogStorageError
+from sluice.formats.log_batch import LENGTH_OVERHEAD
 from sluice.server.data_dir import sync_folder, write_durably
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.segment import DamagedRange, Segment, joined
@@ -110,7 +111,9 @@ class Recovery:
         index, size = read_index(segment.index_path), 0
         if segment.path.exists():
             size = segment.path.stat().st_size
-        if index.is_closed and not self._fits(segment, index, size, following):
+        if len(index.columns) and not index.length:
+            index = self._with_its_end(segment, index, size)
+        if index.is_closed and following is not None and index.next_offset > following:
             index = IndexContent(problem="it does not fit its segment")
         if index.problem:
             _log.warning(
@@ -134,24 +137,29 @@ class Recovery:
             self._record(segment, close=following is not None)
 
     @staticmethod
-    def _fits(segment: Segment, index: IndexContent, size: int, following: int | None) -> bool:
-        """Whether the end that the index names can be right.
+    def _with_its_end(segment: Segment, index: IndexContent, size: int) -> IndexContent:
+        """An index of an earlier version, whose checksum covers the entries but not their end.
 
-        The checksum of an earlier version does not cover that end, but the last batch shows it.
+        The last batch shows it, by the size in the index, of the file, or in its own header. If the
+        batch is damaged in all of them, the index is right.
         """
-        if following is not None and index.next_offset > following:
-            return False
-        if index.length or not len(index.columns):
-            return True
-        at = index.columns.position[-1]
-        if index.size > size:
-            return True  # the end is missing
+        columns, at = index.columns, index.columns.position[-1]
+        if at >= size:
+            return index
         with segment.path.open("rb") as file:
             file.seek(at)
-            content = memoryview(file.read(max(index.size - at, 0)))
-        columns = index.columns
-        end = ends_at(content, columns.base_offset[-1], columns.timestamp_ms[-1])
-        return end in (None, index.next_offset)
+            content = memoryview(file.read(size - at))
+        own = at + int.from_bytes(content[8:12], "little") + LENGTH_OVERHEAD
+        for stop in (index.size, size, own):
+            if not at < stop <= size:
+                continue
+            end = ends_at(content[: stop - at], columns.base_offset[-1], columns.timestamp_ms[-1])
+            if (stop, end) == (index.size, index.next_offset):
+                return index
+            if end is not None:
+                problem = f"its end is byte {index.size} and offset {index.next_offset}"
+                return replace(index, size=stop, next_offset=end, problem=problem)
+        return index
 
     def _read(
         self, segment: Segment, index: IndexContent, size: int, following: int | None

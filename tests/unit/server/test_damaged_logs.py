@@ -7,6 +7,7 @@ import shutil
 import struct
 import time
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
@@ -275,6 +276,25 @@ def test_the_search_costs_little_more_than_reading_the_file(tmp_path: Path) -> N
         spent.append(time.process_time() - before)
         assert again.end_offset == 40 * 12_500
     assert max(spent[1:]) < 10 * spent[0] + 0.5
+
+
+@pytest.mark.parametrize("is_longer", [False, True])
+def test_a_wrong_end_in_an_earlier_index_takes_no_batch(tmp_path: Path, is_longer: bool) -> None:
+    rng = random.Random(7)
+    written = write(tmp_path, rng, batches=4, segment_bytes=1 << 20, is_clean=True)
+    as_an_earlier_version(written)
+    (index,) = tmp_path.glob("*.index")
+    if is_longer:  # by appends that no sync recorded
+        kept = index.read_bytes()
+        appended(open_log(tmp_path), [1, 1])
+        index.write_bytes(kept)
+    expected = bases(open_log(tmp_path))
+    content = index.read_bytes()
+    for place, bit in product(range(-28, 0), (0, 6)):
+        wrong = bytearray(content)
+        wrong[place] ^= 1 << bit
+        index.write_bytes(wrong)
+        assert bases(open_log(tmp_path)) == expected, (place, bit)
 
 
 class Killed(LogFiles):
