@@ -211,6 +211,16 @@ def test_a_request_without_a_login_waits_for_no_worker_and_is_the_last(
     assert handlers.made == WORKERS
 
 
+def test_little_is_read_behind_a_request_that_was_refused(
+    start: Start, connected: Callable[..., Peer], users: UsersFile
+) -> None:
+    stranger = connected(start(users))
+    stranger.fetch(wait=False)
+    assert isinstance(stranger.receive()[1], AuthenticateError)
+    with pytest.raises((BrokenPipeError, ConnectionResetError)):
+        stranger.socket.sendall(bytes(32 * MB))
+
+
 def test_users_do_not_wait_for_the_requests_of_strangers(
     start: Start, connected: Callable[..., Peer], users: UsersFile, handlers: Handlers
 ) -> None:
