@@ -331,6 +331,7 @@ class _Components:
     def start(self, listen: Sequence[ListenAddress], security: ListenerSecurity) -> tuple[str, ...]:
         """Starts all components, then listens; returns the bound addresses."""
         self._logs.start(self._config.sync_interval_ms)
+        self.data_dir.record_boot()
         self._kv.start()
         self.scanners.start(self._config.kv_scanner_expiration_interval_ms)
         self._leases.start(self._config.kv_snapshot_lease_check_interval_ms)

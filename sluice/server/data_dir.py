@@ -36,9 +36,19 @@ class DataDir:
     def __init__(self, root: Path, lock: int, *, is_same_boot: bool) -> None:
         self.root = root
         self.is_same_boot = is_same_boot
-        """Whether the machine has run on since the last server began: all that it wrote is there,
-        synced or not. False if that is unknown."""
+        """Whether the machine has run on since the last server read its logs: all that it wrote is
+        there, synced or not. False if that is unknown."""
         self._lock = lock
+
+    def record_boot(self) -> None:
+        """Says that the logs were read since the machine's start, and what is wrong was cut.
+
+        :raises DataDirError: it cannot be written.
+        """
+        try:
+            _write_lock(self._lock, _boot_id())
+        except OSError as error:
+            raise DataDirError(f"data directory {self.root}: {error.strerror}") from error
 
     @classmethod
     def open(cls, path: str | Path) -> DataDir:
@@ -110,10 +120,15 @@ def _take(lock: int, root: Path) -> bool:
             f"data directory {root} is in use by another server (process {owner}):"
             " stop that server, or choose another --data-dir"
         ) from None
-    current = _boot_id()
+    # The boot stays the one before: a server that dies before it has read the logs leaves them as
+    # the machine's start did.
+    _write_lock(lock, boot)
+    return bool(boot) and boot == _boot_id()
+
+
+def _write_lock(lock: int, boot: str) -> None:
     os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n{current}\n".encode(), 0)
-    return bool(current) and boot == current
+    os.pwrite(lock, f"{os.getpid()}\n{boot}\n".encode(), 0)
 
 
 def _boot_id() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from sluice.errors import DataDirError, DataDirLocked, UnknownDataDirFormat
 from sluice.server.cluster import EmbeddedCluster
 from sluice.server.data_dir import DataDir, write_durably
 
-from .support import config
+from .support import Node, batch, config
 
 
 def test_a_second_server_is_refused(tmp_path: Path) -> None:
@@ -68,6 +69,38 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="folder"):
         write_durably(target, b"x")
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_the_boot_is_stored_once_the_logs_were_read(tmp_path: Path) -> None:
+    def is_same_boot(*, are_logs_read: bool) -> bool:
+        with closing(DataDir.open(tmp_path)) as opened:
+            if are_logs_read:
+                opened.record_boot()
+            return opened.is_same_boot
+
+    assert [is_same_boot(are_logs_read=one) for one in (False, True, False)] == [False, False, True]
+    lock = tmp_path / "LOCK"
+    lock.write_text(lock.read_text()[:-5] + "0000\n")  # the machine has started again
+    assert not is_same_boot(are_logs_read=False)  # this server died
+    assert not is_same_boot(are_logs_read=True)
+    assert is_same_boot(are_logs_read=False)
+
+
+def test_a_server_stores_the_boot_after_it_read_the_logs(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    table_id = node.caller.create_table()
+    node.caller.produce(table_id, batch("x"))
+    node.stop()
+    (folder,) = (tmp_path / "log").glob("*/*")
+    folder = folder.rename(folder.with_name("t-77"))  # a server with it does not start
+    lock = tmp_path / "LOCK"
+    lock.write_text(before := f"1\n{'0' * 36}\n")
+    with pytest.raises(DataDirError, match="never issued"):
+        Node(tmp_path)
+    assert lock.read_text().splitlines()[1:] == before.splitlines()[1:]
+    folder.rename(folder.with_name(f"t-{table_id}"))
+    Node(tmp_path).stop()
+    assert lock.read_text().splitlines()[1:] != before.splitlines()[1:]
 
 
 def mode_of(path: Path) -> int:
