@@ -10,7 +10,6 @@ holds an ``ErrorResponse``.
 
 from __future__ import annotations
 
-import queue
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -28,6 +27,7 @@ from sluice.model import NOBODY, Caller
 from sluice.wire.admission import Admission, Admitted, peer_of
 from sluice.wire.apis import APIS, Api
 from sluice.wire.error_codes import ERROR_KEY, to_error_response
+from sluice.wire.fair_turns import FairTurns
 from sluice.wire.handlers import Handler, serve_call
 from sluice.wire.refusals import RefusalLog
 from sluice.wire.tokens import UsersFile
@@ -145,9 +145,7 @@ class ApiCalls:
         self._used = used
         self._admission = admission
         self._receiver = receiver
-        self._workers: queue.SimpleQueue[None] = queue.SimpleQueue()  # those that are free
-        for _ in range(max_workers):
-            self._workers.put(None)
+        self._workers = FairTurns(max_workers)
         self._tokens = tokens
 
     def handlers(self, calls: Mapping[Api, Handler]) -> dict[str, grpc.RpcMethodHandler]:
@@ -164,11 +162,11 @@ class ApiCalls:
             admitted = self._receiver.admit(context, self._admission, user.name)
             try:
                 payload = self._receiver.message(messages, context, admitted)
-                self._wait_for_worker(context)
+                self._wait_for_worker(context, admitted.peer)
                 try:
                     response = _served(api, call, payload, user, context)
                 finally:
-                    self._workers.put(None)
+                    self._workers.give_back()
                 admitted.expect_end(SEND_S)
                 return response
             finally:
@@ -176,14 +174,10 @@ class ApiCalls:
 
         return answer
 
-    def _wait_for_worker(self, context: grpc.ServicerContext) -> None:
-        try:
-            self._workers.get_nowait()
-        except queue.Empty:
-            self._workers.get()
-            if not context.is_active():
-                self._workers.put(None)
-                context.abort(grpc.StatusCode.CANCELLED, "nobody waits for the answer")
+    def _wait_for_worker(self, context: grpc.ServicerContext, peer: str) -> None:
+        if self._workers.take(peer) and not context.is_active():
+            self._workers.give_back()
+            context.abort(grpc.StatusCode.CANCELLED, "nobody waits for the answer")
 
     def streamed(self, stream: Callable[[Any, Any], Iterator[Any]]) -> Callable[[Any, Any], Any]:
         """A stream that needs any token, is pending until its end, and so may have to make room."""
