@@ -33,6 +33,7 @@ from sluice.server.tablet.segment_scan import Contents, Found, ends_at, scan
 
 _REPORTED_MAX = 100
 """Lines in the server's log about single batches of a segment; one more names all offsets."""
+_BLOCK = 1 << 20
 _DAY_MS = 24 * 60 * 60 * 1000
 
 _log = structlog.get_logger("sluice.log")
@@ -167,6 +168,7 @@ class Recovery:
         view = memoryview(b"")
         newest_ms = self._now_ms
         if size:
+            self._check_readable(segment.path, size)
             with segment.path.open("rb") as file:
                 newest_ms = max(newest_ms, int(os.fstat(file.fileno()).st_mtime * 1000))
                 view = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
@@ -178,6 +180,15 @@ class Recovery:
             times=(segment.last_timestamp_ms, newest_ms + _DAY_MS),
             is_same_boot=self._is_same_boot,
         )
+
+    def _check_readable(self, path: Path, size: int) -> None:
+        """Reads the file once, as a bad sector under a memory map would end the process.
+
+        :raises OSError: a part of it cannot be read.
+        """
+        block = memoryview(bytearray(min(size, _BLOCK)))
+        for position in range(0, size, _BLOCK):
+            self._files.read_into(path, position, block[: size - position])
 
     def _take(self, segment: Segment, index: IndexContent, contents: Contents) -> None:
         """Adds what was found, and logs what is not as it was written."""
