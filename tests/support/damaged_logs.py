@@ -26,6 +26,7 @@ from sluice.server.tablet.log import BucketLog
 
 HEADER = struct.Struct("<qibqIhbiqii")
 """Offset, length, magic, time, checksum, schema, attributes, delta, writer, sequence, count."""
+LENGTH = range(8, 12)
 TIME = range(13, 21)
 """Bytes of a header that have the time, which nothing but the index file has too."""
 
@@ -241,6 +242,10 @@ class Check:
         end = self._first_end = log.end_offset
         self._check_reported([*events, *more], unreadable)
         assert end >= self._end_known(), self._why(f"the log ends at {end}")
+        for _ in range(rng.randrange(3)):  # kills before anything is appended
+            log, _ = self._opened()
+            assert log.end_offset == end, self._why(f"a second start ends at {log.end_offset}")
+        assert self._read(log) == unreadable, self._why("a second start reads other batches")
         stored = self._send_again(log, rng)
         fresh = some_batch(rng, 9_999, -1, -1)
         assert log.append(read_header(fresh), fresh) >= end, self._why("an offset was given twice")
@@ -259,7 +264,9 @@ class Check:
         if len(self.hurt) <= 1 and not self.damage.lost_bytes and self.damage.is_one_bit:
             return batches[-1].stop
         named = batches[: self.written.synced]
-        return max((one.stop for one in (*named, *self.whole.values())), default=0)
+        behind = self._behind_a_torn_one()
+        whole = [one for base, one in self.whole.items() if base not in behind]
+        return max((one.stop for one in (*named, *whole)), default=0)
 
     def _opened(self) -> tuple[BucketLog, list[Any]]:
         with capture_logs() as events:
@@ -286,8 +293,21 @@ class Check:
                 unreadable.append((offset, error.details["next_offset"]))
                 offset = error.details["next_offset"]
         missing = self.whole.keys() - seen.keys()
+        missing -= self._behind_a_torn_one()
         assert not missing, self._why(f"the intact batches at {sorted(missing)} are lost")
         return unreadable
+
+    def _behind_a_torn_one(self) -> set[int]:
+        """Batches that no start can tell from a row of a torn append.
+
+        Nothing synced names them, and the batch before has a wrong length and more that is wrong.
+        """
+        for one in self.hurt:
+            places = {at - one.position for at in self.damage.places[one.file]}
+            is_first = self.written.batches.index(one) >= self.written.synced
+            if is_first and places & set(LENGTH) and len(places - set(LENGTH)) > 0:
+                return {base for base in self.whole if base > one.base_offset}
+        return set()
 
     def _check_served(
         self, base: int, content: bytes, time_ms: int, stored: Sequence[bytes]
@@ -334,7 +354,8 @@ class Check:
             except (DuplicateSequence, OutOfOrderSequence):
                 continue
             if base != one.base_offset:
-                assert one in self.hurt, self._why(f"offset {one.base_offset} is stored twice")
+                is_lost = one in self.hurt or one.base_offset in self._behind_a_torn_one()
+                assert is_lost, self._why(f"offset {one.base_offset} is stored twice")
                 stored.append(one.content)
         return stored
 
