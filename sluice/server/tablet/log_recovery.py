@@ -232,7 +232,7 @@ class Recovery:
             file.seek(segment.size)
             write_durably(aside, file.read())
             file.truncate(segment.size)
-            os.fsync(file.fileno())
+        self._files.sync(segment.path)
 
     def _record(self, segment: Segment, *, close: bool) -> None:
         if segment.path.exists():

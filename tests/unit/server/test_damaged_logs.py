@@ -329,6 +329,52 @@ def test_a_kill_within_a_start_leaves_an_index(tmp_path: Path) -> None:
         bases(again, 4)
 
 
+class Ordered(LogFiles):
+    """Files that tell which sizes of logs are on disk, and refuse an index that knows more."""
+
+    def __init__(self) -> None:
+        self.on_disk: dict[Path, int] = {}
+        self.records = 0
+
+    def sync(self, path: Path, folders: Sequence[Path] = ()) -> None:
+        super().sync(path, folders)
+        self.on_disk[path] = path.stat().st_size
+
+    def write(self, handle: int, position: int, parts: Sequence[Part]) -> None:
+        path = Path(f"/proc/self/fd/{handle}").readlink()
+        if ".index" in path.name:
+            log = path.with_name(path.name.split(".")[0] + ".log")
+            assert self.on_disk.get(log) == log.stat().st_size, "the index knows of unsynced bytes"
+            self.records += 1
+        super().write(handle, position, parts)
+
+
+def test_an_index_names_only_what_is_on_disk(tmp_path: Path) -> None:
+    files = Ordered()
+    log = BucketLog("db.t 0", tmp_path, files, 1_000, Ticks())
+    appended(log, [1])
+    log.sync()
+    appended(log, [1] * 8)  # begins new segments
+    path = max(tmp_path.glob("*.log"))
+    written = files.records
+    assert written >= 3
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 10)  # torn
+    files.on_disk.clear()
+    log = BucketLog("db.t 0", tmp_path, files, 1_000, Ticks())
+    assert files.on_disk[path] == path.stat().st_size, "what was cut may come back"
+    appended(log, [1])
+    log.close()
+    written, content = files.records, bytearray(path.read_bytes())
+    path.with_suffix(".index").unlink()
+    content[-1] ^= 1
+    path.write_bytes(content)
+    files.on_disk.clear()
+    log = BucketLog("db.t 0", tmp_path, files, 1_000, Ticks(), is_same_boot=True)
+    assert files.records > written
+    assert log.end_offset == 9
+
+
 class BadSector(LogFiles):
     """A disk that cannot read the second MiB of a file."""
 
