@@ -259,6 +259,19 @@ def test_a_forged_offset_does_not_move_the_end_past_a_damaged_row(tmp_path: Path
         bases(again, 3)
 
 
+def test_a_far_offset_in_the_last_row_does_not_become_the_end(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    appended(log, [1, 1, 1])
+    (path,) = tmp_path.glob("*.log")
+    place = path.stat().st_size
+    sent = carrier(1 << 39)
+    log.append(read_header(sent), sent)
+    content = bytearray(path.read_bytes())
+    content[place : place + 60] = bytes(60)
+    path.write_bytes(content)
+    assert open_log(tmp_path).end_offset < 1 << 24
+
+
 def test_the_search_costs_little_more_than_reading_the_file(tmp_path: Path) -> None:
     data = pa.record_batch({"n": pa.array(range(1 << 20, (1 << 20) + 12_500), pa.int64())})
     sent = encode_log_batch(data, 1, compression="NONE")  # its numbers look like lengths
