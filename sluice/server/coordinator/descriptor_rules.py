@@ -31,6 +31,7 @@ from sluice.model import (
 )
 from sluice.server.coordinator.auto_partition_rules import check_auto_partitions
 from sluice.server.coordinator.kv_table_rules import (
+    NESTED,
     check_kv_table,
     with_bucket_key,
     with_kv_defaults,
@@ -67,8 +68,7 @@ _ICEBERG_BUCKET_KEYS = frozenset(
         TypeRoot.BYTES,
     }
 )
-_NESTED = (TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW)
-_NOT_IN_PARTITION_NAMES = (*_NESTED, TypeRoot.DECIMAL)
+_NOT_IN_PARTITION_NAMES = (*NESTED, TypeRoot.DECIMAL)
 _PARTITION_VALUE = re.compile(r"[A-Za-z0-9_-]{1,200}")
 
 
@@ -184,7 +184,7 @@ def _check_keys(path: TablePath, descriptor: TableDescriptor) -> None:
             raise InvalidTable(f"table {path}: {key!r} cannot be both partition key and bucket key")
     for key in descriptor.bucket_keys:
         kind_of = schema.column(key).data_type
-        if kind_of.root in _NESTED:
+        if kind_of.root in NESTED:
             raise InvalidTable(
                 f"table {path}: bucket key {key!r} has the type {kind_of}, which a key cannot have"
             )

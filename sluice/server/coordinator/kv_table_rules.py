@@ -18,16 +18,16 @@ from sluice.formats.primary_keys import KV_FORMAT_VERSION, primary_keys
 from sluice.formats.row_plan import COMPACTED, INDEXED
 from sluice.formats.types import arrow_schema
 from sluice.model import Schema, TableDescriptor, TableInfo, TablePath, TypeRoot
+from sluice.server.coordinator.options import AUTO_INCREMENT_CACHE_SIZE
 
 KV_FORMAT = "table.kv.format"
-CACHE_SIZE = "table.auto-increment.cache-size"
 _CACHE_SIZE_MAX = 2**31 - 1
 """Most numbers that a bucket reserves at once; the counter of the table ends at 2**63."""
 MERGE_ENGINE = "table.merge-engine"
 VERSION_COLUMN = "table.merge-engine.versioned.ver-column"
 DELETE_BEHAVIOR = "table.delete.behavior"
 
-_NESTED = (TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW)
+NESTED = (TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW)
 _VERSIONS = (TypeRoot.INT, TypeRoot.BIGINT, TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 
 
@@ -90,9 +90,10 @@ def check_kv_table(
 
 
 def _check_auto_increment(path: TablePath, schema: Schema, properties: Mapping[str, str]) -> None:
-    if not 1 <= int(properties.get(CACHE_SIZE, "1")) <= _CACHE_SIZE_MAX:
+    cache_size = properties.get(AUTO_INCREMENT_CACHE_SIZE, "1")
+    if not 1 <= int(cache_size) <= _CACHE_SIZE_MAX:
         raise InvalidConfig(
-            f"table {path}: {CACHE_SIZE} = {properties[CACHE_SIZE]}: use 1 to {_CACHE_SIZE_MAX}"
+            f"table {path}: {AUTO_INCREMENT_CACHE_SIZE} = {cache_size}: use 1 to {_CACHE_SIZE_MAX}"
         )
     if not schema.auto_increment:
         return
@@ -147,7 +148,7 @@ def _check_key_columns(path: TablePath, schema: Schema) -> None:
         raise InvalidTable(f"table {path}: a primary key column is listed twice: {', '.join(key)}")
     for name in key:
         data_type = schema.column(name).data_type
-        if data_type.root in _NESTED:
+        if data_type.root in NESTED:
             raise InvalidTable(
                 f"table {path}: column {name!r} has the type {data_type}, which a key cannot have"
             )

@@ -16,6 +16,7 @@ DATALAKE_ENABLED = "table.datalake.enabled"
 DATALAKE_FORMAT = "table.datalake.format"
 DATALAKE_FRESHNESS = "table.datalake.freshness"
 REPLICATION_FACTOR = "table.replication.factor"
+AUTO_INCREMENT_CACHE_SIZE = "table.auto-increment.cache-size"
 AUTO_PARTITION_ENABLED = "table.auto-partition.enabled"
 AUTO_PARTITION_KEY = "table.auto-partition.key"
 AUTO_PARTITION_TIME_UNIT = "table.auto-partition.time-unit"
@@ -43,7 +44,7 @@ NUMBERS = frozenset(
         "table.kv.format-version",
         AUTO_PARTITION_PRECREATE,
         AUTO_PARTITION_RETENTION,
-        "table.auto-increment.cache-size",
+        AUTO_INCREMENT_CACHE_SIZE,
     }
 )
 RANGES: Mapping[str, tuple[int, int]] = {
