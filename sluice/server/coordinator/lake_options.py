@@ -14,13 +14,15 @@ from sluice.server.coordinator.catalog import TableEntry
 
 _SECRET_WORDS = ("password", "secret", "key")
 """Fluss leaves out options with such a word in their name."""
+_ALSO_SECRET = ("pass", "authorization", "cookie")
 
 
 def lake_options(datalake: DatalakeConfig) -> Mapping[str, str]:
     """``datalake.FORMAT.*`` as ``table.datalake.FORMAT.*``, without secrets.
 
     Fluss leaves secrets out by their name. This server also knows further names (``token``,
-    ``credential``) and secrets inside a value, such as a password in an address.
+    ``credential``, ``pass``), headers by which a REST catalog knows a user, and secrets inside a
+    value, such as a password in an address.
     """
     if datalake.format != "iceberg":
         return {}
@@ -33,8 +35,9 @@ def lake_options(datalake: DatalakeConfig) -> Mapping[str, str]:
 
 def _is_secret(name: str, value: str) -> bool:
     lower = name.lower()
-    named = any(word in lower for word in _SECRET_WORDS) or is_secret_name(name)
-    return named or mask(value) != value
+    named = any(word in lower for word in _SECRET_WORDS + _ALSO_SECRET) or is_secret_name(name)
+    is_login = lower.startswith("header.") and "auth" in lower
+    return named or is_login or mask(value) != value
 
 
 def described(entry: TableEntry, options: Mapping[str, str]) -> bytes:
