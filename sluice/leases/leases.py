@@ -18,6 +18,7 @@ from sluice.leases.limits import (
     check_buckets_per_call,
     check_duration,
     check_lease_id,
+    check_may_make,
     check_share,
     check_totals,
 )
@@ -77,7 +78,8 @@ class Leases:
 
         :raises InvalidLease: the id or duration is wrong, or a limit is exceeded.
         :raises LeaseNotExist: ``wanted`` is empty, and the lease does not exist.
-        :raises AuthorizationError: the lease belongs to another user.
+        :raises AuthorizationError: the lease belongs to another user, or the id is one of a round
+            and the caller may not tier.
         """
         check_lease_id(lease_id)
         check_duration(lease_id, duration_ms)
@@ -85,6 +87,8 @@ class Leases:
         before = self._found(lease_id, by)
         if not any(wanted.values()):
             return Acquired(_renewed(lease_id, before, duration_ms, now_ms, monotonic_ms), {})
+        if before is None:
+            check_may_make(lease_id, by)
         held: dict[int, SnapshotsByBucket] = dict(before.held) if before else {}
         unavailable: dict[int, dict[BucketKey, int]] = {}
         tables = set()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from sluice.errors import InvalidLease
+from sluice.errors import AuthorizationError, InvalidLease
+from sluice.model import Caller
 
 _LEASE_ID = re.compile(r"[A-Za-z0-9._:-]{1,200}")
 
@@ -20,6 +21,8 @@ HELD_MAX = 2_000_000
 """Maximum number of buckets in all leases; about 300 bytes of memory each."""
 USER_SHARE = 2
 """With a users file, one user has at most the limits of all leases divided by this."""
+ROUNDS_PREFIX = "sluice-"
+"""How the lease ids of rounds begin. Most of them can be guessed, as a retry must find its own."""
 RESTART_GRACE_MS = 10 * 60 * 1000
 """No lease expires for this long after a start, as none could be renewed before it."""
 
@@ -30,6 +33,18 @@ def check_lease_id(lease_id: str) -> None:
         shown = lease_id if len(lease_id) <= 80 else f"{lease_id[:80]}... ({len(lease_id)} long)"
         raise InvalidLease(
             f"lease id {shown!r}: use 1 to 200 letters, digits, '.', '_', ':' and '-'"
+        )
+
+
+def check_may_make(lease_id: str, by: Caller) -> None:
+    """Keeps the ids of rounds for those who may tier; else a reader could take one in advance.
+
+    :raises AuthorizationError: the id is one of a round's, and the caller lacks the role write.
+    """
+    if lease_id.startswith(ROUNDS_PREFIX) and not by.may_write:
+        raise AuthorizationError(
+            f"lease {lease_id}: ids that begin with {ROUNDS_PREFIX} are for rounds, which need the"
+            " role write: use another lease id, or a token of a user with the role write"
         )
 
 

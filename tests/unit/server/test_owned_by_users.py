@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from sluice.cli.main import cli
 from sluice.client import Client, connect
+from sluice.client.lease_ids import lease_id
 from sluice.config import ClientConfig
 from sluice.driver.local import _leased_snapshots
 from sluice.driver.tier_lease import tier_lease_id
@@ -193,17 +194,39 @@ def test_a_guessed_lease_id_does_not_block_a_round(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with tier_lease_id(world.bucket.table_id) as guessed:
         pass
-    world.of("rob").leases.acquire(guessed, HOUR, [world.snapshot()])
+    world.of("wim").leases.acquire(guessed, HOUR, [world.snapshot()])
     claim = Claim(world.bucket.table_id, KV_PATH, 1, 1)
     tiering = world.of("wes", listener)
     with _leased_snapshots(tiering, claim, threading.Event(), None) as snapshots:
         assert [snapshot.bucket.bucket for snapshot in snapshots] == [0, 1]
         owners = {lease.owner: lease.lease_id for lease in tiering.leases.all()}
-    assert owners.pop("rob") == guessed
+    assert owners.pop("wim") == guessed
     assert re.fullmatch(r"sluice-tier-[0-9a-f-]{36}", owners["wes"])
     (warned,) = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert f"random id: lease {guessed} belongs to another user" in warned
-    assert [lease.owner for lease in tiering.leases.all()] == ["rob"], "dropped at the end"
+    assert [lease.owner for lease in tiering.leases.all()] == ["wim"], "dropped at the end"
+
+
+@pytest.mark.parametrize("listener", LISTENERS)
+def test_only_users_who_may_tier_make_leases_with_ids_of_rounds(
+    world: World, listener: str
+) -> None:
+    """A DAG run's id can be computed years ahead, and a retried task must find its own lease."""
+    snapshot = world.snapshot()
+    run = lease_id("airflow-0f5c", "sluice_lake_tiering", "scheduled__2027-01-01T00:00:00+00:00")
+    for guessed in (run, "sluice-tier-of-any-kind"):
+        for call in ("acquire", "renew as in Fluss"):
+            with pytest.raises((AuthorizationError, LeaseNotExist)):
+                changes(world.of("rob", listener), guessed, snapshot)[call]()
+    assert world.of("rob").leases.all() == []
+    with pytest.raises(
+        AuthorizationError, match="^lease sluice-x: ids that begin with sluice- are for rounds"
+    ):
+        world.of("rob", listener).leases.acquire("sluice-x", HOUR, [snapshot])
+    for name in ("wes", "ada"):
+        world.of(name, listener).leases.acquire(run, HOUR, [snapshot])
+        assert [lease.owner for lease in world.of("rob").leases.all()] == [name]
+        world.of(name, listener).leases.drop(run)
 
 
 def test_a_lease_id_is_free_again_after_its_end(world: World) -> None:
