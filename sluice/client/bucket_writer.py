@@ -51,6 +51,8 @@ _CHUNK_BATCHES = 16
 _SMALL_CHUNK_ROWS = 8192
 """A table whose chunks have fewer rows than this on average is first copied into one chunk."""
 _MESSAGE_OVERHEAD_BYTES = 1024
+_BATCHES_IN_MESSAGE = 4
+"""How often the usual batch fits into the largest message: a batch may have twice its usual size."""
 _SEQUENCE_MAX = 2**31 - 1
 NO_WRITER_ID = NO_SEQUENCE = -1
 """Those of a batch that a server stores again if it arrives twice."""
@@ -108,7 +110,8 @@ class BucketWriter(ABC):
         config = connection.config
         self._journal = journal
         start = journal.start if journal else None
-        self._batch_bytes = start.batch_bytes if start else config.writer_batch_bytes
+        fitting = min(config.writer_batch_bytes, self._records_max // _BATCHES_IN_MESSAGE)
+        self._batch_bytes = start.batch_bytes if start else fitting
         self._goes_on = start is not None
         self._pending = PendingBatches()
         self._lock = threading.RLock()  # guards all below
@@ -312,7 +315,8 @@ class BucketWriter(ABC):
         size = len(self._batch(content, 0, 0))
         if size > self._records_max:
             raise RecordTooLarge(
-                f"a row has {size:,} bytes; client.max_message_bytes allows {self._records_max:,}"
+                f"a row has {size:,} bytes; client.max_message_bytes allows {self._records_max:,}:"
+                " raise it here and on the server"
             )
 
     def _chunks(self, data: pa.Table | pa.RecordBatch, schema: Schema) -> Iterator[pa.RecordBatch]:
@@ -397,7 +401,8 @@ class BucketWriter(ABC):
             self._sender.fail(
                 RecordTooLarge(
                     f"{self._name(bucket)}: a batch of {batch.num_rows} rows has {len(records):,}"
-                    f" bytes; client.max_message_bytes allows {self._records_max:,}"
+                    f" bytes; client.max_message_bytes allows {self._records_max:,}:"
+                    " raise it, or lower client.writer_batch_bytes"
                 )
             )
         self._pending.add(bucket, waiting)

@@ -275,6 +275,16 @@ def test_a_table_whose_keys_have_no_prefix(client: Client) -> None:
         client.prefix_lookup(PATH, keys(1))
 
 
+def test_no_batch_of_keyed_rows_is_larger_than_the_client_sends(
+    client: Client, cluster: Any
+) -> None:
+    create(client)
+    with connect(ClientConfig(bootstrap=cluster.address, max_message_bytes=65_536)) as small:
+        with small.kv_writer(PATH) as writer:
+            writer.upsert(rows(*((i, "x" * 600, i) for i in range(1000))))
+        assert small.lookup(PATH, keys(*range(1000))).num_rows == 1000
+
+
 # ---- look-ups ----
 
 

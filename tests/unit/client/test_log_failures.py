@@ -29,9 +29,8 @@ def test_a_batch_over_the_message_limit_is_named(client: Client, cluster: Any) -
     create(client, PLAIN, properties={"table.log.arrow.compression.type": "NONE"})
     with connect(ClientConfig(bootstrap=cluster.address, max_message_bytes=10_000)) as small:
         writer = small.log_writer(PATH)
-        writer.write(pa.table({"id": [1], "region": ["x" * 20_000]}))
         with pytest.raises(RecordTooLarge, match=r"shop\.orders bucket 0: a batch of 1 rows"):
-            writer.flush()
+            writer.write(pa.table({"id": [1], "region": ["x" * 20_000]}))
         writer.abort()
 
 
@@ -41,6 +40,18 @@ def test_no_answer_is_larger_than_the_client_accepts(client: Client, cluster: An
     write(client, *(orders(n, 1, "x" * 30_000) for n in range(80)))
     with connect(ClientConfig(bootstrap=cluster.address, max_message_bytes=65_536)) as small:
         assert ids(small.log_reader(PATH).read(bucket(client))) == list(range(80))
+
+
+@pytest.mark.parametrize("row_bytes", [10, 600, 12_000])
+def test_no_batch_is_larger_than_the_client_sends(
+    client: Client, cluster: Any, row_bytes: int
+) -> None:
+    """A usual batch is 1 MiB by default, and messages here are smaller."""
+    create(client, PLAIN, properties={"table.log.arrow.compression.type": "NONE"})
+    count = 500_000 // row_bytes
+    with connect(ClientConfig(bootstrap=cluster.address, max_message_bytes=65_536)) as small:
+        write(small, orders(0, count, "x" * row_bytes))
+        assert ids(small.log_reader(PATH).read(bucket(client))) == list(range(count))
 
 
 def test_a_server_that_goes_away_surfaces_with_the_bucket(client: Client, cluster: Any) -> None:
