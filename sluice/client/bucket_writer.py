@@ -52,7 +52,7 @@ _SMALL_CHUNK_ROWS = 8192
 """A table whose chunks have fewer rows than this on average is first copied into one chunk."""
 _MESSAGE_OVERHEAD_BYTES = 1024
 _BATCHES_IN_MESSAGE = 4
-"""How often the usual batch fits into the largest message: a batch may have twice its usual size."""
+"""How many usual batches a message holds at least: a batch may have twice the usual size."""
 _SEQUENCE_MAX = 2**31 - 1
 NO_WRITER_ID = NO_SEQUENCE = -1
 """Those of a batch that a server stores again if it arrives twice."""

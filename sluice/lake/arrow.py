@@ -65,7 +65,7 @@ def _rounded(array: pa.Array, target: pa.DataType) -> pa.Array:
     if not _has_nanoseconds(array.type):
         return array.cast(target)
     if pa.types.is_timestamp(array.type):
-        return pc.floor_temporal(array, unit="microsecond").cast(target, safe=False)
+        return _microseconds(array).view(target)
     if pa.types.is_time64(array.type):
         return array.cast(target, safe=False)
     array = array.take(pa.array(np.arange(len(array))))  # gives its buffers no offset
@@ -82,6 +82,18 @@ def _rounded(array: pa.Array, target: pa.DataType) -> pa.Array:
         children = [_rounded(array.values, target.value_type)]
         buffers = array.buffers()[:2]
     return pa.Array.from_buffers(target, len(array), buffers, array.null_count, children=children)
+
+
+def _microseconds(array: pa.Array) -> pa.Array:
+    """Nanoseconds as whole microseconds, rounded down.
+
+    Arrow's floor_temporal is wrong for the first microsecond of the range: its result would be
+    below the smallest number of nanoseconds, and becomes one of the year 2262.
+    """
+    nanos = array.view(pa.int64())
+    micros = pc.divide(nanos, 1000)  # rounded towards zero
+    is_above = pc.greater(pc.multiply(micros, 1000), nanos)
+    return pc.subtract(micros, is_above.cast(pa.int64()))
 
 
 def _field(name: str, type_json: Any, field_id: int, required: bool) -> pa.Field:

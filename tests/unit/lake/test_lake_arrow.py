@@ -60,3 +60,14 @@ def test_nanoseconds_inside_of_columns_are_rounded_down(start: int) -> None:
         assert micros(found.field(1).field(0))[:-1] == rounded[start:]
         assert found.is_valid().to_pylist() == [True] * (5 - start) + [False]
         found.validate(full=True)
+
+
+def test_the_first_and_last_nanoseconds_are_rounded_down() -> None:
+    """pandas' smallest timestamp, which many use for "never", stays in the year 1677."""
+    least, most = -(2**63), 2**63 - 1
+    values = [least, least + 1, least + 807, least + 808, None, -1000, -999, most]
+    nanos = pa.array(values, pa.int64()).view(pa.timestamp("ns", tz="UTC"))
+    found = to_lake(nanos, US)
+    assert found.type == US
+    assert micros(found) == [None if value is None else value // 1000 for value in values]
+    assert micros(to_lake(nanos.slice(1), US))[0] == least // 1000
