@@ -68,6 +68,26 @@ def test_an_append_waits_for_the_drop_and_fails(node: Node, buckets: list[TableB
     assert log.end_offset == 1
 
 
+def test_the_first_append_to_a_bucket_waits_for_the_drop(node: Node) -> None:
+    """It has no log yet that could be held."""
+    table = node.caller.create_table(bucket_count=2)
+    node.caller.produce(table, batch("row"), 0)
+    logs = logs_of(node)
+    written, new = (TableBucket(table, None, number) for number in (0, 1))
+    hosted = logs._tables.find(table)
+    assert hosted is not None
+    with ThreadPoolExecutor(1) as threads:
+        running: list[Future[BucketLog]] = []
+
+        def drop() -> None:
+            running.append(threads.submit(logs.find, hosted, new))
+            assert not wait(running, 0.1).done
+            assert logs.opened(new) is None
+
+        assert logs.drop_within({written: 1, new: 0}, drop)
+        assert running[0].result(60) is logs.opened(new)
+
+
 def test_a_drop_that_fails_leaves_the_logs_open(node: Node, buckets: list[TableBucket]) -> None:
     def drop() -> None:
         raise StorageError("the disk is full")
