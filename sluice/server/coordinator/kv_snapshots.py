@@ -104,6 +104,10 @@ class KvSnapshots:
         with self.lock:
             return list(self._completed.get(bucket, {}).values())
 
+    def ids(self, bucket: TableBucket) -> list[int]:
+        """The ids of the snapshots of a bucket, newest first."""
+        return [one.snapshot_id for one in reversed(self.all(bucket))]
+
     def metadata(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot:
         """The ``_METADATA`` of a snapshot, with the current locations of its files.
 

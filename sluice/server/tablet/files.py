@@ -96,17 +96,13 @@ class LogFiles:
         for folder in folders:
             sync_folder(folder)
 
-    def place(self, source: Path, target: Path, *, share: bool) -> None:
-        """Hard-links a file to another path if requested and possible, else copies it.
+    def copy(self, source: Path, target: Path) -> None:
+        """Copies a file, durably.
+
+        The copy shares nothing with its source, not even blocks of the disk: what damages one of
+        them leaves the other. So this is no hard link, and no ``copy_file_range``.
 
         :raises OSError: the file is missing, or was not copied completely.
         """
-        if share:
-            try:
-                os.link(source, target)
-            except OSError:
-                pass  # another file system, or one without links
-            else:
-                return
         shutil.copyfile(source, target)
         self.sync(target, [target.parent])

@@ -3,7 +3,7 @@
 <data_dir>/kv/<db>/<table>-<id>[/<partition>-p<id>]/kv-<bucket>/db             RocksDB
 <data_dir>/kv/.../kv-<bucket>/snapshot.json    the last snapshot of that RocksDB
 <data_dir>/kv/.../kv-<bucket>/checkpoint       a snapshot in progress
-<data_dir>/kv/.../kv-<bucket>/damaged          until a damaged RocksDB is rebuilt from the log
+<data_dir>/kv/.../kv-<bucket>/db.damaged       a damaged RocksDB, until another one replaces it
 """
 
 from __future__ import annotations
@@ -17,12 +17,17 @@ from sluice.formats.kv_snapshots import KvSnapshot
 from sluice.json_text import json_of
 from sluice.server.data_dir import local_path, write_durably
 from sluice.server.tablet.files import LogFiles
+from sluice.server.tablet.sst_check import check_sst
+
+
+class KvSnapshotDamaged(KvStorageError):
+    """A file of a KV snapshot is missing or damaged, so no store can be made from it."""
 
 
 class KvFolder:
     """The folder of one bucket."""
 
-    DAMAGED = "damaged"
+    DAMAGED = "db.damaged"
 
     def __init__(self, path: Path, files: LogFiles) -> None:
         self.path = path
@@ -30,7 +35,7 @@ class KvFolder:
         self.db = path / "db"
         self.checkpoint = path / "checkpoint"
         self._snapshot = path / "snapshot.json"
-        self._damaged = path / self.DAMAGED
+        self.damaged = path / self.DAMAGED
 
     def snapshot_id(self) -> int | None:
         """The snapshot whose SST files equal this store's files of the same name, if known.
@@ -63,27 +68,25 @@ class KvFolder:
         for path in (self.db, self.checkpoint):
             shutil.rmtree(path, ignore_errors=True)
 
-    @property
-    def is_damaged(self) -> bool:
-        """Whether the last store was damaged; then so may be snapshots, which share its files."""
-        return self._damaged.exists()
+    def set_aside(self) -> None:
+        """Moves a damaged store away: if nothing can replace it, it is the last copy of its rows.
 
-    def discard_damaged(self) -> None:
-        """Deletes a store whose rows cannot be read. :raises OSError: the store is unchanged."""
-        self._damaged.touch()
+        :raises OSError: the store is unchanged.
+        """
+        if self.db.exists():
+            shutil.rmtree(self.damaged, ignore_errors=True)
+            self.db.rename(self.damaged)
         self.discard()
 
     def mark_rebuilt(self) -> None:
-        """Records that a damaged store was rebuilt.
-
-        :raises OSError: the folder still counts as damaged when the store is next rebuilt.
-        """
-        self._damaged.unlink(missing_ok=True)
+        """Deletes the damaged store, which another one has replaced."""
+        shutil.rmtree(self.damaged, ignore_errors=True)
 
     def restore(self, snapshot: KvSnapshot) -> None:
         """Restores the store of a snapshot atomically.
 
-        :raises KvStorageError: a file of the snapshot is missing, truncated, or cannot be written.
+        :raises KvSnapshotDamaged: a file of the snapshot is missing or damaged.
+        :raises KvStorageError: a file cannot be written.
         """
         self.discard()
         half = self.path / "db.tmp"
@@ -92,11 +95,8 @@ class KvFolder:
             half.mkdir(parents=True)
             for file in snapshot.files:
                 source, target = local_path(file.path), half / Path(file.local_name).name
-                # SST files are never changed, so both sides can share them; others may be.
-                self._files.place(source, target, share=file in snapshot.shared)
-                size = target.stat().st_size
-                if size != file.size:
-                    raise KvStorageError(f"{source} has {size} bytes instead of {file.size}")
+                _check(source, file.size, is_sst=file in snapshot.shared)
+                self._files.copy(source, target)
             half.rename(self.db)
             self.store_snapshot_id(snapshot.snapshot_id)
         except OSError as error:
@@ -104,3 +104,17 @@ class KvFolder:
                 f"bucket {snapshot.bucket}: KV snapshot {snapshot.snapshot_id} cannot be restored"
                 f" to {self.path}: {error}"
             ) from error
+
+
+def _check(path: Path, size: int, *, is_sst: bool) -> None:
+    """:raises KvSnapshotDamaged: a file of a snapshot is not as it was written."""
+    try:
+        found = path.stat().st_size
+        if found != size:
+            raise ValueError(f"it has {found} bytes instead of {size}")
+        if is_sst:
+            check_sst(path)
+    except OSError as error:
+        raise KvSnapshotDamaged(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValueError as error:
+        raise KvSnapshotDamaged(f"{path} is damaged: {error}") from error

@@ -2,7 +2,8 @@
 
 A checkpoint copies the store by hard links while puts continue. SST files are uploaded once for all
 snapshots that share them; the few other files belong to one snapshot (see
-docs/fluss/remote-storage.md#kv-snapshots).
+docs/fluss/remote-storage.md#kv-snapshots). An uploaded file is a copy, and is checked: a snapshot
+must not have the damage of the store that it may have to replace.
 """
 
 from __future__ import annotations
@@ -25,18 +26,20 @@ from sluice.formats.kv_snapshots import (
     kv_snapshot_to_json,
 )
 from sluice.model import TableBucket
-from sluice.server.data_dir import file_uri, sync_folder, write_durably
+from sluice.server.data_dir import file_uri, local_path, sync_folder, write_durably
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.kv_manager import KvManager
 from sluice.server.tablet.kv_store import (
     CONFIG_FILE,
     KvResources,
+    KvStoreCorrupt,
     StoreProgress,
     checkpoint_progress,
 )
 from sluice.server.tablet.kv_tablet import KvTablet, Snapshots
 from sluice.server.tablet.log_manager import buckets_of
 from sluice.server.tablet.ports import Tables
+from sluice.server.tablet.sst_check import check_sst
 
 _SHARED = "shared"
 
@@ -103,6 +106,7 @@ class KvSnapshotter:
         :raises UnknownTableOrBucket, NonPrimaryKeyTable, NotLeaderOrFollower: the bucket does not
             exist, has no key-value store, or is not led by this server.
         :raises StorageError, KvStorageError: a file cannot be written; no file is left.
+        :raises KvStoreCorrupt: a file of the store is damaged; the store is rebuilt when next used.
         :raises FencedLeaderEpoch: another server leads the bucket by now.
         """
         with self._lock:
@@ -123,6 +127,11 @@ class KvSnapshotter:
                 # The log must not lose rows of the snapshot in a power loss.
                 log.sync()
                 return self._upload(bucket, tablet, reached, newest, leader_epoch)
+            except KvStoreCorrupt as error:
+                with self._tablets.leading(bucket) as (now, _):
+                    if now is tablet:
+                        raise  # rebuilds the store, while the log may still have its rows
+                raise error
             except OSError as error:
                 raise StorageError(f"bucket {bucket}: KV snapshot failed: {error}") from error
             finally:
@@ -155,7 +164,7 @@ class KvSnapshotter:
         there: dict[str, KvFile] = {}
         if newest is not None and folder.snapshot_id() == newest.snapshot_id:
             there = {file.local_name: file for file in newest.shared}
-        upload = _Upload(self._files, self._snapshots.folder(bucket), snapshot_id)
+        upload = _Upload(self._files, self._snapshots.folder(bucket), snapshot_id, tablet.log.name)
         try:
             snapshot = upload.run(bucket, folder.checkpoint, there, reached)
             self._commit(snapshot, self._coordinator_epoch(), leader_epoch)
@@ -180,8 +189,10 @@ class KvSnapshotter:
 class _Upload:
     """The upload of one snapshot's files; ``undo`` deletes those that it has uploaded."""
 
-    def __init__(self, files: LogFiles, remote: Path, snapshot_id: int) -> None:
+    def __init__(self, files: LogFiles, remote: Path, snapshot_id: int, name: str) -> None:
+        """:param name: the bucket and its table in words."""
         self._files = files
+        self._name = name
         self._shared = remote / _SHARED
         self._own = remote / f"snap-{snapshot_id}"
         self._snapshot_id = snapshot_id
@@ -197,6 +208,7 @@ class _Upload:
         """:param there: SST files, by name, that are already in remote storage.
 
         :raises OSError: a file cannot be uploaded.
+        :raises KvStoreCorrupt: an SST file of the store is damaged.
         """
         shutil.rmtree(self._own, ignore_errors=True)  # left by a failed attempt
         self._own.mkdir(parents=True)
@@ -209,13 +221,15 @@ class _Upload:
                 continue
             size, is_sst = path.stat().st_size, path.suffix == ".sst"
             known = there.get(path.name)
-            if is_sst and known is not None and known.size == size:
+            if is_sst and known is not None and _is_copy(known, path):
                 shared.append(known)
                 continue
             target = (self._shared if is_sst else self._own) / str(uuid.uuid4())
             self._brought.append(target)
             failpoint("server.kv_snapshot.before_file")
-            self._files.place(path, target, share=is_sst)
+            self._files.copy(path, target)
+            if is_sst:
+                _check_copy(target, path.name, self._name)
             added += size
             (shared if is_sst else private).append(KvFile(file_uri(target), size, path.name))
         snapshot = KvSnapshot(
@@ -239,3 +253,22 @@ class _Upload:
         for path in self._brought:
             path.unlink(missing_ok=True)
         shutil.rmtree(self._own, ignore_errors=True)
+
+
+def _is_copy(known: KvFile, path: Path) -> bool:
+    """Whether the remote file has this content, and is no hard link of an earlier version."""
+    try:
+        there = local_path(known.path).stat()
+    except OSError:
+        return False
+    own = path.stat()
+    return there.st_size == known.size == own.st_size and there.st_ino != own.st_ino
+
+
+def _check_copy(target: Path, name: str, bucket: str) -> None:
+    try:
+        check_sst(target)
+    except ValueError as error:
+        raise KvStoreCorrupt(
+            f"bucket {bucket}: file {name} of its KV store is damaged: {error}"
+        ) from error

@@ -30,10 +30,11 @@ from sluice.formats.kv_snapshots import KvSnapshot
 from sluice.formats.log_batch import LogBatchHeader, check_crc, iter_batches, read_header
 from sluice.formats.types import arrow_schema
 from sluice.model import TableBucket
+from sluice.server.data_dir import local_path
 from sluice.server.tablet.auto_increment import AutoIncrement
 from sluice.server.tablet.fetch import read_slice
 from sluice.server.tablet.files import LogFiles
-from sluice.server.tablet.kv_files import KvFolder
+from sluice.server.tablet.kv_files import KvFolder, KvSnapshotDamaged
 from sluice.server.tablet.kv_merge import MergeResult, RowBytesLimit, merge
 from sluice.server.tablet.kv_rows import DELETE, UPDATE_BEFORE, KvTable
 from sluice.server.tablet.kv_store import KvResources, KvStore, KvStoreCorrupt
@@ -51,6 +52,12 @@ _log = structlog.get_logger("sluice.kv")
 
 class Snapshots(Protocol):
     """The coordinator's registry of KV snapshots, as a tablet uses it."""
+
+    def ids(self, bucket: TableBucket) -> list[int]:
+        """The ids of a bucket's snapshots, newest first."""
+
+    def metadata(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot:
+        """A snapshot with its files. :raises KvSnapshotNotExist: it cannot be read."""
 
     def newest(self, bucket: TableBucket) -> KvSnapshot | None:
         """The newest snapshot of a bucket with its files, or None.
@@ -257,12 +264,12 @@ class KvTablet:
         self.folder.discard()
 
     def discard_damaged(self) -> None:
-        """Deletes a damaged store, which is then rebuilt from the log. No other call may run."""
+        """Sets a damaged store aside; the next call rebuilds it. No other call may run."""
         self.close()
         try:
-            self.folder.discard_damaged()
+            self.folder.set_aside()
         except OSError as error:
-            _log.error("cannot delete a damaged KV store", bucket=self.log.name, error=str(error))
+            _log.error("cannot move a damaged KV store", bucket=self.log.name, error=str(error))
 
     # -- opening
 
@@ -284,8 +291,7 @@ class KvTablet:
         store = self._open_local() or self._rebuild()
         try:
             self._catch_up(store)
-            if self.folder.is_damaged:
-                self.folder.mark_rebuilt()
+            self.folder.mark_rebuilt()
         except OSError as error:
             self._close(store)
             raise KvStorageError(f"{self.folder.path}: {error.strerror or error}") from error
@@ -302,7 +308,7 @@ class KvTablet:
             store = KvStore(self.folder.db, self._environment.resources)
         except KvStoreCorrupt as error:
             _log.warning("rebuilding a damaged KV store", bucket=self.log.name, error=str(error))
-            self.folder.discard()
+            self.discard_damaged()
             return None
         start, end = self.log.start_offset, self.log.end_offset
         if start <= store.log_offset <= end:
@@ -321,43 +327,56 @@ class KvTablet:
         return None
 
     def _rebuild(self) -> KvStore:
-        """Rebuilds the store from the newest readable snapshot, or from the log alone."""
-        snapshots, resources = self._environment.snapshots, self._environment.resources
-        if self.folder.is_damaged and not self.log.start_offset:
-            _log.warning("rebuilding a damaged KV store from the log", bucket=self.log.name)
-            return KvStore(self.folder.db, resources)
-        try:
-            snapshot = snapshots.newest(self.bucket)
-            if snapshot is None:
-                return KvStore(self.folder.db, resources)
-            if snapshot.log_offset > self.log.end_offset:
-                raise KvStorageError(
-                    f"KV snapshot {snapshot.snapshot_id} ends at log offset"
-                    f" {snapshot.log_offset}, but the log ends at {self.log.end_offset}"
-                )
-            self.folder.restore(snapshot)
-            store = KvStore(self.folder.db, resources)
-        except (KvSnapshotNotExist, KvStorageError) as error:
-            _log.warning(
-                "cannot restore a KV snapshot; rebuilding from the log",
-                bucket=self.log.name,
-                error=str(error),
+        """Rebuilds the store from the newest usable snapshot and the log, or from the log alone.
+
+        :raises CorruptRecord: neither is left.
+        """
+        problems = []
+        for snapshot_id in self._environment.snapshots.ids(self.bucket):
+            try:
+                store = self._restored(snapshot_id)
+            except (KvSnapshotNotExist, KvSnapshotDamaged, KvStoreCorrupt) as error:
+                problem = f"KV snapshot {snapshot_id} cannot be used: {error}"
+                _log.error("a KV snapshot is damaged", bucket=self.log.name, problem=problem)
+                problems.append(problem)
+                continue
+            _log.info("KV store restored", bucket=self.log.name, snapshot_id=snapshot_id)
+            return store
+        self.folder.discard()
+        if self.log.start_offset:
+            raise self._lost(problems or ["it has no KV snapshot"])
+        _log.warning("rebuilding a KV store from its log alone", bucket=self.log.name)
+        return KvStore(self.folder.db, self._environment.resources)
+
+    def _restored(self, snapshot_id: int) -> KvStore:
+        """:raises KvSnapshotNotExist, KvSnapshotDamaged, KvStoreCorrupt: it cannot be used."""
+        snapshot = self._environment.snapshots.metadata(self.bucket, snapshot_id)
+        start, end = self.log.start_offset, self.log.end_offset
+        if not start <= snapshot.log_offset <= end:
+            raise KvSnapshotDamaged(
+                f"it ends at log offset {snapshot.log_offset}, but the log has only the offsets"
+                f" {start} to {end}"
             )
-            self.folder.discard()
-            return KvStore(self.folder.db, resources)
-        _log.info("KV store restored", bucket=self.log.name, snapshot_id=snapshot.snapshot_id)
-        return store
+        self.folder.restore(snapshot)
+        try:
+            return KvStore(self.folder.db, self._environment.resources)
+        except KvStoreCorrupt as error:
+            raise KvSnapshotDamaged(f"{local_path(snapshot.location)}: {error}") from error
+
+    def _lost(self, problems: Sequence[str]) -> CorruptRecord:
+        return CorruptRecord(
+            f"bucket {self.log.name}: its key-value store is lost or damaged, and cannot be"
+            f" rebuilt. The log begins only at offset {self.log.start_offset}, and"
+            f" {'; '.join(problems)}. Restore what is named here from a backup while the server is"
+            " stopped, or drop the table and create it again"
+        )
 
     def _catch_up(self, store: KvStore) -> None:
         """Applies the changes of the log that the store lacks."""
         if store.log_offset >= self.log.end_offset:
             return
         if store.log_offset < self.log.start_offset:
-            raise KvStorageError(
-                f"bucket {self.log.name}: the key-value store ends at log offset"
-                f" {store.log_offset}, but the log starts at {self.log.start_offset}: restore the"
-                " data directory from a backup"
-            )
+            raise self._lost([f"the store ends at offset {store.log_offset}"])
         first, table = store.log_offset, self._current_table()
         for header, view in self._batches(first):
             puts, deletes, kinds = _replayed(table, header, view)

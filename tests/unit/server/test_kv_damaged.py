@@ -105,7 +105,7 @@ def test_a_server_that_ends_in_between_goes_on_with_the_log(
     assert KvCaller(node.caller, create=False).table() == expected
 
 
-def test_a_store_made_anew_while_a_snapshot_is_brought_shares_no_file_with_it(
+def test_a_store_made_anew_while_a_snapshot_is_brought_takes_no_file_for_another(
     start: Callable[..., Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = start(kv_snapshot_interval_ms=0)
@@ -121,11 +121,13 @@ def test_a_store_made_anew_while_a_snapshot_is_brought_shares_no_file_with_it(
         with pytest.raises(KvStoreCorrupt), manager.leading(bucket):
             raise KvStoreCorrupt("Corruption: found by somebody else")
 
-    folder = tmp_path / "data" / "kv" / "db" / f"kv-{kv.table_id}" / "kv-0"
     monkeypatch.setattr(snapshotter, "_commit", and_meanwhile)
     node.cluster.take_kv_snapshots(kv.path)
     assert len(kv.table()) == ROWS
-    assert not (folder / "snapshot.json").exists()
+    monkeypatch.undo()
+    put(kv)
+    node.cluster.take_kv_snapshots(kv.path)
+    assert snapshot_rows(kv, 1, tmp_path / "read") == kv.table()
 
 
 @pytest.mark.parametrize("has_snapshot", [True, False])

@@ -216,10 +216,10 @@ class SlowFiles(LogFiles):
     def __init__(self) -> None:
         self.half_way, self.go_on = threading.Event(), threading.Event()
 
-    def place(self, source: Path, target: Path, *, share: bool) -> None:
+    def copy(self, source: Path, target: Path) -> None:
         self.half_way.set()
         assert self.go_on.wait(60)
-        super().place(source, target, share=share)
+        super().copy(source, target)
 
 
 def test_a_put_does_not_wait_for_a_snapshot(start: Callable[..., Node]) -> None:
@@ -245,11 +245,11 @@ class FullFiles(LogFiles):
     def __init__(self) -> None:
         self.room = 1000
 
-    def place(self, source: Path, target: Path, *, share: bool) -> None:
+    def copy(self, source: Path, target: Path) -> None:
         if not self.room:
             raise OSError(28, "No space left on device")
         self.room -= 1
-        super().place(source, target, share=share)
+        super().copy(source, target)
 
 
 def test_a_snapshot_that_fails_leaves_nothing_and_the_next_one_succeeds(

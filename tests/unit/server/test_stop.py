@@ -48,10 +48,10 @@ class HeldUpload(LogFiles):
         super().sync(path, folders)
         self.synced.add(path.parent.name)
 
-    def place(self, source: Path, target: Path, *, share: bool) -> None:
+    def copy(self, source: Path, target: Path) -> None:
         self.began.set()
         self.ends.wait(60)
-        super().place(source, target, share=share)
+        super().copy(source, target)
 
 
 def write(node: Node, buckets: int) -> int:
