@@ -31,6 +31,7 @@ from sluice.server.coordinator.tiering_service import TieringService
 from sluice.server.data_dir import DataDir
 from sluice.server.listen_addresses import ListenAddress, listen_addresses
 from sluice.server.listeners import Listener, ListenerSecurity, check_free
+from sluice.server.log_ends import StoredLogEnds
 from sluice.server.metadata import NODE_ID, MetadataService, Servers, api_versions
 from sluice.server.sequences import StoredSequences
 from sluice.server.storage.database import Database
@@ -285,6 +286,8 @@ class _Components:
             self._files,
             self._config.segment_bytes,
             self._clock,
+            StoredLogEnds(self._database),
+            self._kv_snapshots.covered,
             is_same_boot=self.data_dir.is_same_boot,
         )
 

@@ -45,6 +45,11 @@ CREATE TABLE IF NOT EXISTS kv_snapshots (
     partition_id INTEGER NOT NULL, bucket INTEGER NOT NULL, snapshot_id INTEGER NOT NULL,
     log_offset INTEGER NOT NULL,
     PRIMARY KEY (table_id, partition_id, bucket, snapshot_id)) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS log_ends (
+    table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE,
+    partition_id INTEGER NOT NULL, bucket INTEGER NOT NULL,
+    end_offset INTEGER NOT NULL, is_exact INTEGER NOT NULL,
+    PRIMARY KEY (table_id, partition_id, bucket)) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS kv_snapshot_leases (
     lease_no INTEGER PRIMARY KEY, lease_id TEXT NOT NULL UNIQUE, head BLOB NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS kv_snapshot_lease_tables (

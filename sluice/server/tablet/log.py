@@ -24,7 +24,7 @@ from sluice.formats.log_batch import (
     set_offset_and_timestamp,
 )
 from sluice.model import EARLIEST
-from sluice.server.data_dir import write_durably
+from sluice.server.data_dir import sync_folder, write_durably
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.log_recovery import Recovery
 from sluice.server.tablet.segment import DamagedRange, Segment, Slice
@@ -49,11 +49,13 @@ class BucketLog:
         segment_bytes: int,
         clock: Clock,
         lake_offset: int = 0,
+        given: int = 0,
         *,
         is_same_boot: bool = False,
     ) -> None:
         """:param lake_offset: offsets below it are in the lake, so they are never assigned again.
 
+        :param given: offsets below it were given out, also if the log has lost them.
         :param is_same_boot: the machine has run since the folder was written to.
         :raises LogStorageError: the offsets of two files overlap.
         :raises OSError: a file cannot be read or written.
@@ -76,6 +78,8 @@ class BucketLog:
         self._recover(is_same_boot=is_same_boot)
         if self.end_offset < lake_offset:
             self._skip_to(lake_offset)
+        if self.end_offset < given:
+            self._continue_at(given)
 
     # -- offsets
 
@@ -457,3 +461,24 @@ class BucketLog:
         self._unsynced += [*self._files.make_folder(self._folder), self._folder]
         following.path.touch()
         self._segments, self._damaged, self._dirty = [following], [], True
+
+    def _continue_at(self, given: int) -> None:
+        """Continues after offsets that were given out, and that the log has lost.
+
+        The name of a new segment keeps them from reuse, and makes them a damaged range.
+        """
+        _log.error(
+            "a log ends before the offsets that it has given out: its files were removed or"
+            " replaced; restore them from a backup while the server is stopped",
+            bucket=self.name,
+            folder=str(self._folder),
+            log_end_offset=self.end_offset,
+            continues_at=given,
+        )
+        self._files.make_folder(self._folder)
+        for segment in (self._segments[-1], Segment(self._folder, given)):
+            segment.path.touch()
+        sync_folder(self._folder)
+        self._writers = WriterStates()
+        self._recover(is_same_boot=True)
+        self._dirty, self._unsynced = True, [*list(self._folder.parents)[:4], self._folder]

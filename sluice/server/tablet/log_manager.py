@@ -17,7 +17,7 @@ from sluice.model import TableBucket, TableInfo
 from sluice.server.data_dir import bucket_folder, delete_table, sync_folder
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.log import BucketLog
-from sluice.server.tablet.ports import HostedTable, Tables
+from sluice.server.tablet.ports import HostedTable, LogEnds, Tables
 from sluice.server.time_limit import TimeLimit
 
 SYNCS_AT_ONCE = 16
@@ -40,11 +40,14 @@ class LogManager:
         files: LogFiles,
         segment_bytes: int,
         clock: Clock,
+        ends: LogEnds,
+        kv_offset: Callable[[TableBucket], int],
         *,
         is_same_boot: bool = False,
     ) -> None:
         """:param lake_offsets: returns the lake offsets of a table's buckets.
 
+        :param kv_offset: returns the log offset of a bucket's newest KV snapshot, or 0.
         :param is_same_boot: the machine has run since the last server wrote to the logs.
         """
         self._root = root
@@ -53,6 +56,9 @@ class LogManager:
         self._files = files
         self._segment_bytes = segment_bytes
         self._clock = clock
+        self._ends = ends  # guarded by _ends_lock
+        self._ends_lock = threading.Lock()
+        self._kv_offset = kv_offset
         self._is_same_boot = is_same_boot
         self._lock = threading.RLock()
         self._logs: dict[TableBucket, BucketLog] = {}
@@ -73,12 +79,26 @@ class LogManager:
             in_lake = self._lake_offsets(table.info)
             for bucket in buckets_of(table):
                 folder, lake_offset = self._folder(table, bucket), in_lake.get(bucket, 0)
-                if folder.is_dir() or lake_offset > 0:
-                    self._logs[bucket] = self._open(table, bucket, folder, lake_offset)
+                given = self._given(bucket, folder)
+                if folder.is_dir() or lake_offset > 0 or given > 0:
+                    self._logs[bucket] = self._open(table, bucket, folder, lake_offset, given)
+        self._reserve_ends()
         self._syncer = threading.Thread(
             target=self._sync_forever, args=(sync_interval_ms / 1000,), name="log-sync", daemon=True
         )
         self._syncer.start()
+
+    def _given(self, bucket: TableBucket, folder: Path) -> int:
+        """An offset below which the log has given all offsets, by what others know of it."""
+        end, is_exact = self._ends.found.get(bucket, (0, False))
+        if not is_exact and any(folder.glob("*.log")):
+            end = 0  # it is beyond the end of the log, as it should be
+        return max(end, self._kv_offset(bucket))
+
+    def _reserve_ends(self) -> None:
+        with self._ends_lock:
+            logs = list(self._logs.items())  # a bucket that is dropped from now on is forgotten
+            self._ends.reserve({bucket: log.end_offset for bucket, log in logs if log.end_offset})
 
     def find(self, table: HostedTable, bucket: TableBucket) -> BucketLog:
         """Returns the bucket's log, and creates it at its first use.
@@ -146,6 +166,8 @@ class LogManager:
         for log in logs:
             log.delete()
         delete_table(self._root, info, partition_id)
+        with self._ends_lock:
+            self._ends.drop(info.table_id, partition_id)
 
     def sync(self, buckets: Iterable[TableBucket]) -> None:
         """Syncs these buckets' logs to disk.
@@ -174,12 +196,21 @@ class LogManager:
         if self._syncer is not None:
             self._syncer.join(limit.left_s())
         with self._lock:
-            logs = list(self._logs.values())
-            self._logs = {}
-        return limit.each(logs, BucketLog.close, SYNCS_AT_ONCE)
+            logs, self._logs = self._logs, {}
+        left = limit.each(list(logs.values()), BucketLog.close, SYNCS_AT_ONCE)
+        if not left:
+            with self._ends_lock:
+                ends = {bucket: log.end_offset for bucket, log in logs.items()}
+                self._ends.close({bucket: end for bucket, end in ends.items() if end})
+        return left
 
     def _open(
-        self, table: HostedTable, bucket: TableBucket, folder: Path, lake_offset: int = 0
+        self,
+        table: HostedTable,
+        bucket: TableBucket,
+        folder: Path,
+        lake_offset: int = 0,
+        given: int = 0,
     ) -> BucketLog:
         name = f"{table.info.path} {bucket}"
         try:
@@ -190,6 +221,7 @@ class LogManager:
                 self._segment_bytes,
                 self._clock,
                 lake_offset,
+                given,
                 is_same_boot=self._is_same_boot,
             )
         except OSError as error:
@@ -204,6 +236,7 @@ class LogManager:
                     log.sync()
                 except OSError as error:
                     _log.error("cannot sync a log", bucket=log.name, error=str(error))
+            self._reserve_ends()
 
     def _folder(self, table: HostedTable, bucket: TableBucket) -> Path:
         name = f"log-{bucket.bucket}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from sluice.model import Partition, TableInfo
+from sluice.model import Partition, TableBucket, TableInfo
 
 
 class HostedTable(Protocol):
@@ -35,6 +35,24 @@ class Tables(Protocol):
         """Whether the id belongs to a table, dropped or not."""
 
     def has_issued_partition_id(self, partition_id: int) -> bool: ...
+
+
+class LogEnds(Protocol):
+    """Where each log ended. Called by one thread at a time."""
+
+    @property
+    def found(self) -> Mapping[TableBucket, tuple[int, bool]]:
+        """At the start of the server: an offset beyond all that a log has given, and whether it is
+        exactly its end."""
+
+    def reserve(self, ends: Mapping[TableBucket, int]) -> None:
+        """Stores that logs have given all offsets below these, and perhaps more."""
+
+    def close(self, ends: Mapping[TableBucket, int]) -> None:
+        """Stores the exact ends of logs, which grow no more."""
+
+    def drop(self, table_id: int, partition_id: int | None) -> None:
+        """Forgets a dropped table or partition."""
 
 
 class WriterIds(Protocol):

@@ -27,6 +27,7 @@ from sluice.errors import (
 from sluice.formats.kv_snapshots import kv_snapshot_from_json
 from sluice.formats.sst_table import FOOTER_SIZE
 from sluice.model import TableBucket, TablePath
+from sluice.server.storage.database import Database
 from sluice.server.tablet.files import LogFiles
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
@@ -342,6 +343,10 @@ def test_a_store_ahead_of_its_log_is_made_anew(node: Node, kv: KvCaller, tmp_pat
     with log.open("r+b") as file:
         file.truncate(size)
     log.with_suffix(".index").unlink(missing_ok=True)
+    database = Database(tmp_path / "data/metadata.sqlite")
+    with database.transaction() as connection:  # it did not stop cleanly
+        connection.execute("UPDATE log_ends SET end_offset = 1 << 28, is_exact = 0")
+    database.close()
     node.restart()
     kv = KvCaller(node.caller, create=False)
     assert kv.end() == 1

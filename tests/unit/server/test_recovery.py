@@ -336,7 +336,7 @@ def test_a_log_never_goes_on_below_what_the_lake_has(
 ) -> None:
     node = start(segment_bytes=1_300)
     table = fill(node.caller)
-    commit(node.caller, table, 1, prepare(node.caller, table, {0: 18}))
+    commit(node.caller, table, 1, prepare(node.caller, table, {0: 20}))
     node.stop()
     folder = folder_of(tmp_path, table)
     for index in folder.glob("*.index"):
@@ -350,20 +350,20 @@ def test_a_log_never_goes_on_below_what_the_lake_has(
             os.truncate(log, 0) if kept == "none" and log is logs[0] else log.unlink()
     for _ in range(2):  # the second start finds what the first one has made
         node.restart()
-        assert node.caller.offsets(table, kind=0) == [18]
-        assert node.caller.offsets(table, kind=1) == [18]
-        assert node.caller.offsets(table, kind=2, startTimestamp=0) == [18]
+        assert node.caller.offsets(table, kind=0) == [20]
+        assert node.caller.offsets(table, kind=1) == [20]
+        assert node.caller.offsets(table, kind=2, startTimestamp=0) == [20]
         assert node.caller.read_all(table) == []
-        with pytest.raises(LogOffsetOutOfRange, match="outside the log, .* 18 to 18"):
+        with pytest.raises(LogOffsetOutOfRange, match="outside the log, .* 20 to 20"):
             node.caller.fetch(table, 2)
     if kept == "some":  # set aside, not deleted
         assert (folder / f"{0:020d}.log.aside").stat().st_size
-    assert node.caller.produce(table, batch("new")) == 18
+    assert node.caller.produce(table, batch("new")) == 20
     for _ in range(2):
-        assert [offset for offset, _ in node.caller.read_all(table)] == [18]
-        answer = node.caller.fetch(table, 18)
-        assert (answer.log_start_offset, answer.high_watermark) == (18, 19)
-        assert node.caller.offsets(table, kind=2, startTimestamp=0) == [18]
+        assert [offset for offset, _ in node.caller.read_all(table)] == [20]
+        answer = node.caller.fetch(table, 20)
+        assert (answer.log_start_offset, answer.high_watermark) == (20, 21)
+        assert node.caller.offsets(table, kind=2, startTimestamp=0) == [20]
         node.restart()
 
 
