@@ -15,6 +15,7 @@ from sluice.errors import (
     CorruptRecord,
     LogOffsetOutOfRange,
     LogStorageError,
+    OutOfOrderSequence,
     UnknownTableOrBucket,
 )
 from sluice.failpoints import failpoint
@@ -118,7 +119,8 @@ class BucketLog:
         """Stores a validated batch once, also if repeated; returns its base offset.
 
         :raises LogStorageError: the write failed, and nothing was stored.
-        :raises OutOfOrderSequence, DuplicateSequence: see :class:`WriterStates`.
+        :raises OutOfOrderSequence, DuplicateSequence: see :class:`WriterStates`. The first also for
+            a repeated batch whose stored copy is damaged.
         :raises UnknownTableOrBucket: the table was dropped.
         """
         with self._lock:
@@ -126,6 +128,7 @@ class BucketLog:
             if header.writer_id >= 0:
                 stored = self._writers.check(header.writer_id, header.batch_sequence)
                 if stored is not None:
+                    self._check_undamaged(header, stored)
                     return stored
             segment = self._segment_for(len(records))
             base = segment.next_offset
@@ -152,6 +155,18 @@ class BucketLog:
         for waiter in waiters:
             waiter.set()
         return base
+
+    def _check_undamaged(self, header: LogBatchHeader, stored: int) -> None:
+        """:raises OutOfOrderSequence: nobody can read the stored copy of a repeated batch.
+
+        Its writer has the rows, and clients report this error to their user at once.
+        """
+        if any(one.start <= stored < one.stop for one in self._damaged):
+            raise OutOfOrderSequence(
+                f"bucket {self.name}: writer {header.writer_id}: its batch {header.batch_sequence}"
+                f" was stored at offset {stored}, and is damaged on the server's disk since: send"
+                " its rows again with a new writer"
+            )
 
     def stored_end(self, writer_id: int, sequence: int) -> int | None:
         """The end offset of a writer's batch that is already stored; None if it is the next one.
