@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from sluice.cli.shown_values import is_time, times
 
 INSTANT = b"instant"
 """Metadata of a column of TIMESTAMP_LTZ, which has Arrow's type of a TIMESTAMP."""
@@ -224,12 +227,21 @@ def type_text(field: pa.Field) -> str:
     return known.decode() if known else str(field.type)
 
 
+@dataclass(frozen=True, slots=True)
+class _Time:
+    """A date or a time that Python's own types may not hold; shown without quotes."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 def value_at(values: pa.Array, row: int) -> object:
     """One value, for people to read."""
-    try:
-        return values[row].as_py()
-    except ValueError:  # nanoseconds, which Python's times do not have
-        return str(values.slice(row, 1).cast(pa.string())[0])
+    if is_time(values.type) and values[row].is_valid:
+        return _Time(times(values.slice(row, 1))[0].as_py())
+    return values[row].as_py()
 
 
 def expected(field: pa.Field, value: object) -> str:

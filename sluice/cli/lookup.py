@@ -9,7 +9,7 @@ import click
 
 from sluice.cli.errors import RowNotFound
 from sluice.cli.options import TABLE_PATH, Settings, examples, format_option, with_settings
-from sluice.cli.output import as_json, print_json, print_table
+from sluice.cli.output import print_json, print_table
 from sluice.did_you_mean import did_you_mean
 from sluice.errors import InvalidTable
 from sluice.model import TablePath
@@ -59,6 +59,7 @@ def lookup(
     if key and (limit is not None or partition is not None):
         raise click.UsageError("--limit and --partition cannot be combined with a key")
     from sluice.cli.cluster import replaced_advice
+    from sluice.cli.shown_values import shown_rows
 
     with settings.connect() as client:
         with replaced_advice("`sluice tier` copies its rows to the lake, `sluice sql` shows them"):
@@ -73,12 +74,10 @@ def lookup(
         rows = _found(reader, key) if key else reader.limit_scan(first, partition)
     if key and not rows.num_rows:
         raise RowNotFound(f"{table} has no row with {' '.join(key)}")
+    shown = shown_rows(rows)
     if output_format == "json":
-        print_json(
-            [{name: as_json(value) for name, value in row.items()} for row in rows.to_pylist()]
-        )
+        print_json([dict(zip(rows.schema.names, row, strict=True)) for row in shown])
         return
-    shown = [[as_json(value) for value in row.values()] for row in rows.to_pylist()]
     print_table(rows.schema.names, shown, empty=f"{table} has no rows", exact=True)
 
 

@@ -21,7 +21,7 @@ from sluice.cli.options import (
     warehouse_option,
     with_settings,
 )
-from sluice.cli.output import as_json, print_json, print_table
+from sluice.cli.output import print_json, print_table
 from sluice.did_you_mean import closest
 from sluice.errors import NetworkError, QueryFailed
 from sluice.quantities import counted
@@ -156,9 +156,10 @@ def similar_lake_table(name: str, lake_options: Mapping[str, str]) -> str | None
 
 
 def _print(rows: pa.Table, output_format: str) -> None:
-    rows = _with_times_as_text(rows, for_people=output_format == "table")
+    from sluice.cli.shown_values import shown_rows
+
     names = rows.schema.names
-    content = [[as_json(value) for value in row.values()] for row in rows.to_pylist()]
+    content = shown_rows(rows if output_format == "table" else _with_complete_times(rows))
     if output_format == "json":
         print_json([dict(zip(names, row, strict=True)) for row in content])
     elif output_format == "csv":
@@ -175,21 +176,15 @@ def _csv_cell(value: object) -> object:
     return json.dumps(value) if isinstance(value, bool | list | dict) else value
 
 
-def _with_times_as_text(rows: pa.Table, *, for_people: bool) -> pa.Table:
-    """Timestamps as text: to the second for people, else complete ISO 8601; Z is UTC."""
+def _with_complete_times(rows: pa.Table) -> pa.Table:
+    """Timestamps as text of complete ISO 8601, for programs; Z is UTC."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     for index, field in enumerate(rows.schema):
         if pa.types.is_timestamp(field.type):
-            column = rows.column(index)
-            if for_people:
-                column = pc.floor_temporal(column, unit="second").cast(
-                    pa.timestamp("s", field.type.tz)
-                )
-            form = "%Y-%m-%d %H:%M:%S" if for_people else "%Y-%m-%dT%H:%M:%S"
-            text = pc.strftime(column, form + ("Z" if field.type.tz else ""))
-            rows = rows.set_column(index, field.name, text)
+            form = "%Y-%m-%dT%H:%M:%S" + ("Z" if field.type.tz else "")
+            rows = rows.set_column(index, field.name, pc.strftime(rows.column(index), form))
     return rows
 
 

@@ -232,3 +232,35 @@ def test_an_instant_of_a_csv_file_and_of_a_key_may_have_a_zone(
         for text in ("2024-05-01T10:00:00Z", "2024-05-01 10:00", "2024-05-01T05:00-05:00"):
             [row] = rows(cluster, "shop.seen", f"id={number}", f"at={text}")
             assert (row["at"], row["note"]) == ("2024-05-01 10:00:00", note)
+
+
+def test_all_digits_of_a_value_are_shown(cluster: EmbeddedCluster, tmp_path: Path) -> None:
+    types = "at TIMESTAMP(9), seen TIMESTAMP_LTZ(9), t TIME(9), late TIMESTAMP(6), day DATE"
+    schema = f"k INT, {types}, amount DECIMAL(38, 9), raw BINARY(2), PRIMARY KEY (k)"
+    run(cluster, "create-table", "shop.exact", "--schema", schema)
+    nanos = 1_714_557_600_123_456_789
+    data = {
+        "k": pa.array([1], pa.int32()),
+        "at": pa.array([nanos], pa.timestamp("ns")),
+        "seen": pa.array([nanos], pa.timestamp("ns", "UTC")),
+        "t": pa.array([36_000_000_000_001], pa.time64("ns")),
+        "late": pa.array([2**60], pa.timestamp("us")),
+        "day": pa.array([2**31 - 1], pa.int32()).cast(pa.date32()),
+        "amount": pa.array(["12345678901234567890.000000001"]),
+        "raw": pa.array([b"\x00\xff"], pa.binary(2)),
+    }
+    pq.write_table(pa.table(data), tmp_path / "exact.parquet")
+    run(cluster, "append", "shop.exact", str(tmp_path / "exact.parquet"))
+    shown = {
+        "k": 1,
+        "at": "2024-05-01 10:00:00.123456789",
+        "seen": "2024-05-01 10:00:00.123456789",
+        "t": "10:00:00",
+        "late": "38504-08-17 21:30:06.846976",
+        "day": "5881580-07-11",
+        "amount": "12345678901234567890.000000001",
+        "raw": "00ff",
+    }
+    assert rows(cluster, "shop.exact", "k=1") == [shown]
+    table = run(cluster, "lookup", "shop.exact")
+    assert all(str(value) in table for value in shown.values()), table

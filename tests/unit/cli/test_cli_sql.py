@@ -154,7 +154,7 @@ def test_rows_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     _print(ROWS, "table")
     heading, _, row, *_ = capsys.readouterr().out.splitlines()
     assert heading.split() == ["n", "ok", "at", "local", "words", "text", "raw"]
-    assert "1234  yes  1970-01-01 00:00:01Z  1970-01-01 00:00:00" in row
+    assert "1234  yes  1970-01-01 00:00:01.500Z  1970-01-01 00:00:00" in row
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,12 @@ def test_a_file_that_is_not_parquet(content: bytes, shop: str) -> None:
             pa.array([True, False]),
             "column day: expected DATE, found a column of type bool",
         ),
+        (
+            "day",
+            pa.array([0, 2**60], pa.timestamp("us")),
+            "row 2 (row group 1 of 1): column day: expected DATE, found 38504-08-17"
+            " 21:30:06.846976; write it as 2024-05-01",
+        ),
     ],
 )
 def test_wrong_values_of_a_parquet_file(
