@@ -27,7 +27,7 @@ from sluice.did_you_mean import closest, did_you_mean
 from sluice.errors import ConfigurationError
 from sluice.json_text import json_of
 from sluice.masking import is_secret_name, secrets_of
-from sluice.setting_limits import check_limits, lowered_defaults
+from sluice.setting_limits import check_limits, check_text, lowered_defaults
 
 ENVIRONMENT_PREFIX = "SLUICE_"
 SETTINGS_VARIABLE = "SLUICE_SETTINGS"
@@ -402,8 +402,7 @@ class _Settings:
         hint = _KEYS.get(f"{section}.{key}")
         if hint is None:
             raise ConfigurationError(f"{where}: {unknown_setting(dotted, prefix)}")
-        if "\0" in str(value):
-            raise ConfigurationError(f"{where}: the value has a NUL character; remove it")
+        check_text(key, str(value), where)
         if (section, key) in _MAPPINGS:
             if not name:
                 raise ConfigurationError(

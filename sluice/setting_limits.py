@@ -16,6 +16,9 @@ _MESSAGE_MAX_BYTES = 2**31 - 1
 _TIME_MAX_MS = 10**12
 """Longest time that the system can wait for, rounded down: about 30 years."""
 
+_LOCAL_PATHS = {"data_dir", "users_file", "tls_certificate", "tls_key", "tls_ca", "spill_dir"}
+"""Settings of files and folders of this machine, whose names may have any bytes."""
+
 _LEAST: Mapping[str, Mapping[str, int]] = {
     "client": {
         "request_timeout_ms": 1,
@@ -82,6 +85,27 @@ _AT_MOST_THE_OTHER = (
         "a scan would be ended later than this time says",
     ),
 )
+
+
+def check_text(key: str, value: str, where: str) -> None:
+    """Checks the characters of a value, which may be a secret and is not shown.
+
+    :param key: the setting without its section.
+    :param where: the start of the error message.
+    :raises ConfigurationError: names the character, or the byte of an environment variable.
+    """
+    if "\0" in value:
+        raise ConfigurationError(f"{where}: the value has a NUL character; remove it")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        if key in _LOCAL_PATHS:
+            return
+        at = len(value[: error.start].encode()) + 1
+        byte = ord(value[error.start]) & 0xFF  # as `surrogateescape` has it
+        raise ConfigurationError(
+            f"{where}: byte {at} of the value (0x{byte:02x}) is not UTF-8; set it in UTF-8"
+        ) from None
 
 
 def lowered_defaults(section: str, given: Mapping[str, Any], defaults: object) -> dict[str, Any]:
