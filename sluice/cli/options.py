@@ -175,7 +175,7 @@ def check_warehouse(warehouse: str | None, *, must_exist: bool = True) -> None:
     """Checks the folder of --warehouse, if it is a local one.
 
     :param must_exist: the command reads the lake; else it creates a missing folder.
-    :raises click.BadParameter: the path is empty, is a file, or does not exist.
+    :raises click.BadParameter: the path is empty, is or is below a file, or does not exist.
     """
     if warehouse is not None and not warehouse.strip():
         raise click.BadParameter("the path is empty; give a folder", param_hint="--warehouse")
@@ -185,10 +185,18 @@ def check_warehouse(warehouse: str | None, *, must_exist: bool = True) -> None:
     problem = ""
     if folder.exists() and not folder.is_dir():
         problem = f"{warehouse} is a file; give a folder"
+    elif not must_exist and (above := _file_above(folder)) is not None:
+        problem = f"{above} is a file, so folder {warehouse} cannot be created; give a folder"
     elif must_exist and not folder.exists():
         problem = f"folder {warehouse} does not exist; give the folder that `sluice tier` wrote to"
     if problem:
         raise click.BadParameter(problem, param_hint="--warehouse")
+
+
+def _file_above(folder: Path) -> Path | None:
+    """The file that stands where a folder would have to be created."""
+    existing = next((path for path in folder.parents if path.exists()), None)
+    return existing if existing is not None and not existing.is_dir() else None
 
 
 def local_folder(warehouse: str) -> Path | None:

@@ -10,7 +10,7 @@ from sluice.client.client import Client
 from sluice.clock import SystemClock
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
-from sluice.driver.open_lake import checked_jvm, open_lake
+from sluice.driver.open_lake import checked_jvm, unusable, usable_lake
 from sluice.errors import DatabaseNotExist, LakeTableMissing, SluiceError
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import Claim, TablePath
@@ -37,13 +37,15 @@ def clean_tables(
     """
     jvm_context = checked_jvm(config, jvm)
     paths: Sequence[TablePath] = [path] if path is not None else _tables(config)
-    with jvm_context as java, open_lake(config, java.gateway) as lake:
+    with jvm_context as java, usable_lake(config, java.gateway) as lake:
         for each in paths:
             try:
                 report = _clean(lake, each, apply, older_than_ms)
             except SluiceError as error:
                 if path is not None:
                     raise
+                if (whole := unusable(config, error)) is not None:
+                    raise whole from error
                 report = CleanReport(str(each), None, error=f"{type(error).__name__}: {error}")
             if report is not None:
                 yield report

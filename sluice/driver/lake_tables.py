@@ -15,7 +15,7 @@ from sluice.client.client import Client
 from sluice.config import Config
 from sluice.driver.cleaning import all_tables
 from sluice.driver.jvm import Jvm
-from sluice.driver.open_lake import checked_jvm, open_lake
+from sluice.driver.open_lake import checked_jvm, unusable, usable_lake
 from sluice.errors import FlussError, TableNotExist, UnsupportedLakeOption
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TablePath
@@ -74,7 +74,7 @@ def create_lake_tables(
             paths = sorted(table for table, info in known.items() if info.datalake_enabled)
         if not paths:
             return
-        with jvm_context as java, open_lake(config, java.gateway) as lake:
+        with jvm_context as java, usable_lake(config, java.gateway) as lake:
             for each in paths:
                 try:
                     yield _create_lake_table(client, lake, each)
@@ -83,6 +83,8 @@ def create_lake_tables(
                         raise
                     if isinstance(error, TableNotExist):  # dropped since the tables were listed
                         continue
+                    if (whole := unusable(config, error)) is not None:
+                        raise whole from error
                     reason = str(reason_of(error, config.secrets()))
                     yield LakeTableReport(str(each), FAILED, error=reason)
 

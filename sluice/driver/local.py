@@ -17,7 +17,7 @@ from sluice.client.snapshot_lease import SnapshotLease, never_tiered_buckets
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
 from sluice.driver.not_due import claim_table
-from sluice.driver.open_lake import checked_jvm, open_lake
+from sluice.driver.open_lake import checked_jvm, usable_lake
 from sluice.driver.round_options import compaction_options, keyed_round_options, round_limits
 from sluice.driver.threads import ThreadRunner
 from sluice.driver.tier_lease import TIER_LEASE_MS, random_lease_id, tier_lease_id
@@ -25,6 +25,7 @@ from sluice.errors import (
     AuthorizationError,
     ClaimLost,
     FlussError,
+    LakeNotWritable,
     LeaseLost,
     SluiceError,
     SplitFailed,
@@ -90,7 +91,7 @@ def tier_once(
             observer = CommitObserver(progress or NoProgress(), deferred)
             try:
                 deferred.close()
-                with jvm_context as java, open_lake(config, java.gateway) as lake:
+                with jvm_context as java, usable_lake(config, java.gateway) as lake:
                     result = _run(
                         config,
                         client,
@@ -306,6 +307,8 @@ def _report_failure(
 ) -> bool:
     """Reports the failure of a round; an interrupted round releases its claim instead.
 
+    So does a round whose lake could not be used for any table.
+
     :param command: the command that ran the round.
     :return: whether the coordinator released the claim.
     """
@@ -316,6 +319,9 @@ def _report_failure(
             text = f"{signal_name(error)} ended `{command}`"
             reason = Reason.from_text(text, kind=StoppedByUser.__name__)
             client.tiering.release(claim, reason, stopped=True)
+            return True
+        if isinstance(error, LakeNotWritable) and error.details.get("lake_unusable"):
+            client.tiering.release(claim, reason_of(error, secrets))  # no failure of this table
             return True
         # Without its kind: users of `sluice tier` know what failed, and read the text.
         failure = failure_of(error, secrets)

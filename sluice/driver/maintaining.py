@@ -12,7 +12,7 @@ from sluice.config import Config
 from sluice.driver.cleaning import all_tables
 from sluice.driver.conversions import ThreadConversions
 from sluice.driver.jvm import Jvm
-from sluice.driver.open_lake import checked_jvm, open_lake
+from sluice.driver.open_lake import checked_jvm, unusable, usable_lake
 from sluice.driver.round_options import compaction_options, round_limits
 from sluice.errors import (
     FlussError,
@@ -63,7 +63,7 @@ def maintain_tables(
         if path is not None:
             client.admin.table_info(path)  # if it does not exist, the lake is not the problem
         paths: Sequence[TablePath] = [path] if path is not None else [*all_tables(client)]
-        with jvm_context as java, open_lake(config, java.gateway) as lake:
+        with jvm_context as java, usable_lake(config, java.gateway) as lake:
             for place, each in enumerate(paths):
                 try:
                     report = maintain_table(
@@ -74,6 +74,8 @@ def maintain_tables(
                         raise
                     if isinstance(error, TableNotExist):  # dropped since the tables were listed
                         continue
+                    if (whole := unusable(config, error)) is not None:
+                        raise whole from error
                     if isinstance(error, FlussError) and is_unanswered(error):
                         raise _ended(error, len(paths) - place, len(paths)) from error
                     report = MaintenanceReport(

@@ -19,7 +19,7 @@ from sluice.driver.last_failure import (
     with_last_failure,
 )
 from sluice.driver.local import tier_once
-from sluice.driver.open_lake import checked_jvm, open_lake
+from sluice.driver.open_lake import checked_jvm, usable_lake
 from sluice.errors import (
     ClaimLost,
     ConfigurationError,
@@ -257,6 +257,6 @@ def _opened(config: Config, jvm: Jvm | None) -> Iterator[tuple[Client, IcebergLa
     with (
         connect(config.client) as client,
         jvm_context as java,
-        open_lake(config, java.gateway) as lake,
+        usable_lake(config, java.gateway) as lake,
     ):
         yield client, lake, java

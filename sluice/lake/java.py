@@ -7,6 +7,7 @@ IllegalArgumentException, then become exceptions of pyspark. :func:`java_errors`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from sluice.errors import LakeNotWritable
 
+_TRACE = re.compile(r"\n\s+at \S")
 _CAUSES_MAX = 50
 """A chain of causes is finite; this one is bounded too."""
 
@@ -79,8 +81,13 @@ def _thrown(error: Exception) -> JavaThrew | None:
         return JavaThrew(kind, f"{kind}: {getattr(error, '_desc', '')}")
     deepest = _deepest(throwable)
     name = str(deepest.getClass().getName()).rpartition(".")[2]
-    text = f"{name}: {deepest.getMessage() or ''}"
+    text = f"{name}: {_without_trace(str(deepest.getMessage() or ''))}"
     return JavaThrew(str(throwable.getClass().getSimpleName()), text, throwable)
+
+
+def _without_trace(message: str) -> str:
+    """A message up to the stack trace that some classes put into it (Hive's MetaException)."""
+    return _TRACE.split(message, maxsplit=1)[0].rstrip()
 
 
 def _deepest(throwable: Any) -> Any:

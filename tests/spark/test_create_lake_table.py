@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +20,13 @@ from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig, Ti
 from sluice.driver.jvm import Jvm
 from sluice.driver.lake_tables import NOT_REGISTERED, create_lake_tables
 from sluice.driver.local import tier_once
-from sluice.errors import LakeRolledBack, LakeTableMismatch, LakeTableMissing, UnsupportedLakeOption
+from sluice.errors import (
+    LakeNotWritable,
+    LakeRolledBack,
+    LakeTableMismatch,
+    LakeTableMissing,
+    UnsupportedLakeOption,
+)
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
@@ -187,6 +193,17 @@ def test_what_the_command_prints(shop: Shop) -> None:
     ran = shop.ran("--all")
     assert ran.exit_code == 1
     assert ran.stdout.startswith("shop.orders: LakeNotWritable: create lake table shop.orders: ")
+
+
+def test_a_lake_that_cannot_be_used_is_asked_for_one_table_only(shop: Shop, tmp_path: Path) -> None:
+    shop.table(TablePath("shop", "second"), TIERED)
+    (tmp_path / "file").write_text("in the way")
+    lake = DatalakeConfig("iceberg", {"type": "hadoop", "warehouse": str(tmp_path / "file/lake")})
+    config = replace(shop.config, datalake=lake)
+    reports = []
+    with pytest.raises(LakeNotWritable, match=r"shop\.orders: .*let this user write there, or"):
+        reports += create_lake_tables(config, None, jvm=shop.jvm)
+    assert reports == []
 
 
 @pytest.mark.parametrize(

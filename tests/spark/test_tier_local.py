@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,6 +28,7 @@ from sluice.model import types as t
 from sluice.rounds.files import RoundResult
 from sluice.rounds.progress import NoProgress
 from sluice.rounds.types import LogRecords, Split
+from sluice.testing.ports import kept_port
 
 from .conftest import Site
 
@@ -201,17 +203,53 @@ def test_progress_tells_phases_and_rows(site: Site) -> None:
     ]  # fmt: skip
 
 
-def test_a_failure_is_reported_with_its_reason(site: Site, tmp_path: Path) -> None:
+CATALOGS = {
+    "hadoop": (
+        {"warehouse": "FILE/lake"},
+        r"create lake table shop\.orders: ParentNotDirectoryException: .*FILE; write to the lake,"
+        r" FILE/lake: let this user write there, or correct datalake\.iceberg\.warehouse",
+    ),
+    "rest": (
+        {"uri": "http://127.0.0.1:PORT/"},
+        r"open Iceberg catalog fluss-iceberg-catalog \(http://127\.0\.0\.1:PORT/\): .*refused; lake"
+        r" catalog: start it, or correct datalake\.iceberg\.uri \(127\.0\.0\.1:PORT\)",
+    ),
+    "hive": (
+        {"uri": "thrift://127.0.0.1:PORT"},
+        r"load lake table shop\.orders: MetaException: Could not connect .*: .*refused; lake"
+        r" catalog: start it, or correct datalake\.iceberg\.uri \(127\.0\.0\.1:PORT\)",
+    ),
+    "jdbc": (
+        {"uri": "jdbc:nobody:", "warehouse": "FILE-lake"},
+        r"open Iceberg catalog fluss-iceberg-catalog \(FILE-lake\): SQLException: No suitable"
+        r" driver found for jdbc:nobody:",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CATALOGS)
+def test_a_lake_that_cannot_be_used_is_no_failure_of_the_table(
+    kind: str, site: Site, tmp_path: Path
+) -> None:
     site.create(PATH, {"id": t.BIGINT, "note": t.STRING})
     site.append(PATH, orders(0, 10))
     (tmp_path / "file").write_text("in the way")
-    lake = DatalakeConfig("iceberg", {"type": "hadoop", "warehouse": str(tmp_path / "file/lake")})
-    site.config = replace(site.config, datalake=lake)
-    with pytest.raises(LakeNotWritable, match=r"lake table shop\.orders"):
-        tier(site)
-    status = site.client.statuses.list(PATH)[0]
-    assert status.last_error is not None
-    assert "lake table shop.orders" in status.last_error
+    options, message = CATALOGS[kind]
+
+    with kept_port() as port:
+
+        def filled(text: str) -> str:
+            return text.replace("FILE", str(tmp_path / "file")).replace("PORT", str(port))
+
+        lake = {"type": kind, **{name: filled(value) for name, value in options.items()}}
+        config = replace(site.config, datalake=DatalakeConfig("iceberg", lake))
+        with pytest.raises(LakeNotWritable) as refused:
+            tier_once(config, PATH, now=True, jvm=site.jvm)
+    end = "; `sluice doctor` with the same options checks the lake"
+    assert re.fullmatch(filled(message) + end, str(refused.value))
+    [status] = site.client.statuses.list(PATH)
+    assert (status.failures, status.last_error) == (0, None)
+    assert tier(site).rows == 10
 
 
 def test_a_lake_table_with_another_schema_is_refused_by_name(site: Site) -> None:
@@ -221,6 +259,9 @@ def test_a_lake_table_with_another_schema_is_refused_by_name(site: Site) -> None
     site.append(PATH, orders(0, 10))
     with pytest.raises(LakeTableMismatch, match=r"shop\.orders"):
         tier(site)
+    [status] = site.client.statuses.list(PATH)
+    assert status.failures >= 1
+    assert "shop.orders" in str(status.last_error)
 
 
 def test_why_a_table_cannot_be_claimed(site: Site) -> None:

@@ -93,6 +93,10 @@ USAGE = {
     ("tier", "shop.orders", "--warehouse", "rows.tsv"): (
         "--warehouse: rows.tsv is a file; give a folder; see `sluice tier --help`"
     ),
+    ("tier", "shop.orders", "--warehouse", "rows.tsv/new/lake"): (
+        "--warehouse: rows.tsv is a file, so folder rows.tsv/new/lake cannot be created; give a"
+        " folder; see `sluice tier --help`"
+    ),
     ("tier", "shop.orders", "--warehouse", ""): (
         "--warehouse: the path is empty; give a folder; see `sluice tier --help`"
     ),
