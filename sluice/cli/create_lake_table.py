@@ -89,6 +89,7 @@ def _create(
 ) -> None:
     """:param reports: receives the report of each table as soon as it is done."""
     from sluice.driver.lake_tables import create_lake_tables
+    from sluice.driver.not_due import how_to_enable
 
     for report in create_lake_tables(config, table):
         reports.append(report)
@@ -98,4 +99,4 @@ def _create(
         if report.note:
             click.echo(f"  note: {report.note}")
         if not report.is_tiered:
-            click.echo("  it is not tiered yet: set its option table.datalake.enabled to true")
+            click.echo(f"  it is not tiered yet: {how_to_enable(TablePath.parse(report.table))}")

@@ -93,9 +93,7 @@ def usage_text(error: click.UsageError) -> str:
     """A usage error in one line: option or argument, value, expected form, and where help is."""
     context, text = error.ctx, error.format_message()
     if isinstance(error, click.NoSuchOption):
-        names = [name for p in (context.command.params if context else []) for name in p.opts]
-        text = f"no such option {error.option_name!r}"
-        text += did_you_mean(error.option_name, [*names, "--help"])
+        text = f"no such option {error.option_name!r}{_instead_of_option(error, context)}"
     elif isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter):
         text = _of_parameter(error)
     text = _lower_first(text.strip().removesuffix("."))
@@ -104,6 +102,16 @@ def usage_text(error: click.UsageError) -> str:
     words = " ".join(["sluice", *context.command_path.split()[1:]])
     separator = " " if text.endswith("?") else "; "
     return f"{text}{separator}see `{words} --help`"
+
+
+def _instead_of_option(error: click.NoSuchOption, context: click.Context | None) -> str:
+    """What to write in place of an unknown option: an argument of its name, or a similar option."""
+    parameters = context.command.params if context else []
+    for argument in parameters:
+        if isinstance(argument, click.Argument) and f"--{argument.name}" == error.option_name:
+            return f"; write {argument.human_readable_name} alone, without an option"
+    names = [name for p in parameters if isinstance(p, click.Option) for name in p.opts]
+    return did_you_mean(error.option_name, [*names, "--help"])
 
 
 def _of_parameter(error: click.BadParameter) -> str:

@@ -33,6 +33,7 @@ from sluice.model import (
     TableInfo,
     TablePath,
 )
+from sluice.quantities import counted
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.table_paths import bucket_ids, bucket_in, path_of, table_path
@@ -167,7 +168,10 @@ class LeaseClient:
             self.release(lease_id, buckets)
         except FlussError as error:
             _LOG.warning(
-                "lease %s may hold %d buckets until it expires: %s", lease_id, len(buckets), error
+                "lease %s may hold %s until it expires: %s",
+                lease_id,
+                counted(len(buckets), "bucket"),
+                error,
             )
             return False
         return True

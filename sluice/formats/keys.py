@@ -43,8 +43,11 @@ def encode_key(
         )
     if lake == "iceberg":
         if len(columns) != 1:
+            one = columns[0] if columns else "COLUMN"
             raise InvalidTable(
-                f"an Iceberg table has one key column, not {len(columns)}: {list(columns)}"
+                f"an Iceberg table has one key column, not {len(columns)}: {list(columns)}; set"
+                f" bucket.key to one of them (`sluice create-table --bucket-key {one}`), or"
+                " use a server without a lake (datalake.format=none)"
             )
         return _iceberg(arrays[0], types[0], columns[0])
     raise UnsupportedLakeOption(

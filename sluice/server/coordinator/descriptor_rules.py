@@ -197,7 +197,8 @@ def _check_iceberg_buckets(path: TablePath, descriptor: TableDescriptor) -> None
     if len(descriptor.bucket_keys) > 1:
         raise InvalidTable(
             f"table {path}: bucket keys {', '.join(descriptor.bucket_keys)}: Iceberg supports only"
-            " one bucket column"
+            " one bucket column; set bucket.key to one of them, or use a server without a lake"
+            " (datalake.format=none)"
         )
     for key in descriptor.bucket_keys:
         kind_of = descriptor.schema.column(key).data_type

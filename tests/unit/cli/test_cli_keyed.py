@@ -81,6 +81,9 @@ def test_what_is_not_there_or_cannot_be_asked(cluster: EmbeddedCluster, tmp_path
         (("id=x",), 2, "column id: expected BIGINT NOT NULL, found 'x'; write a whole"),
         (("n=1",), 2, "n is not in the primary key; the primary key is (id)"),
         (("id=1", "id=1"), 2, "'id=1': column id is given twice"),
+        (("--key", "id=1"), 2, "'--key'; write [COLUMN=VALUE]... alone, without an option;"),
+        (("--key=id=1",), 2, "'--key'; write [COLUMN=VALUE]... alone, without an option;"),
+        (("--limt", "1"), 2, "no such option '--limt'; did you mean '--limit'?"),
         (("id=1", "--limit", "3"), 2, "cannot be combined with a key"),
         (("--limit", "0"), 2, "'0' is not a whole number from 1"),
         (("--partition", "eu"), 1, "shop.asked has no partition eu"),
@@ -192,6 +195,20 @@ def test_a_part_of_a_key_that_has_no_prefix(cluster: EmbeddedCluster) -> None:
     run(cluster, "create-table", "shop.whole", "--schema", schema, "--partition-by", "region")
     told = " ".join(run(cluster, "lookup", "shop.whole", "k=1", fails=2).split())
     assert "lacks region; the primary key is (region, k). Give all of them; see" in told
+
+
+@pytest.mark.parametrize("options", [(), ("--no-datalake",)])
+def test_a_key_of_several_columns_needs_a_bucket_key_of_one(
+    options: tuple[str, ...], cluster: EmbeddedCluster
+) -> None:
+    table = f"shop.pairs{len(options)}"
+    words = ("create-table", table, "--schema", "a INT, b INT, PRIMARY KEY (a, b)", *options)
+    assert run(cluster, *words, fails=1) == (
+        f"sluice: InvalidTable: table {table}: its key cannot be encoded: an Iceberg table has one"
+        " key column, not 2: ['a', 'b']; set bucket.key to one of them (`sluice create-table"
+        " --bucket-key a`), or use a server without a lake (datalake.format=none)\n"
+    )
+    assert "primary key a, b" in run(cluster, *words, "--bucket-key", "a")
 
 
 def test_values_are_shown_as_they_are(cluster: EmbeddedCluster, tmp_path: Path) -> None:
