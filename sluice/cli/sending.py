@@ -16,6 +16,7 @@ from sluice.cli.resume_command import Advice, ResumeCommand, stored_text
 from sluice.cli.row_files import ROW_ERRORS, RowFile, first_that_fails
 from sluice.client.bucket_writer import BucketWriter
 from sluice.errors import (
+    FlussError,
     InvalidTable,
     OutOfOrderSequence,
     PartitionNotExists,
@@ -136,6 +137,8 @@ class FileSender:
         """The rows that an interrupted run has stored, and how to resume."""
         stored, recorder = skipped_rows + self.writer.stored_rows, self.recorder
         name = self.rows.path.name
+        if isinstance(error, FlussError) and not (error.retryable or self.writer.has_begun):
+            return Advice("Nothing was sent")  # a resumed run would be refused like this one
         if recorder is None:
             return self.command.advice(stored_text(name, stored, total, self.done), stored)
         if not recorder.has_begun:

@@ -185,6 +185,11 @@ class BucketWriter(ABC):
         return self._pending.stored_rows
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the cluster has given it an id; before that, nothing was sent."""
+        return self._writer_id is not None
+
+    @property
     def sent_rows(self) -> int:
         """An upper bound on the rows sent so far, counted from the first given row."""
         return self._given_rows
