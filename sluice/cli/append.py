@@ -197,7 +197,8 @@ def _rows(job: AppendJob, expected: TableInfo) -> RowFile:
             hint = did_you_mean(name, names) or f"; the columns are {', '.join(names)}"
             raise click.BadParameter(f"no column {name!r}{hint}", param_hint="--columns")
     columns = files.columns_of(expected.schema, targets or names, files.keys_of(expected))
-    rows = files.rows_of(job.file, columns, notes=expected is job.table)
+    keys = () if targets else expected.schema.primary_key
+    rows = files.rows_of(job.file, columns, notes=expected is job.table, keys=keys)
     with nothing_sent():
         rows.read_through()
     return rows

@@ -97,9 +97,12 @@ def keys_of(info: TableInfo) -> dict[str, str]:
     return keys | dict.fromkeys(info.schema.primary_key, "it is in the primary key")
 
 
-def rows_of(path: Path, schema: pa.Schema, *, notes: bool = True) -> RowFile:
+def rows_of(
+    path: Path, schema: pa.Schema, *, notes: bool = True, keys: Sequence[str] = ()
+) -> RowFile:
     """Opens the rows of a file, to be read with a schema.
 
+    :param keys: with these columns alone, a row may lack the others that can be null: --columns.
     :param notes: whether to name ignored columns on standard error.
     :raises click.BadParameter: if the file is neither .parquet nor .csv.
     :raises InvalidFile: a column is missing.
@@ -109,12 +112,22 @@ def rows_of(path: Path, schema: pa.Schema, *, notes: bool = True) -> RowFile:
     if missing:
         if isinstance(rows, CsvRows):
             _check_separator(rows.header_place, rows.names, ",".join(schema.names))
-        raise InvalidFile(f"{rows.header_place}: {_missing(missing, rows, schema.names)}")
+        text = _missing(missing, rows, schema.names)
+        if "; rename " not in text and _may_lack(missing, schema, keys):
+            others = ",".join(name for name in schema.names if name in rows.names)
+            text += f"; --columns {others} writes these columns alone"
+        raise InvalidFile(f"{rows.header_place}: {text}")
     _check_once(rows.names, schema.names, path)
     extra = [name for name in rows.names if name not in schema.names]
     if extra and notes:
         click.echo(f"note: {path}: ignored columns: {', '.join(extra)}", err=True)
     return rows
+
+
+def _may_lack(missing: Sequence[str], schema: pa.Schema, keys: Sequence[str]) -> bool:
+    """Whether rows may be written without these columns, because the table has other keys."""
+    may_be_null = all(schema.field(name).nullable for name in missing)
+    return bool(keys) and may_be_null and not set(missing) & set(keys)
 
 
 def _missing(missing: Sequence[str], rows: RowFile, expected: Sequence[str]) -> str:

@@ -58,7 +58,15 @@ def test_a_table_is_filled_changed_and_looked_up(cluster: EmbeddedCluster, tmp_p
     file = csv(tmp_path, "item,n,price\npen,3,1.20\nink,1,7.50\ncap,9,\n")
     assert "3 rows upserted" in run(cluster, "append", "shop.stock", file)
     file = csv(tmp_path, "item,n\npen,30\nbag,5\n")
-    assert "column price is missing" in run(cluster, "append", "shop.stock", file, fails=1)
+    assert run(cluster, "append", "shop.stock", file, fails=1).endswith(
+        "line 1: column price is missing. The file has item, n; --columns item,n writes these columns"
+        " alone\n"
+    )
+    other = csv(tmp_path, "n,prices\n1,2\n")
+    said = run(cluster, "append", "shop.stock", other, fails=1)
+    assert "columns item, price are missing; rename 'prices' to 'price'?" in said
+    assert "--columns" not in said
+    file = csv(tmp_path, "item,n\npen,30\nbag,5\n")
     told = run(cluster, "append", "shop.stock", file, "--columns", "item, n")
     assert "2 rows upserted" in told
     assert rows(cluster, "shop.stock", "item=pen") == [{"item": "pen", "n": 30, "price": "1.20"}]
@@ -214,6 +222,10 @@ def test_a_key_of_several_columns_needs_a_bucket_key_of_one(
 def test_values_are_shown_as_they_are(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     schema = "k INT, rate DOUBLE, PRIMARY KEY (k)"
     run(cluster, "create-table", "shop.rates", "--schema", schema)
+    strict = "k INT, n INT NOT NULL, s STRING, PRIMARY KEY (k)"
+    run(cluster, "create-table", "shop.strict", "--schema", strict)
+    said = run(cluster, "append", "shop.strict", csv(tmp_path, "k,s\n1,a\n"), fails=1)
+    assert said.endswith("column n is missing. The file has k, s\n")
     file = csv(tmp_path, "k,rate\n1234,0.0035\n5,1234567.25\n6,inf\n")
     run(cluster, "append", "shop.rates", file)
     shown = run(cluster, "lookup", "shop.rates")
