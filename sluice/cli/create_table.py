@@ -180,8 +180,13 @@ def notes(info: TableInfo) -> list[str]:
     """Warnings about a new table that concern its copy in the lake."""
     from sluice.iceberg_rules import check_lake_keys
 
-    if not info.datalake_enabled or info.datalake_format != "iceberg":
+    if not info.datalake_enabled or info.datalake_format is None:
         return []
+    if info.datalake_format.lower() != "iceberg":
+        return [
+            f"the lake of this cluster has the format {info.datalake_format}: Sluice tiers only to"
+            " Iceberg, so Fluss's own tiering service has to tier this table"
+        ]
     found = []
     if times := [c.name for c in info.schema.columns if c.data_type.root is TypeRoot.TIME]:
         found.append(

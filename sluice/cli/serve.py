@@ -17,6 +17,8 @@ from sluice.cli.options import (
     examples,
     lake_overrides,
 )
+from sluice.config import DatalakeConfig
+from sluice.errors import ConfigurationError
 from sluice.extras import require
 from sluice.stop_signals import StopSignals
 from sluice.wire.start_marker import starting
@@ -146,6 +148,7 @@ def serve(
     server = config.server
     if not server.data_dir:
         raise click.UsageError("give --data-dir DIR (or server.data_dir in the configuration)")
+    _check_lake(config.datalake)
     with starting(_ports(server.listen)):
         require("sluice.server.cluster", "server", "sluice serve")
         from sluice.cli.logs import configure, default_level
@@ -170,6 +173,18 @@ def serve(
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+
+def _check_lake(datalake: DatalakeConfig) -> None:
+    """Checks the lake's options, which the server itself does not use: clients get them.
+
+    :raises ConfigurationError: no catalog of Iceberg has these options.
+    """
+    from sluice.checks import iceberg_options
+
+    options = datalake.iceberg
+    if options and (why := iceberg_options.wrong(options) or iceberg_options.missing(options)):
+        raise ConfigurationError(why)
 
 
 def _allow_open_files() -> None:

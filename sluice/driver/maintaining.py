@@ -29,6 +29,7 @@ from sluice.rounds.conversion import ConversionRunner
 from sluice.rounds.dropped import is_unanswered
 from sluice.rounds.expiry import AUTO_EXPIRE
 from sluice.rounds.maintain import MaintenanceOptions, MaintenanceReport, maintain
+from sluice.rounds.plan import check_lake_format
 from sluice.rounds.reasons import reason_of
 from sluice.rounds.recover import check_owner
 from sluice.rounds.requested_compaction import request_ms_max
@@ -53,6 +54,7 @@ def maintain_tables(
     :param lists_folders: whether such a report has the orphan files, for which folders are listed.
     :param jvm: a running JVM to use; None: this function starts one and ends it.
     :raises TableNotExist, DatabaseNotExist: the cluster has no table ``path``.
+    :raises UnsupportedLakeOption: ``path`` is a table of another lake format.
     :raises LakeTableMissing: the lake has no table ``path``.
     :raises LakeNotWritable: catalog or storage of ``path`` cannot be read.
     :raises NetworkError, RequestTimeOut: the cluster does not answer; the other tables are left.
@@ -61,7 +63,8 @@ def maintain_tables(
     run = ThreadConversions(config.tiering.parallelism)
     with connect(config.client) as client:
         if path is not None:
-            client.admin.table_info(path)  # if it does not exist, the lake is not the problem
+            # If it does not exist, or is one of another lake, this lake is not the problem.
+            check_lake_format(client.admin.table_info(path))
         paths: Sequence[TablePath] = [path] if path is not None else [*all_tables(client)]
         with jvm_context as java, usable_lake(config, java.gateway) as lake:
             for place, each in enumerate(paths):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from sluice.checks.findings import Finding
 from sluice.client import connect
 from sluice.clock import Clock, SystemClock
 from sluice.config import Config
 from sluice.driver.maintaining import maintain_tables
+from sluice.errors import UnsupportedLakeOption
 from sluice.masking import reason_text
+from sluice.model import TableInfo
 from sluice.rounds.maintain import MaintenanceReport
 from sluice.rounds.maintenance_line import NOT_REWRITTEN
+from sluice.rounds.plan import check_options
 
 NEEDS_WORK = "needs work"
 SECONDS_MAX = 60.0
@@ -19,13 +22,19 @@ SECONDS_MAX = 60.0
 
 
 def table_findings(config: Config, clock: Clock | None = None) -> Iterator[Finding]:
-    """One finding for each table that the lake has; Java starts if there is a tiered table."""
+    """One finding for each table that the lake has; Java starts if there is a tiered table.
+
+    Tables that every round refuses are among them, if the lake has them or not.
+    """
     clock = clock or SystemClock()
     until_s = clock.monotonic_s() + SECONDS_MAX
     try:
         with connect(config.client) as client:
-            if not client.statuses.lake_tables():
-                return
+            tiered = client.admin.known_infos(client.statuses.lake_tables())
+        refused = [*_refused(tiered.values())]
+        yield from refused
+        if len(refused) == len(tiered):
+            return
         for report in maintain_tables(config, None, apply=False, lists_folders=False):
             yield _finding(report)
             if clock.monotonic_s() >= until_s:
@@ -35,6 +44,15 @@ def table_findings(config: Config, clock: Clock | None = None) -> Iterator[Findi
     except Exception as error:  # whatever it is, the other findings count
         said = reason_text(f"{type(error).__name__}: {error}", config.secrets())
         yield Finding("tables", False, said)
+
+
+def _refused(tiered: Iterable[TableInfo]) -> Iterator[Finding]:
+    """The tables with a lake format or an option that Sluice does not support."""
+    for info in tiered:
+        try:
+            check_options(info)
+        except UnsupportedLakeOption as error:
+            yield Finding(f"table {info.path}", False, error.message)
 
 
 def _finding(report: MaintenanceReport) -> Finding:

@@ -16,6 +16,7 @@ from sluice.rounds.noted_drops import dropped_in, dropped_note, dropped_summary,
 from sluice.rounds.ports import Cluster
 from sluice.rounds.types import LakeSnapshot, OffsetRange, Split
 
+ICEBERG = "iceberg"
 _NOT_HONOURED = {
     "table.datalake.historical-partition.enabled": "read expired partitions from the lake",
 }
@@ -80,10 +81,11 @@ class RoundPlan:
 
 
 def check_options(info: TableInfo) -> None:
-    """Refuses tables with a lake option that Sluice does not support.
+    """Refuses tables with a lake option or a lake format that Sluice does not support.
 
-    :raises UnsupportedLakeOption: names the option.
+    :raises UnsupportedLakeOption: names the option, or the format.
     """
+    check_lake_format(info)
     for option, instead in _NOT_HONOURED.items():
         if info.descriptor.properties.get(option, "false").lower() == "true":
             raise UnsupportedLakeOption(
@@ -91,6 +93,21 @@ def check_options(info: TableInfo) -> None:
                 f" false; {instead}",
                 option=option,
             )
+
+
+def check_lake_format(info: TableInfo) -> None:
+    """Refuses tables of another lake: their buckets are not those that Iceberg computes.
+
+    :raises UnsupportedLakeOption: names the format.
+    """
+    lake_format = (info.datalake_format or ICEBERG).lower()
+    if lake_format != ICEBERG:
+        raise UnsupportedLakeOption(
+            f"table {info.path} has the lake format {lake_format} (table.datalake.format), which"
+            " its cluster set at its creation: Sluice tiers only tables of the format iceberg;"
+            f" leave this one to Fluss's own tiering service for {lake_format}",
+            option="table.datalake.format",
+        )
 
 
 def make_plan(

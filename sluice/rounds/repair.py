@@ -35,7 +35,7 @@ from sluice.rounds.dropped import again_if_dropped
 from sluice.rounds.history import HistoryEntry
 from sluice.rounds.note_lists import first_of
 from sluice.rounds.offsets import offsets_of
-from sluice.rounds.plan import check_options
+from sluice.rounds.plan import check_lake_format, check_options
 from sluice.rounds.ports import Cluster, Lake
 from sluice.rounds.recover import (
     LakeStatus,
@@ -78,10 +78,12 @@ def read_table_state(path: TablePath, cluster: Cluster, lake: Lake) -> TableStat
 def diagnose(observed: TableState, cluster: Cluster) -> Diagnosis:
     """Describes the state of a table and lists the possible repairs.
 
-    :raises UnsupportedLakeOption: the table was never tiered, and rounds refuse one of its options.
+    :raises UnsupportedLakeOption: the table is of another lake format, or it was never tiered and
+        rounds refuse one of its options.
     :raises FlussError: the cluster does not report the offsets of its logs.
     :raises ClaimLost: the table was dropped meanwhile.
     """
+    check_lake_format(observed.info)  # the snapshots of such a table are in another lake
     if observed.registered is None:
         check_options(observed.info)
     if observed.table is None:

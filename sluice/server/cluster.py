@@ -11,6 +11,7 @@ import structlog
 
 from sluice.clock import Clock, SystemClock
 from sluice.config import DatalakeConfig, ServerConfig
+from sluice.did_you_mean import did_you_mean
 from sluice.errors import ConfigurationError, StorageError
 from sluice.model import TableBucket, TableInfo, TablePath, TieringRound
 from sluice.scans import ScanLimits
@@ -65,7 +66,7 @@ _FORWARDED = (apis.LIST_TIERING_STATUSES,)
 NO_LAKE = "none"
 """The value of ``datalake.format`` for a server without a lake."""
 
-_LAKE_FORMATS = ("iceberg", "paimon", "lance", NO_LAKE)
+_LAKE_FORMATS = ("iceberg", NO_LAKE)
 
 HANDLERS_S = 1.0
 """Time for handlers that still run after the grace period, if a stop has a limit."""
@@ -91,16 +92,17 @@ class EmbeddedCluster:
     ) -> None:
         """Checks the configuration; opens no file of the data directory yet.
 
-        :param datalake: its format is ``iceberg``, ``paimon``, ``lance``, or ``none`` for a server
-            without a lake; by default ``iceberg``, without options.
+        :param datalake: its format is ``iceberg``, or ``none`` for a server without a lake; by
+            default ``iceberg``, without options.
         :raises ConfigurationError: the data directory is not set, an address or the lake's format
             is not allowed, or a file of TLS or users cannot be used.
         """
         datalake = datalake or DatalakeConfig()
         if datalake.format not in _LAKE_FORMATS:
             raise ConfigurationError(
-                f"datalake.format={datalake.format} is not supported by this server: use iceberg,"
+                f"datalake.format={datalake.format!r} is not supported by this server: use iceberg,"
                 " or none for a server without a lake"
+                f"{did_you_mean(datalake.format, _LAKE_FORMATS)}"
             )
         if not config.data_dir:
             raise ConfigurationError("server.data_dir is not set: set it, or pass --data-dir")

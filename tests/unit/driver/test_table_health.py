@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from sluice.driver.table_health import _finding
+from sluice.client import connect
+from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig
+from sluice.driver.table_health import _finding, table_findings
+from sluice.model import TablePath
+from sluice.model import types as t
 from sluice.rounds.maintain import MaintenanceReport
 from sluice.rounds.maintenance import TableHealth
+from sluice.server.cluster import EmbeddedCluster
+from sluice.testing.tables import table_info
 
 SCATTERED = TableHealth(small_files_of_worst=90)
 BOTH = TableHealth(small_files_of_worst=90, equality_files=2)
@@ -33,6 +41,24 @@ def test_a_table_that_needs_work_is_told_what_helps(report: MaintenanceReport, s
     finding = _finding(report)
     assert (finding.ok, finding.result) == (True, "needs work")
     assert finding.seen.endswith(said)
+
+
+def test_a_table_of_another_lake_is_told(tmp_path: Path) -> None:
+    """A server without a lake takes any format, and one with Iceberg may tier its tables later."""
+    path, server = TablePath("shop", "stock"), ServerConfig(str(tmp_path), "grpc://127.0.0.1:0")
+    properties = {"table.datalake.enabled": "false", "table.datalake.format": "paimon"}
+    paimon = table_info({"id": t.BIGINT}, properties=properties)
+    with (
+        EmbeddedCluster(server, datalake=DatalakeConfig("none")) as cluster,
+        connect(cluster.address) as client,
+    ):
+        client.admin.create_database(path.database)
+        client.admin.create_table(path, paimon.descriptor)
+    with EmbeddedCluster(server) as cluster, connect(cluster.address) as client:
+        client.admin.set_options(path, {"table.datalake.enabled": "true"})
+        [finding] = table_findings(Config(ClientConfig(cluster.address)))
+    assert (finding.what, finding.ok) == ("table shop.stock", False)
+    assert finding.seen.endswith("leave this one to Fluss's own tiering service for paimon")
 
 
 def test_a_healthy_table_needs_no_help() -> None:

@@ -53,6 +53,16 @@ def test_a_table_that_every_round_refuses_is_not_called_in_order() -> None:
         found(World(MemoryCluster(info)))
 
 
+def test_snapshots_of_another_lake_format_are_no_lake_of_ours(rolled_back: World) -> None:
+    info = rolled_back.cluster.info
+    assert info is not None
+    properties = {**info.descriptor.properties, "table.datalake.format": "paimon"}
+    descriptor = replace(info.descriptor, properties=properties)
+    rolled_back.cluster.info = replace(info, descriptor=descriptor)
+    with pytest.raises(UnsupportedLakeOption, match="has the lake format paimon"):
+        found(rolled_back)
+
+
 def test_what_is_said_does_not_send_to_the_command_that_says_it(rolled_back: World) -> None:
     state = found(rolled_back).state
     assert "is behind snapshot" in state

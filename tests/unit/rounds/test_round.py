@@ -351,6 +351,15 @@ class _Unfenced(MemoryCluster):
         super().commit_lake_snapshot(current, *rest)
 
 
+def of(world: World, properties: dict[str, str]) -> None:
+    """Gives the table further properties."""
+    info = world.cluster.info
+    assert info is not None
+    descriptor = info.descriptor
+    descriptor = replace(descriptor, properties={**descriptor.properties, **properties})
+    world.cluster.info = replace(info, descriptor=descriptor)
+
+
 @pytest.mark.parametrize(
     "option",
     [
@@ -358,13 +367,22 @@ class _Unfenced(MemoryCluster):
     ],
 )
 def test_lake_options_that_are_not_honoured_are_refused(world: World, option: str) -> None:
-    info = world.cluster.info
-    assert info is not None
-    properties = {**info.descriptor.properties, option: "true"}
-    world.cluster.info = replace(info, descriptor=replace(info.descriptor, properties=properties))
+    of(world, {option: "true"})
     with pytest.raises(UnsupportedLakeOption, match=option):
         world.round()
     assert world.lake.tables == {}
+
+
+@pytest.mark.parametrize("lake_format", ["paimon", "LANCE"])
+def test_a_table_of_another_lake_format_is_refused(world: World, lake_format: str) -> None:
+    """Its buckets are not those that an Iceberg table would declare."""
+    of(world, {"table.datalake.format": lake_format})
+    world.append(0, 3)
+    with pytest.raises(UnsupportedLakeOption, match=f"the lake format {lake_format.lower()}"):
+        world.round()
+    assert world.lake.tables == {}
+    of(world, {"table.datalake.format": "ICEBERG"})
+    assert world.round().outcome == "committed"
 
 
 def test_a_log_that_lost_its_untiered_start_fails_the_round(world: World) -> None:

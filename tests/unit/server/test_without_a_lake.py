@@ -161,6 +161,7 @@ def test_partition_keys_of_a_lake_table_are_texts(serving: Serving) -> None:
             client.admin.set_options(PATH, ENABLED)
 
 
-def test_an_unknown_lake_format_stops_the_start(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"datalake\.format=parquet is not supported"):
-        EmbeddedCluster(ServerConfig(str(tmp_path)), datalake=DatalakeConfig("parquet"))
+@pytest.mark.parametrize("lake", ["paimon", "lance", "parquet", "Iceberg", ""])
+def test_another_lake_format_stops_the_start(tmp_path: Path, lake: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"datalake\.format='{lake}' is not supported"):
+        EmbeddedCluster(ServerConfig(str(tmp_path)), datalake=DatalakeConfig(lake))
