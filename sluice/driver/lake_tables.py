@@ -20,6 +20,7 @@ from sluice.errors import FlussError, TableNotExist, UnsupportedLakeOption
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TablePath
 from sluice.rounds.dropped import is_unanswered
+from sluice.rounds.named_lake import lake_place, other_lake_note
 from sluice.rounds.reasons import reason_of
 from sluice.rounds.recover import LakeStatus, compare, rolled_back, table_missing
 
@@ -98,10 +99,11 @@ def _create_lake_table(client: Client, lake: IcebergLake, path: TablePath) -> La
             " set at its creation; only tables of the format iceberg have lake tables of Sluice"
         )
     registered = client.tiering.lake_snapshot(path)
-    table, outcome, note = lake.load(path), EXISTS, ""
+    table, outcome = lake.load(path), EXISTS
+    note = other_lake_note(info, lake) if registered is None else ""
     if table is None:
         if registered is not None:
-            raise table_missing(path, registered, lake.where)
+            raise table_missing(path, registered, lake_place(info, lake))
         table, outcome = lake.create(info), CREATED
     table.add_missing_columns(info)
     found = compare(path, info.table_id, table, table.newest_tiering_snapshot(), registered)
@@ -109,5 +111,5 @@ def _create_lake_table(client: Client, lake: IcebergLake, path: TablePath) -> La
         assert registered is not None
         raise rolled_back(path, registered, found.why)
     if found.status is LakeStatus.AHEAD:
-        note = NOT_REGISTERED
+        note = f"{NOT_REGISTERED}. {note}" if note else NOT_REGISTERED
     return LakeTableReport(str(path), outcome, table.location, info.datalake_enabled, note)

@@ -29,6 +29,7 @@ from sluice.rounds.conversion import ConversionRunner
 from sluice.rounds.dropped import is_unanswered
 from sluice.rounds.expiry import AUTO_EXPIRE
 from sluice.rounds.maintain import MaintenanceOptions, MaintenanceReport, maintain
+from sluice.rounds.named_lake import lake_place
 from sluice.rounds.plan import check_lake_format
 from sluice.rounds.reasons import reason_of
 from sluice.rounds.recover import check_owner
@@ -87,8 +88,9 @@ def maintain_tables(
                 if report is not None:
                     yield report
                 elif path is not None:
+                    where = lake_place(client.admin.table_info(path), lake)
                     raise LakeTableMissing(
-                        f"table {path} does not exist in the lake {lake.where}, or is not one of"
+                        f"table {path} does not exist in the lake {where}, or is not one of"
                         f" Fluss: `sluice status {path}` says whether it was ever tiered",
                         table=str(path),
                     )

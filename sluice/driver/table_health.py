@@ -14,9 +14,10 @@ from sluice.masking import reason_text
 from sluice.model import TableInfo
 from sluice.rounds.maintain import MaintenanceReport
 from sluice.rounds.maintenance_line import NOT_REWRITTEN
+from sluice.rounds.named_lake import other_lake
 from sluice.rounds.plan import check_options
 
-NEEDS_WORK = "needs work"
+DIFFERS, NEEDS_WORK = "differs", "needs work"
 SECONDS_MAX = 60.0
 """Tables that were not looked at after this time are left out."""
 
@@ -31,6 +32,7 @@ def table_findings(config: Config, clock: Clock | None = None) -> Iterator[Findi
     try:
         with connect(config.client) as client:
             tiered = client.admin.known_infos(client.statuses.lake_tables())
+        yield from _other_lake(config, tiered.values())
         refused = [*_refused(tiered.values())]
         yield from refused
         if len(refused) == len(tiered):
@@ -44,6 +46,15 @@ def table_findings(config: Config, clock: Clock | None = None) -> Iterator[Findi
     except Exception as error:  # whatever it is, the other findings count
         said = reason_text(f"{type(error).__name__}: {error}", config.secrets())
         yield Finding("tables", False, said)
+
+
+def _other_lake(config: Config, tiered: Iterable[TableInfo]) -> Iterator[Finding]:
+    """The cluster's name of the lake, if it is another one; it is the same for all tables."""
+    for info in tiered:
+        if other := other_lake(info, config.datalake.iceberg):
+            why = f"{other}. That may be another name of the same lake"
+            yield Finding("lake of the cluster", True, why, result=DIFFERS)
+            return
 
 
 def _refused(tiered: Iterable[TableInfo]) -> Iterator[Finding]:

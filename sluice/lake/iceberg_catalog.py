@@ -43,7 +43,7 @@ class IcebergLake:
         """
         self._gateway = gateway
         self._tiering = tiering or TieringConfig()
-        self._properties = dict(properties)
+        self.options: Mapping[str, str] = dict(properties)
         ensure_callbacks(gateway)
         conf = hadoop_conf or gateway.jvm.org.apache.hadoop.conf.Configuration()
         for key, value in properties.items():
@@ -123,7 +123,7 @@ class IcebergLake:
         return self._gateway.jvm.org.apache.iceberg.catalog.TableIdentifier.parse(str(path))
 
     def _table(self, path: TablePath, table: Any) -> IcebergTable:
-        return IcebergTable(self._gateway, table, path, self._properties, self._tiering)
+        return IcebergTable(self._gateway, table, path, self.options, self._tiering)
 
 
 def _check_classes(jvm: Any) -> None:

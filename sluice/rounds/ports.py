@@ -85,6 +85,10 @@ class Lake(Protocol):
     def where(self) -> str:
         """The warehouse or the catalog's name, for messages."""
 
+    @property
+    def options(self) -> Mapping[str, str]:
+        """The catalog's properties: ``datalake.iceberg.*`` without that prefix."""
+
     def load(self, path: TablePath) -> LakeTable | None:
         """The table, or None if the catalog has none of that name."""
 

@@ -33,6 +33,7 @@ from sluice.rounds.diagnosis import (
 )
 from sluice.rounds.dropped import again_if_dropped
 from sluice.rounds.history import HistoryEntry
+from sluice.rounds.named_lake import lake_place
 from sluice.rounds.note_lists import first_of
 from sluice.rounds.offsets import offsets_of
 from sluice.rounds.plan import check_lake_format, check_options
@@ -63,7 +64,7 @@ def read_table_state(path: TablePath, cluster: Cluster, lake: Lake) -> TableStat
     registered = cluster.lake_snapshot(path)
     table = lake.load(path)
     if table is None:
-        return TableState(path, info, None, registered, where=lake.where)
+        return TableState(path, info, None, registered, where=lake_place(info, lake))
     ours = table.newest_tiering_snapshot()
     history = table.history(registered.snapshot_id if registered else None)
     observed = TableState(path, info, table, registered, ours, history)

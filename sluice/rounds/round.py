@@ -39,6 +39,7 @@ from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
 from sluice.rounds.lake_files import LiveFiles
 from sluice.rounds.limits import RoundLimits, forced_finish_text, offsets_left
+from sluice.rounds.named_lake import lake_place, other_lake_note
 from sluice.rounds.note_lists import capped
 from sluice.rounds.offsets import offsets_for_result
 from sluice.rounds.parts import NO_PARTS, PartRules
@@ -324,10 +325,12 @@ class _Round:
             ):
                 return self._repair_base(repair_mode, info, seen)
         registered = cluster.lake_snapshot(claim.path)
+        if registered is None and (note := other_lake_note(info, self._lake)):
+            self._notes.append(note)
         table = self._lake.load(claim.path)
         if table is None:
             if registered is not None:
-                raise table_missing(claim.path, registered, self._lake.where)
+                raise table_missing(claim.path, registered, lake_place(info, self._lake))
             table = self._lake.create(info)
         table.add_missing_columns(info)
         return table, *self._agreed(table, registered)

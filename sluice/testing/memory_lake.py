@@ -47,6 +47,7 @@ class MemoryLake:
 
     def __init__(self) -> None:
         self.tables: dict[TablePath, MemoryLakeTable] = {}
+        self.options: Mapping[str, str] = {}
         self._created = 0
 
     def load(self, path: TablePath) -> MemoryLakeTable | None:

@@ -46,6 +46,7 @@ class DriverLake:
     def __init__(self, context: LakeContext, actor: Actor) -> None:
         self._context = context
         self._actor = actor
+        self.options: Mapping[str, str] = {}
 
     def load(self, path: TablePath) -> DriverTable | None:
         self._context.step(self._actor, "load")

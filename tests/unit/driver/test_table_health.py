@@ -61,6 +61,26 @@ def test_a_table_of_another_lake_is_told(tmp_path: Path) -> None:
     assert finding.seen.endswith("leave this one to Fluss's own tiering service for paimon")
 
 
+def test_another_lake_of_the_cluster_is_told(tmp_path: Path) -> None:
+    path, server = TablePath("shop", "stock"), ServerConfig(str(tmp_path), "grpc://127.0.0.1:0")
+    there = DatalakeConfig("iceberg", {"type": "hadoop", "warehouse": "/there"})
+    here = DatalakeConfig("iceberg", {"type": "hadoop", "warehouse": "/here"})
+    option = {"table.datalake.historical-partition.enabled": "true"}  # so that Java stays out of it
+    with (
+        EmbeddedCluster(server, datalake=there) as cluster,
+        connect(cluster.address) as client,
+    ):
+        client.admin.create_database(path.database)
+        info = table_info({"id": t.BIGINT}, properties=option)
+        client.admin.create_table(path, info.descriptor)
+        found = [*table_findings(Config(ClientConfig(cluster.address), datalake=here))]
+    assert [(one.what, one.ok, one.result) for one in found] == [
+        ("lake of the cluster", True, "differs"),
+        ("table shop.stock", False, ""),
+    ]
+    assert "datalake.iceberg.warehouse is /there there and /here here. That may" in found[0].seen
+
+
 def test_a_healthy_table_needs_no_help() -> None:
     finding = _finding(MaintenanceReport("shop.stock"))
     assert (finding.ok, finding.result, finding.seen) == (True, "", str(TableHealth()))
