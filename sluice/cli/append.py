@@ -196,9 +196,11 @@ def _rows(job: AppendJob, expected: TableInfo) -> RowFile:
         if name not in names:
             hint = did_you_mean(name, names) or f"; the columns are {', '.join(names)}"
             raise click.BadParameter(f"no column {name!r}{hint}", param_hint="--columns")
-    columns = files.columns_of(expected.schema, targets or names, files.keys_of(expected))
-    keys = () if targets else expected.schema.primary_key
-    rows = files.rows_of(job.file, columns, notes=expected is job.table, keys=keys)
+    numbered = () if targets else expected.schema.auto_increment
+    written = targets or [name for name in names if name not in numbered]
+    columns = files.columns_of(expected.schema, written, files.keys_of(expected))
+    notes, keys = expected is job.table, () if targets else expected.schema.primary_key
+    rows = files.rows_of(job.file, columns, notes=notes, keys=keys, numbered=numbered)
     with nothing_sent():
         rows.read_through()
     return rows

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from sluice.cli.options import DURATION, TABLE_PATH, Settings, with_settings
+from sluice.cli.table_properties import checked_properties, notes_on, options_of_fluss
 from sluice.errors import InvalidTable, TableAlreadyExist, UnsupportedLakeOption
 from sluice.model import Schema, TableDescriptor, TableInfo, TablePath, TypeRoot
 
 _NOT_A_LAKE_TABLE = "or leave table.datalake.enabled at false"
 """The advice of Sluice's server about a key that no lake table can have."""
-_OPTIONS_OF_FLUSS = "table."
-"""What the names of Fluss's own table options begin with. Others are custom properties."""
-_OWN_OPTIONS = {
-    "table.datalake.enabled": "--datalake or --no-datalake",
-    "table.datalake.freshness": "--freshness",
-}
 
 
 def _checked(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -32,25 +28,6 @@ def _checked(ctx: click.Context, param: click.Parameter, value: str | None) -> s
 def _columns(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
     del ctx, param
     return tuple(name.strip() for name in value.split(",")) if value else ()
-
-
-def _properties(
-    ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
-) -> dict[str, str]:
-    """KEY=VALUE texts as a mapping.
-
-    :raises click.BadParameter: one has no key or no value, or an option of its own.
-    """
-    del ctx, param
-    found = {}
-    for text in value:
-        key, equals, content = (part.strip() for part in text.partition("="))
-        if not key or not equals or not content:
-            raise click.BadParameter(f"{text!r} does not have the form KEY=VALUE")
-        if key in _OWN_OPTIONS:
-            raise click.BadParameter(f"use {_OWN_OPTIONS[key]} instead of {key}")
-        found[key] = content
-    return found
 
 
 @click.command(
@@ -89,6 +66,12 @@ come from a Parquet file, with --like.
     callback=_columns,
     help="Keep only the newest row of each key. Without a key the table is a log.",
 )
+@click.option(
+    "--auto-increment",
+    "numbered",
+    metavar="COLUMN",
+    help="Have the server number new rows in this INT or BIGINT column. Needs a primary key.",
+)
 @click.option("--buckets", type=click.IntRange(min=1), metavar="N", help="Number of buckets.")
 @click.option(
     "--bucket-key", metavar="COLUMN", help="Store rows that have the same value in the same bucket."
@@ -114,7 +97,7 @@ come from a Parquet file, with --like.
     "given",
     multiple=True,
     metavar="KEY=VALUE",
-    callback=_properties,
+    callback=checked_properties,
     help="Set an option of Fluss, such as table.datalake.auto-compaction=true, or a custom"
     " property, such as iceberg.format-version=3. Repeatable.",
 )
@@ -125,6 +108,7 @@ def create_table(
     schema_text: str | None,
     like_file: Path | None,
     primary_key: tuple[str, ...],
+    numbered: str | None,
     buckets: int | None,
     bucket_key: str | None,
     partition_keys: tuple[str, ...],
@@ -142,17 +126,19 @@ def create_table(
     config = settings.config()
     schema = _schema(schema_text, like_file, partition_keys)
     schema = _with_keys(schema, primary_key, partition_keys, bucket_key)
+    schema = _with_numbers(schema, numbered) if numbered else schema
     properties = {"table.datalake.enabled": "true" if datalake else "false"}
     if freshness:
         properties["table.datalake.freshness"] = freshness
-    of_fluss = {k: v for k, v in given.items() if k.startswith(_OPTIONS_OF_FLUSS)}
+    of_fluss = options_of_fluss(given)
+    custom = {key: value for key, value in given.items() if key not in of_fluss}
     descriptor = TableDescriptor(
         schema,
         partition_keys=partition_keys,
         bucket_keys=(bucket_key,) if bucket_key else (),
         bucket_count=buckets,
         properties={**properties, **of_fluss},
-        custom_properties={k: v for k, v in given.items() if k not in of_fluss},
+        custom_properties=custom,
     )
     from sluice.cli.cluster import connect
 
@@ -172,7 +158,7 @@ def create_table(
             return
         info = client.admin.table_info(table)
     click.echo(_made(info))
-    for note in notes(info):
+    for note in [*notes(info), *notes_on(custom)]:
         click.echo(f"note: {note}", err=True)
 
 
@@ -210,6 +196,8 @@ def _made(info: TableInfo) -> str:
     key = ""
     if info.has_primary_key:
         key = f", primary key {', '.join(info.schema.primary_key)}"
+    for name in info.schema.auto_increment:
+        key += f", column {name} numbered by the server"
     return f"{info.path}: table {info.table_id}, {counted(info.bucket_count, 'bucket')}{key}{lake}"
 
 
@@ -253,6 +241,31 @@ def _with_keys(
         if schema.primary_key:
             raise InvalidTable("--schema has a primary key already; give it once")
         return with_primary_key(schema, primary_key)
+
+
+def _with_numbers(schema: Schema, name: str) -> Schema:
+    """The schema with an auto-increment column.
+
+    :raises click.BadParameter: Fluss could not number it, or nobody could write such rows.
+    """
+    from sluice.cli.schema_text import check_column
+
+    with _naming("--auto-increment"):
+        check_column(schema, name)
+        found = schema.column(name).data_type
+        if not schema.primary_key:
+            raise InvalidTable("only a table with a primary key has numbered rows")
+        if name in schema.primary_key:
+            raise InvalidTable(f"column {name} is in the primary key; name another one")
+        if found.root not in (TypeRoot.INT, TypeRoot.BIGINT):
+            raise InvalidTable(f"column {name} has the type {found}; use INT or BIGINT")
+        for column in schema.columns:
+            if column.name not in schema.primary_key and not column.data_type.nullable:
+                raise InvalidTable(
+                    f"column {column.name} is NOT NULL: in a table with numbered rows only the key"
+                    " can be"
+                )
+    return replace(schema, auto_increment=(name,))
 
 
 @contextmanager

@@ -98,14 +98,20 @@ def keys_of(info: TableInfo) -> dict[str, str]:
 
 
 def rows_of(
-    path: Path, schema: pa.Schema, *, notes: bool = True, keys: Sequence[str] = ()
+    path: Path,
+    schema: pa.Schema,
+    *,
+    notes: bool = True,
+    keys: Sequence[str] = (),
+    numbered: Sequence[str] = (),
 ) -> RowFile:
     """Opens the rows of a file, to be read with a schema.
 
     :param keys: with these columns alone, a row may lack the others that can be null: --columns.
     :param notes: whether to name ignored columns on standard error.
+    :param numbered: columns that the server numbers, and so a file cannot have.
     :raises click.BadParameter: if the file is neither .parquet nor .csv.
-    :raises InvalidFile: a column is missing.
+    :raises InvalidFile: a column is missing, or one is numbered by the server.
     """
     rows = ParquetRows(path, schema) if _suffix(path) == ".parquet" else CsvRows(path, schema)
     missing = [name for name in schema.names if name not in rows.names]
@@ -117,6 +123,12 @@ def rows_of(
             others = ",".join(name for name in schema.names if name in rows.names)
             text += f"; --columns {others} writes these columns alone"
         raise InvalidFile(f"{rows.header_place}: {text}")
+    for name in numbered:
+        if name in rows.names:
+            raise InvalidFile(
+                f"{rows.header_place}: the server numbers column {name}, so a file cannot have it:"
+                f" leave it out, or write the others with --columns {','.join(schema.names)}"
+            )
     _check_once(rows.names, schema.names, path)
     extra = [name for name in rows.names if name not in schema.names]
     if extra and notes:

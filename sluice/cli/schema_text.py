@@ -17,8 +17,8 @@ _KEY_WORDS = re.compile(r"\s*PRIMARY\s+KEY\b", re.IGNORECASE)
 _KEY = re.compile(r"\s*PRIMARY\s+KEY\s*\((?P<names>(?:`[^`]*`|[^()`])*)\)\s*", re.IGNORECASE)
 _CONSTRAINT = re.compile(r"\s*(NOT\s+NULL|NULL|PRIMARY\s+KEY)\b", re.IGNORECASE)
 _COLUMN_START = re.compile(r"(?:`[^`]+`|\w+)\s+(\w+)")
+_NUMBERED = "AUTO_INCREMENT"
 _UNSUPPORTED = (
-    "AUTO_INCREMENT",
     "CHECK",
     "COLLATE",
     "COMMENT",
@@ -185,6 +185,8 @@ def _surplus(name: str, rest: str) -> str:
     """The message about a text that follows the type of a column."""
     word = rest.split()[0].partition("(")[0].upper()
     next_column = _COLUMN_START.match(rest)
+    if word == _NUMBERED:
+        return f"column {name}: {word} is not supported here; use --auto-increment {name}"
     if word in _UNSUPPORTED:
         return f"column {name}: {word} is not supported; leave out {rest!r}"
     if next_column and is_type_name(next_column[1]):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from sluice.did_you_mean import did_you_mean
 from sluice.errors import InvalidConfig
 from sluice.formats.log_format import LOG_FORMAT
 from sluice.model.durations import duration_ms
@@ -23,6 +24,7 @@ AUTO_PARTITION_TIME_UNIT = "table.auto-partition.time-unit"
 AUTO_PARTITION_TIME_ZONE = "table.auto-partition.time-zone"
 AUTO_PARTITION_PRECREATE = "table.auto-partition.num-precreate"
 AUTO_PARTITION_RETENTION = "table.auto-partition.num-retention"
+_ALIKE = 0.8
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
 
 DURATIONS = frozenset({DATALAKE_FRESHNESS, "table.log.ttl", "table.log.local-ttl"})
@@ -96,6 +98,7 @@ def checked_option(key: str, value: str) -> str:
         raise InvalidConfig(
             f"unknown table option {key!r}: Fluss has no such option; put your own options and"
             " those of the lake (iceberg.*) in custom_properties, without the prefix 'table.'"
+            f"{did_you_mean(key, KNOWN, cutoff=_ALIKE)}"
         )
     if key in DURATIONS:
         duration_ms(key, value)

@@ -104,10 +104,52 @@ def test_properties_are_options_of_fluss_or_custom_ones(tmp_path: Path) -> None:
         ("=true", "'=true' does not have the form KEY=VALUE"),
         ("a=", "'a=' does not have the form KEY=VALUE"),
         ("table.datalake.freshness=1s", "use --freshness instead of table.datalake.freshness"),
+        ("bucket.num=4", "use --buckets instead of bucket.num, which is an option of Flink SQL"),
+        ("bucket.key=id", "use --bucket-key instead of bucket.key, which is an option of Flink"),
+        (
+            "auto-increment.fields=no",
+            "use --auto-increment instead of auto-increment.fields, which is an option of Flink",
+        ),
+        ("log.ttl=1d", "'log.ttl' is no option of Fluss; did you mean 'table.log.ttl'?"),
     ],
 )
-def test_a_property_without_key_or_value_is_refused(text: str, said: str) -> None:
+def test_a_property_that_cannot_be_meant_is_refused(text: str, said: str) -> None:
     arguments = ["create-table", "shop.stock", "--schema", "id INT", "--property", text]
     made = CliRunner().invoke(cli, arguments)
     assert made.exit_code == 2
     assert said in " ".join(made.stderr.split())
+
+
+def test_a_custom_property_that_may_be_misspelled_is_noted(tmp_path: Path) -> None:
+    words = ["create-table", "shop.stock", "--schema", "id INT"]
+    given = {
+        "auto-increment.field": "did you mean --auto-increment?",
+        "bucket.nmu": "did you mean --buckets?",
+        "merge-engin": "did you mean 'table.merge-engine'?",
+        "tabel.log.ttl": "did you mean 'table.log.ttl'?",
+    }
+    own = ["owner", "iceberg.format-version", "write.parquet.page-version"]
+    for key in (*given, *own):
+        words += ["--property", f"{key}=2"]
+    with EmbeddedCluster(ServerConfig(str(tmp_path), listen="grpc://127.0.0.1:0")) as cluster:
+        made = CliRunner().invoke(cli, [*words, "--bootstrap", cluster.address])
+    assert made.exit_code == 0, made.output
+    assert made.stderr.splitlines() == [
+        f"note: {key} is a custom property, which Fluss ignores; {meant}"
+        for key, meant in given.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "end"),
+    [("table.log.tll", "; did you mean 'table.log.ttl'?"), ("table.colour", " prefix 'table.'")],
+)
+def test_an_option_that_the_server_does_not_know_is_refused(
+    tmp_path: Path, key: str, end: str
+) -> None:
+    words = ["create-table", "shop.stock", "--schema", "id INT", "--property", f"{key}=1d"]
+    with EmbeddedCluster(ServerConfig(str(tmp_path), listen="grpc://127.0.0.1:0")) as cluster:
+        made = CliRunner().invoke(cli, [*words, "--bootstrap", cluster.address])
+    assert made.exit_code == 1
+    assert f"unknown table option {key!r}: Fluss has no such option" in made.stderr
+    assert made.stderr.endswith(f"{end}\n")
