@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sluice.client.log_reader import LogReader
     from sluice.client.log_source import ClientLogSource
     from sluice.client.log_writer import LogWriter
+    from sluice.client.new_tables import table_descriptor
     from sluice.client.snapshot_lease import SnapshotLease
     from sluice.client.statuses import StatusClient
     from sluice.client.tiering import TieringClient
@@ -52,6 +53,7 @@ __all__ = [
     "TieringClient",
     "connect",
     "lease_id",
+    "table_descriptor",
 ]
 
 _MODULES = {
@@ -72,6 +74,7 @@ _MODULES = {
     "TieringClient": "tiering",
     "connect": "client",
     "lease_id": "lease_ids",
+    "table_descriptor": "new_tables",
 }
 
 

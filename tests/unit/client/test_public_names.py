@@ -30,6 +30,7 @@ def test_the_public_names_are_these() -> None:
         "TieringClient",
         "connect",
         "lease_id",
+        "table_descriptor",
     ]
     for name in sluice.client.__all__:
         value = getattr(sluice.client, name)
