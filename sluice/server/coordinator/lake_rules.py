@@ -41,7 +41,8 @@ def check_change(
 ) -> None:
     """Checks a table whose options ``changed`` are to be set or removed.
 
-    :raises InvalidAlterTable: it was created without a lake format, or could never be tiered.
+    :raises InvalidAlterTable: it was created without a lake format or with another one, or could
+        never be tiered.
     """
     if DATALAKE_ENABLED in changed and before.datalake_format is None:
         raise InvalidAlterTable(
@@ -55,6 +56,12 @@ def check_change(
         raise InvalidAlterTable(
             f"table {before.path}: {DATALAKE_ENABLED} cannot be true, because {_NO_LAKE}: start it"
             " with datalake.format=iceberg"
+        )
+    if (after.datalake_format or "").lower() != lake_format:
+        raise InvalidAlterTable(
+            f"table {before.path}: {DATALAKE_ENABLED} cannot be true, because its {DATALAKE_FORMAT}"
+            f" is {after.datalake_format!r}, and this server's lake has the format {lake_format!r};"
+            " create a new table, and copy the rows"
         )
     if (why := _not_for_the_lake(after)) is not None:
         raise InvalidAlterTable(why)

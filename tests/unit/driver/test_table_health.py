@@ -8,7 +8,7 @@ import pytest
 
 from sluice.client import connect
 from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig
-from sluice.driver.table_health import _finding, table_findings
+from sluice.driver.table_health import _finding, _refused, table_findings
 from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.rounds.maintain import MaintenanceReport
@@ -43,21 +43,11 @@ def test_a_table_that_needs_work_is_told_what_helps(report: MaintenanceReport, s
     assert finding.seen.endswith(said)
 
 
-def test_a_table_of_another_lake_is_told(tmp_path: Path) -> None:
-    """A server without a lake takes any format, and one with Iceberg may tier its tables later."""
-    path, server = TablePath("shop", "stock"), ServerConfig(str(tmp_path), "grpc://127.0.0.1:0")
-    properties = {"table.datalake.enabled": "false", "table.datalake.format": "paimon"}
-    paimon = table_info({"id": t.BIGINT}, properties=properties)
-    with (
-        EmbeddedCluster(server, datalake=DatalakeConfig("none")) as cluster,
-        connect(cluster.address) as client,
-    ):
-        client.admin.create_database(path.database)
-        client.admin.create_table(path, paimon.descriptor)
-    with EmbeddedCluster(server) as cluster, connect(cluster.address) as client:
-        client.admin.set_options(path, {"table.datalake.enabled": "true"})
-        [finding] = table_findings(Config(ClientConfig(cluster.address)))
-    assert (finding.what, finding.ok) == ("table shop.stock", False)
+def test_a_table_of_another_lake_format_is_told() -> None:
+    """As of an Apache Fluss cluster with Paimon."""
+    paimon = table_info({"id": t.BIGINT}, properties={"table.datalake.format": "paimon"})
+    [finding] = _refused([table_info({"id": t.BIGINT}), paimon])
+    assert (finding.what, finding.ok) == (f"table {paimon.path}", False)
     assert finding.seen.endswith("leave this one to Fluss's own tiering service for paimon")
 
 

@@ -161,6 +161,18 @@ def test_partition_keys_of_a_lake_table_are_texts(serving: Serving) -> None:
             client.admin.set_options(PATH, ENABLED)
 
 
+def test_a_table_of_another_lake_format_is_never_tiered(serving: Serving) -> None:
+    """A server without a lake takes each format; its buckets are not those of a later lake."""
+    with serving("none") as client:
+        named = replace(PLAIN, properties={"table.datalake.format": "paimon"})
+        client.admin.create_table(PATH, named)
+    with serving("iceberg") as client:
+        said = r"its table\.datalake\.format is 'paimon', and this server's lake has .* 'iceberg'"
+        with pytest.raises(InvalidAlterTable, match=said):
+            client.admin.set_options(PATH, ENABLED)
+        client.admin.set_options(PATH, {"owner": "shop"})
+
+
 @pytest.mark.parametrize("lake", ["paimon", "lance", "parquet", "Iceberg", ""])
 def test_another_lake_format_stops_the_start(tmp_path: Path, lake: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"datalake\.format='{lake}' is not supported"):
