@@ -236,17 +236,38 @@ class Connection:
 
         :raises TimeoutError: the connection was idle.
         """
+        idle = False
         while True:
             try:
-                async with asyncio.timeout(self._limits.idle_s):
-                    count = await self._loop.sock_recv_into(self._peer, reader.free_buffer())
-            except TimeoutError:
-                if self._unanswered:
-                    continue  # the client waits for this server
-                raise
+                count = self._peer.recv_into(reader.free_buffer())
+            except (BlockingIOError, InterruptedError):
+                if idle:
+                    raise TimeoutError from None
+                # It has unanswered requests: then the client waits for this server.
+                idle = not await self._is_readable() and not self._unanswered
+                continue
             if count:
                 reader.received(count)
             return count > 0
+
+    async def _is_readable(self) -> bool:
+        """Waits until the client sends or leaves; False if it did not within ``idle_s``.
+
+        Nothing is read here: what a timeout cancels may have read a request, which would be lost.
+        """
+        ready = self._loop.create_future()
+
+        def wake(found: bool) -> None:
+            if not ready.done():
+                ready.set_result(found)
+
+        self._loop.add_reader(self._peer, wake, True)
+        timer = self._loop.call_later(self._limits.idle_s, wake, False)
+        try:
+            return await ready
+        finally:
+            timer.cancel()
+            self._loop.remove_reader(self._peer)
 
     @property
     def _is_stranger(self) -> bool:

@@ -95,10 +95,13 @@ class Link:
         assert waiting.answer is not None
         return waiting.answer
 
-    def close(self, error: FlussError) -> None:
-        """Ends the connection; all waiting callers get the error."""
+    def close(self, error: FlussError, *, only_idle: bool = False) -> None:
+        """Ends the connection; all waiting callers get the error.
+
+        :param only_idle: does nothing if a caller waits.
+        """
         with self._lock:
-            if self._ended is not None:
+            if self._ended is not None or (only_idle and self._waiting):
                 return
             self._ended = error
             waiting, self._waiting = list(self._waiting.values()), {}
@@ -180,7 +183,8 @@ class Link:
                     count = self._socket.recv_into(reader.free_buffer())
                 except BlockingIOError:
                     if not _ready(self._socket, select.POLLIN, self._idle_s):
-                        self._close_if_idle()
+                        idle = f"the connection was idle for {self._idle_s:g} s"
+                        self.close(NetworkError(idle), only_idle=True)
                     continue
                 if count == 0:
                     where = " inside a frame" if reader.inside else ""
@@ -214,12 +218,6 @@ class Link:
             )
         waiting.answer = head.type, body
         waiting.done.set()
-
-    def _close_if_idle(self) -> None:
-        with self._lock:
-            idle = not self._waiting
-        if idle:
-            self.close(NetworkError(f"the connection was idle for {self._idle_s:g} s"))
 
 
 def _ready(sock: socket.socket, event: int, timeout_s: float) -> bool:

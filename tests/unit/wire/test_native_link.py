@@ -1,17 +1,19 @@
 """One connection: what it says of a request that the server may have acted on, and deadlines."""
 
+import select
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from sluice.errors import NetworkError
+from sluice.errors import FlussError, NetworkError
 from sluice.wire.native_link import Link
 from sluice.wire.tcp import connect
+from tests.support.processes import wait_for
 
 
 class SlowToReturn(socket.socket):
@@ -94,6 +96,68 @@ def test_a_connection_that_is_given_up_takes_no_new_requests() -> None:
 
 def _ignored(link: Link, deadline: float) -> None:
     link.exchange(1003, 0, b"", deadline)
+
+
+class Between:
+    """A lock; when the reading thread leaves it for the first time, something else happens."""
+
+    def __init__(self, lock: threading.Lock, act: Callable[[], object]) -> None:
+        self._lock, self._act = lock, act
+        self._reader = threading.current_thread()
+        self._done = False
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        if threading.current_thread() is self._reader and not self._done:
+            self._done = True
+            self._act()
+
+
+class CalledWhenIdle(Link):
+    """A connection on which somebody calls just when it was found idle."""
+
+    def __init__(self, call: Callable[[Link], object], sock: socket.socket) -> None:
+        self._call = call
+        super().__init__("fluss://test:1", sock, 1 << 20, 0.01)
+
+    def close(self, error: FlussError, *, only_idle: bool = False) -> None:
+        if only_idle:
+            self._lock = Between(self._lock, lambda: self._call(self))  # type: ignore[assignment]
+        super().close(error, only_idle=only_idle)
+
+
+def test_a_call_at_the_idle_limit_was_not_sent() -> None:
+    """Else it may have been executed, and nobody repeats it."""
+    here, there = socket.socketpair()
+    ended = threading.Event()
+    errors: list[FlussError] = []
+    callers: list[threading.Thread] = []
+
+    def exchange(link: Link) -> None:
+        try:
+            link.exchange(1001, 0, b"create", time.monotonic() + 60)
+        except FlussError as error:
+            errors.append(error)
+        ended.set()
+
+    def call(link: Link) -> None:
+        callers.append(threading.Thread(target=exchange, args=(link,)))
+        callers[0].start()
+        wait_for("the request or its end", lambda: ended.is_set() or _readable(there))
+
+    CalledWhenIdle(call, here)
+    assert ended.wait(60)
+    callers[0].join()
+    assert [error.details.get("sent") for error in errors] == [False]
+    assert there.recv(1 << 16) == b"", "the server got a request that was said to be unsent"
+    there.close()
+
+
+def _readable(sock: socket.socket) -> bool:
+    return bool(select.select([sock], [], [], 0)[0])
 
 
 @pytest.fixture
