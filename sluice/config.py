@@ -220,7 +220,8 @@ class ServerConfig:
     """Requests that are answered at once, for each address. gRPC accepts four calls for each of
     them at once, half of these of one host, and refuses more; clients retry."""
     idle_timeout_ms: int = 600_000
-    """A connection without a request for this long is closed (netty.connection.max-idle-time)."""
+    """A native connection without a request for this long is closed
+    (netty.connection.max-idle-time). A gRPC connection is replaced by another after this time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ class Listener:
                     max_message_bytes=config.max_message_bytes,
                     max_workers=config.max_workers,
                     max_connections=_connections(GRPC_CONNECTIONS_MAX),
-                    idle_s=config.idle_timeout_ms / 1000,
+                    age_s=config.idle_timeout_ms / 1000,
                 ),
                 tls=security.tls,
                 tokens=security.tokens,

@@ -266,8 +266,10 @@ def _options(max_message_bytes: int, attempt_ms: int) -> list[tuple[str, int]]:
         # Despite its name: the longest time for one attempt to connect, with handshakes.
         ("grpc.min_reconnect_backoff_ms", attempt_ms),
         ("grpc.max_reconnect_backoff_ms", 2_000),
-        # Retries are decided in one place, sluice.client.retry, which knows what is safe.
-        ("grpc.enable_retries", 0),
+        # gRPC itself sends a call again only if it surely reached no handler: the server closed
+        # the connection in an orderly way. Other retries are up to sluice.client.retry.
+        ("grpc.enable_retries", 1),
+        ("grpc.service_config_disable_resolution", 1),  # a service could ask for more retries
         ("grpc.use_local_subchannel_pool", 1),
     ]
 

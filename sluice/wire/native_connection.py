@@ -255,7 +255,7 @@ class Connection:
 
         Nothing is read here: what a timeout cancels may have read a request, which would be lost.
         """
-        ready = self._loop.create_future()
+        ready: asyncio.Future[bool] = self._loop.create_future()
 
         def wake(found: bool) -> None:
             if not ready.done():

@@ -60,8 +60,7 @@ class Http2Peer:
         ]
         if token:
             fields.append(("authorization", f"Bearer {token}"))
-        block = b"".join(_literal(name, value) for name, value in fields)
-        self.socket.sendall(frame(HEADERS, END_HEADERS, stream, block))
+        self.socket.sendall(headers(stream, fields))
         return stream
 
     def send(self, stream: int, data: bytes, *, last: bool = False) -> None:
@@ -74,6 +73,9 @@ class Http2Peer:
 
     def cancel(self, stream: int) -> None:
         self.socket.sendall(frame(RST_STREAM, 0, stream, struct.pack(">I", CANCEL)))
+
+    def acknowledge(self, ping: Frame) -> None:
+        self.socket.sendall(frame(PING, ACK, 0, ping.payload))
 
     def wait_processed(self) -> None:
         """Waits until the server has read what was sent."""
@@ -138,6 +140,12 @@ def message_head(size: int) -> bytes:
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return len(payload).to_bytes(3) + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def headers(stream: int, fields: list[tuple[str, str]], flags: int = 0) -> bytes:
+    """A frame of header fields."""
+    block = b"".join(_literal(name, value) for name, value in fields)
+    return frame(HEADERS, END_HEADERS | flags, stream, block)
 
 
 def _literal(name: str, value: str) -> bytes:

@@ -24,6 +24,7 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.grpc_server import CALLS_PER_WORKER, GrpcLimits, GrpcServer
 from sluice.wire.grpc_transport import GrpcTransport
+from tests.support.http2_peer import ACK, GOAWAY, PING, Frame, Http2Peer
 
 from .support import Caller, Node, config, to_pb
 
@@ -82,6 +83,33 @@ def test_reflection(caller: Caller) -> None:
         assert {"fluss.CoordinatorService", "fluss.TabletService"} <= set(database.get_services())
         service = DescriptorPool(database).FindServiceByName("fluss.TabletService")
         assert "FetchLog" in service.methods_by_name
+
+
+def test_a_call_on_a_connection_that_is_about_to_end_is_served() -> None:
+    """The client has sent it before it reads that its connection ends."""
+    handlers = {Role.TABLET: {apis.INIT_WRITER: lambda _: pb.InitWriterResponse(writer_id=7)}}
+    limits = GrpcLimits(max_message_bytes=1 << 20, max_workers=1, age_s=0.2)
+    server = GrpcServer(handlers, "127.0.0.1", 0, limits=limits)
+    peer = Http2Peer(server.start())
+    try:
+        pings: list[Frame] = []
+        seen: set[int] = set()
+        while GOAWAY not in seen:
+            found = peer.frames()
+            assert found, "the server closed without a word"
+            seen |= {one.kind for one in found}
+            pings += [one for one in found if one.kind == PING and not one.flags & ACK]
+        call = peer.begin(apis.INIT_WRITER.grpc_method(Role.TABLET))
+        peer.message(call, b"")
+        assert peer.ended({call}) == {call}
+        assert peer.answered == {call}
+        for ping in pings:
+            peer.acknowledge(ping)
+        while peer.frames():
+            pass  # until the server closes: nothing is left to answer
+    finally:
+        peer.close()
+        server.stop(0)
 
 
 def test_calls_above_the_limit_are_refused_and_may_be_sent_again() -> None:

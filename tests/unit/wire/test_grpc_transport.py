@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -29,6 +30,17 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.error_codes import raise_in_body, to_error_response
 from sluice.wire.transport import Transport
+from tests.support.http2_peer import (
+    ACK,
+    DATA,
+    END_STREAM,
+    GOAWAY,
+    PREFACE,
+    SETTINGS,
+    frame,
+    headers,
+    message_head,
+)
 from tests.support.processes import wait_for
 from tests.support.wire_server import WireServer
 
@@ -225,6 +237,64 @@ def is_found(transport: Transport) -> bool:
     except NetworkError:  # gRPC waits up to 2 s between two attempts to connect
         return False
     return True
+
+
+ANSWER = pb.DatabaseExistsResponse(exists=True).SerializeToString()
+
+
+@contextmanager
+def leaving_server(refusal: bytes) -> Iterator[tuple[int, list[int]]]:
+    """Its first connection takes no call: it says so by a frame. The second one answers.
+
+    Its port, and the calls that arrived on each connection.
+    """
+    calls: list[int] = []
+
+    def serve() -> None:
+        with suppress(OSError):
+            for number in (0, 1):
+                client = opened.enter_context(listener.accept()[0])
+                calls.append(0)
+                source = client.makefile("rb")
+                source.read(len(PREFACE))
+                client.sendall(frame(SETTINGS, 0, 0, b""))
+                while head := source.read(9):
+                    kind, flags, stream = struct.unpack(">BBI", head[3:])
+                    source.read(int.from_bytes(head[:3]))
+                    if kind == SETTINGS and not flags & ACK:
+                        client.sendall(frame(SETTINGS, ACK, 0, b""))
+                    if kind == DATA and flags & END_STREAM:
+                        calls[number] += 1
+                        client.sendall(refusal if number == 0 else answer(stream))
+                        if number == 0:
+                            break
+
+    def answer(stream: int) -> bytes:
+        begin = [(":status", "200"), ("content-type", "application/grpc")]
+        message = frame(DATA, 0, stream, message_head(len(ANSWER)) + ANSWER)
+        return (
+            headers(stream, begin) + message + headers(stream, [("grpc-status", "0")], END_STREAM)
+        )
+
+    with ExitStack() as opened, socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = threading.Thread(target=serve)
+        serving.start()
+        try:
+            yield listener.getsockname()[1], calls
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            serving.join(60)
+
+
+def test_a_call_that_a_leaving_server_does_not_take_is_sent_again() -> None:
+    """Surely not executed, so also if it is not idempotent. A server closes old connections so."""
+    took_none = frame(GOAWAY, 0, 0, struct.pack(">II", 0, 0))
+    with leaving_server(took_none) as (port, calls):
+        transport = transport_to(f"grpc://127.0.0.1:{port}")
+        found: Any = transport.call(Role.COORDINATOR, apis.DATABASE_EXISTS, EXISTS, 60_000)
+        transport.close()
+    assert found.exists
+    assert calls == [1, 1]
 
 
 @contextmanager
