@@ -27,7 +27,7 @@ from sluice.model import NOBODY, Caller
 from sluice.wire.admission import Admission, Admitted, peer_of
 from sluice.wire.apis import APIS, Api
 from sluice.wire.error_codes import ERROR_KEY, to_error_response
-from sluice.wire.fair_turns import FairTurns
+from sluice.wire.fair_turns import FairTurns, party_of
 from sluice.wire.handlers import Handler, serve_call
 from sluice.wire.refusals import RefusalLog
 from sluice.wire.tokens import UsersFile
@@ -162,7 +162,7 @@ class ApiCalls:
             admitted = self._receiver.admit(context, self._admission, user.name)
             try:
                 payload = self._receiver.message(messages, context, admitted)
-                self._wait_for_worker(context, admitted.peer)
+                self._wait_for_worker(context, party_of(admitted.peer, user.name))
                 try:
                     response = _served(api, call, payload, user, context)
                 finally:
@@ -174,8 +174,8 @@ class ApiCalls:
 
         return answer
 
-    def _wait_for_worker(self, context: grpc.ServicerContext, peer: str) -> None:
-        if self._workers.take(peer) and not context.is_active():
+    def _wait_for_worker(self, context: grpc.ServicerContext, party: str) -> None:
+        if self._workers.take(party) and not context.is_active():
             self._workers.give_back()
             context.abort(grpc.StatusCode.CANCELLED, "nobody waits for the answer")
 

@@ -118,7 +118,7 @@ class GrpcServer:
         self._server = grpc.server(
             self._pool, maximum_concurrent_rpcs=threads, options=_options(limits)
         )
-        api_calls = ApiCalls(
+        self._api_calls = api_calls = ApiCalls(
             self._calls, receiver, limits.max_workers, tokens, self._connections.used
         )
         methods = {SERVICE[role]: api_calls.handlers(calls) for role, calls in handlers.items()}

@@ -16,8 +16,10 @@ from sluice.errors import AuthenticateError, FlussError, RecordTooLarge, Unsuppo
 from sluice.model import NOBODY
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.admission import peer_of
 from sluice.wire.apis import Api, Role
 from sluice.wire.error_codes import to_error_response
+from sluice.wire.fair_turns import LoopTurns, party_of
 from sluice.wire.handlers import Handler, serve_call
 from sluice.wire.native_frames import (
     FrameReader,
@@ -85,23 +87,28 @@ class SharedState:
         self.refusals = refusals
         self.memory = MemoryBudget(limits)
         self._pool = pool
-        self._workers = asyncio.Semaphore(max_workers)
+        self._workers = LoopTurns(max_workers)
         self._login_workers = asyncio.Semaphore(max(max_workers // LOGIN_WORKERS_SHARE, 1))
         self._running: set[Future[_Answer]] = set()
 
     async def make_before_login(
-        self, call: Callable[[_Request], _Answer], request: _Request
+        self, call: Callable[[_Request], _Answer], request: _Request, party: str
     ) -> _Answer:
         """Like ``make``, but few at once: users do not wait behind many strangers."""
         async with self._login_workers:
-            return await self.make(call, request)
+            return await self.make(call, request, party)
 
-    async def make(self, call: Callable[[_Request], _Answer], request: _Request) -> _Answer:
+    async def make(
+        self, call: Callable[[_Request], _Answer], request: _Request, party: str
+    ) -> _Answer:
         """Makes a response and counts its bytes, once unsent responses are below the limit.
 
         At most one response per worker can exceed the limit.
+
+        :param party: whose turn for a worker it takes.
         """
-        async with self._workers:
+        await self._workers.take(party)
+        try:
             await self.memory.wait_to_answer()
             running = self._pool.submit(call, request)
             self._running.add(running)
@@ -109,6 +116,8 @@ class SharedState:
             answer = await asyncio.wrap_future(running)
             self.memory.answered(request.usage, len(answer[1]))
             return answer
+        finally:
+            self._workers.give_back()
 
     def wait_for_handlers(self, timeout_s: float | None) -> bool:
         """Waits until no handler runs any more; False if it takes longer. Any thread may call it.
@@ -133,6 +142,7 @@ class Connection:
         """:param login: checks the client's login and each call; None: no login is required."""
         self._peer = peer
         self._name = name
+        self._host = peer_of(name.rpartition(":")[0])
         self._role = role
         self._calls = {api.key: (api, call) for api, call in handlers.items()}
         self._shared = shared
@@ -357,7 +367,8 @@ class Connection:
         """Makes and sends the response to a request, then releases its memory."""
         try:
             make = self._shared.make_before_login if self._is_stranger else self._shared.make
-            prefix, body = await make(self._call, request)
+            user = "" if self._login is None else self._login.user
+            prefix, body = await make(self._call, request, party_of(self._host, user))
             async with self._write_lock:
                 self._check_complete()
                 self._is_cut = True

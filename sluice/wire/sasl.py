@@ -61,6 +61,11 @@ class Login:
         """Whether a user has logged in."""
         return self._user is not None
 
+    @property
+    def user(self) -> str:
+        """The name of the user who has logged in; empty if nobody has."""
+        return "" if self._user is None else self._user.name
+
     def authenticate(self, request: pb.AuthenticateRequest) -> pb.AuthenticateResponse:
         """Logs a user in. Further requests succeed and change nothing, as in Fluss: its official
         client sends an empty token after the accepted one.

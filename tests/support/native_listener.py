@@ -26,6 +26,9 @@ class Handlers:
     """What the server offers: echoes and waits that the test steers."""
 
     seen: list[str] = field(default_factory=list)
+    """The names that DatabaseExists asked for."""
+    made_before: list[int] = field(default_factory=list)
+    """How many fetches were made before each of these."""
     running: int = 0
     most: int = 0
     made: int = 0
@@ -37,6 +40,7 @@ class Handlers:
 
     def exists(self, request: pb.DatabaseExistsRequest) -> pb.DatabaseExistsResponse:
         self.seen.append(request.database_name)
+        self.made_before.append(self.made)
         if request.database_name == "boom":
             raise ValueError("boom")
         if request.database_name == "gone":

@@ -23,12 +23,14 @@ from sluice.wire.apis import Role
 from sluice.wire.error_codes import ERROR_KEY
 from sluice.wire.grpc_health import WATCHES_PER_PEER
 from sluice.wire.grpc_server import CALLS_PER_WORKER, KEPT_S, GrpcLimits, GrpcServer
+from sluice.wire.handlers import caller
 from sluice.wire.refusals import LOGGED_MAX
+from sluice.wire.tokens import UsersFile
 from tests.support.bystander import Bystander
 from tests.support.http2_peer import Http2Peer, message_head
 from tests.support.owned_clock import MonotonicClock
 from tests.support.processes import wait_for
-from tests.support.users import ANY_TOKEN, write_users
+from tests.support.users import ANY_TOKEN, TOKENS, write_users
 
 from .support import config
 
@@ -347,6 +349,52 @@ def test_who_waits_for_a_worker_keeps_the_place_and_further_calls_are_refused(
         assert [
             pb.InitWriterResponse.FromString(call.result(60)).writer_id for call in waiting
         ] == [7] * per_peer
+
+
+def test_users_of_one_host_take_turns_for_workers(tmp_path: Path) -> None:
+    release = threading.Semaphore(0)
+    order: list[str] = []
+
+    def hang(_: pb.InitWriterRequest) -> pb.InitWriterResponse:
+        order.append(caller().name)
+        assert release.acquire(timeout=120)
+        return pb.InitWriterResponse(writer_id=7)
+
+    workers = 4
+    server = GrpcServer(
+        {Role.TABLET: {apis.INIT_WRITER: hang}},
+        "127.0.0.1",
+        0,
+        limits=GrpcLimits(max_message_bytes=1 << 20, max_workers=workers),
+        tokens=UsersFile(write_users(tmp_path / "users")),
+    )
+    with (
+        grpc.insecure_channel(f"127.0.0.1:{server.start()}") as channel,
+        ThreadPoolExecutor(20) as pool,
+    ):
+        method = channel.unary_unary(INIT)
+
+        def call(user: str) -> None:
+            token = TOKENS[user][1]
+            method(b"", timeout=60, metadata=(("authorization", f"Bearer {token}"),))
+
+        calls = []
+        for number, user in enumerate(["wim"] * (workers + 3) + ["ada"], 1):
+            calls.append(pool.submit(call, user))
+            wait_for("it", lambda number=number: len(server._calls) == number)
+            if number <= workers:
+                wait_for("its worker", lambda number=number: len(order) == number)
+        waiting = server._api_calls._workers._waiting
+        wait_for("all others", lambda: len(waiting) == 4)
+        for number in range(1, 4):
+            release.release()
+            wait_for("the next", lambda number=number: len(order) == workers + number)
+        assert order[workers:] == ["wim", "ada", "wim"]
+        for _ in calls:
+            release.release()
+        for one in calls:
+            one.result(60)
+    server.stop(0)
 
 
 def test_a_stop_does_not_wait_for_ever_for_a_handler(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 
-from sluice.wire.fair_turns import FairTurns
+from sluice.wire.fair_turns import FairTurns, LoopTurns
 from tests.support.processes import wait_for
 
 
@@ -24,7 +25,7 @@ def test_peers_take_turns() -> None:
     for number, peer in enumerate(["greedy"] * 4 + ["small"], 1):
         calls.append(threading.Thread(target=call, args=(peer,)))
         calls[-1].start()
-        wait_for("it", lambda number=number: sum(map(len, turns._waiting.values())) == number)
+        wait_for("it", lambda number=number: len(turns._waiting) == number)
     order = []
     for _ in calls:
         turns.give_back()
@@ -34,3 +35,37 @@ def test_peers_take_turns() -> None:
         turns.give_back()
     assert not turns.take("small")
     assert not turns.take("small")
+
+
+def test_tasks_take_turns_and_one_that_is_cancelled_takes_no_worker() -> None:
+    began: list[str] = []
+
+    async def call(turns: LoopTurns, party: str) -> None:
+        await turns.take(party)
+        began.append(party)
+
+    async def scene() -> None:
+        turns = LoopTurns(1)
+        await turns.take("greedy")
+        tasks = [
+            asyncio.create_task(call(turns, party)) for party in ["greedy"] * 4 + ["small", "gone"]
+        ]
+        await asyncio.sleep(0)
+        assert len(turns) == 6
+        tasks.pop().cancel()
+        for _ in range(5):
+            turns.give_back()
+            await asyncio.sleep(0)
+        assert began == ["greedy", "small", "greedy", "greedy", "greedy"]
+        await asyncio.gather(*tasks)
+        cut = asyncio.create_task(call(turns, "cut"))
+        last = asyncio.create_task(call(turns, "last"))
+        await asyncio.sleep(0)
+        turns.give_back()  # to one that is cancelled before it goes on
+        cut.cancel()
+        await asyncio.wait_for(last, 60)
+        assert began[5:] == ["last"]
+        turns.give_back()
+        await asyncio.wait_for(turns.take("free"), 60)
+
+    asyncio.run(scene())

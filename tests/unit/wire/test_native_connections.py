@@ -25,7 +25,7 @@ from tests.support.processes import wait_for
 from tests.support.users import TOKENS, write_users
 
 FEW = replace(LIMITS, max_connections=8)
-USER, (_, TOKEN) = next(iter(TOKENS.items()))
+USER, OTHER = list(TOKENS)[:2]
 PATIENCE_S = 10.0
 WORKERS = 4
 RETRIED_BY_JAVA = 1
@@ -43,9 +43,16 @@ def clock() -> MonotonicClock:
 
 
 @pytest.fixture
-def start(handlers: Handlers, clock: MonotonicClock) -> Iterator[Start]:
+def running() -> list[NativeServer]:
+    """Every listener that was started."""
+    return []
+
+
+@pytest.fixture
+def start(
+    handlers: Handlers, clock: MonotonicClock, running: list[NativeServer]
+) -> Iterator[Start]:
     """Starts a listener of few connections; returns the tablet's port."""
-    running: list[NativeServer] = []
 
     def make(tokens: UsersFile | None = None) -> int:
         ports = dict.fromkeys(Role, 0)
@@ -92,13 +99,13 @@ def users(tmp_path: Path) -> UsersFile:
     return UsersFile(write_users(tmp_path / "users"))
 
 
-def send_login(peer: Peer) -> int:
-    token = f"\0{USER}\0{TOKEN}".encode()
+def send_login(peer: Peer, user: str = USER) -> int:
+    token = f"\0{user}\0{TOKENS[user][1]}".encode()
     return peer.send(AUTHENTICATE, pb.AuthenticateRequest(protocol="PLAIN", token=token))
 
 
-def log_in(peer: Peer) -> None:
-    send_login(peer)
+def log_in(peer: Peer, user: str = USER) -> None:
+    send_login(peer, user)
     _, answer = peer.receive()
     assert isinstance(answer, bytes), answer
 
@@ -238,6 +245,33 @@ def test_users_do_not_wait_for_the_requests_of_strangers(
     for _ in range(3):
         assert user.exists("yes") is True
     assert handlers.most == 1
+
+
+@pytest.mark.parametrize("host", ["127.0.0.2", "127.0.0.1"])
+def test_users_and_hosts_take_turns_for_workers(
+    start: Start,
+    running: list[NativeServer],
+    connected: Callable[..., Peer],
+    users: UsersFile,
+    handlers: Handlers,
+    host: str,
+) -> None:
+    """A user has all workers and 40 requests waiting: another's only request comes second."""
+    port = start(users)
+    greedy, other = connected(port), connected(port, host)
+    log_in(greedy)
+    log_in(other, OTHER)
+    for _ in range(WORKERS):
+        greedy.fetch(wait=True)
+    wait_for("all workers", lambda: handlers.running == WORKERS)
+    greedy.fetch_together(40)
+    waiting = running[0]._shared._workers
+    wait_for("the requests", lambda: len(waiting) == 40)
+    other.send(apis.DATABASE_EXISTS, pb.DatabaseExistsRequest(database_name="yes"))
+    wait_for("the other's", lambda: len(waiting) == 41)
+    handlers.gate.set()
+    assert isinstance(other.receive()[1], bytes)
+    assert handlers.made_before[0] <= 2 * WORKERS, "behind one for each worker"
 
 
 def test_requests_that_are_sent_behind_a_login_are_served(
