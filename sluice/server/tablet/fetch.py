@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ from sluice.server.tablet.replicas import Replicas
 from sluice.server.tablet.segment import Slice
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import put_error
+from sluice.wire.handlers import caller
 from sluice.wire.table_paths import bucket_in
 
 WAIT_MAX_MS = 10_000
@@ -61,7 +63,8 @@ class _Part:
 class Fetcher:
     """Handles FetchLog. At most ``waiting_max`` fetches wait; further ones return at once.
 
-    The limit keeps threads free for calls that do not wait.
+    The limit keeps threads free for calls that do not wait. At the limit, the wait of a user who
+    has more than another ends early for the other's.
     """
 
     def __init__(
@@ -81,9 +84,9 @@ class Fetcher:
         self._files = files
         self._clock = clock
         self._max_bytes = max_bytes
-        self._waiting = threading.BoundedSemaphore(max(waiting_max, 1))
+        self._waiting_max = max(waiting_max, 1)
         self._stopped = False
-        self._waiters: set[threading.Event] = set()
+        self._waiters: dict[threading.Event, str] = {}  # with their users, the oldest first
         self._lock = threading.Lock()  # guards _waiters and _stopped
 
     def fetch(self, request: pb.FetchLogRequest) -> bytes:
@@ -117,8 +120,28 @@ class Fetcher:
         """Ends the wait of all fetches, which return the data that exists."""
         with self._lock:
             self._stopped = True
-            for waiter in self._waiters:
-                waiter.set()
+            for waiter in list(self._waiters):
+                self._end_wait(waiter)
+
+    def _may_begin(self, waiter: threading.Event) -> bool:
+        """Whether a wait may begin, if need be in place of another user's."""
+        user = caller().name
+        with self._lock:
+            if self._stopped:
+                return False
+            if len(self._waiters) >= self._waiting_max:
+                have = Counter(self._waiters.values())
+                greediest, most = have.most_common(1)[0]
+                if most <= have[user] + 1:
+                    return False
+                self._end_wait(next(one for one, of in self._waiters.items() if of == greediest))
+            self._waiters[waiter] = user
+        return True
+
+    def _end_wait(self, waiter: threading.Event) -> None:
+        """Ends a wait. Call it under the lock."""
+        del self._waiters[waiter]
+        waiter.set()
 
     def _part(self, table: pb.PbFetchLogReqForTable, bucket: pb.PbFetchLogReqForBucket) -> _Part:
         part = _Part(bucket_in(bucket, table.table_id), bucket)
@@ -175,18 +198,14 @@ class Fetcher:
         return bool(parts) and all(part.error is None for part in parts)
 
     def _wait(self, parts: Sequence[_Part], max_bytes: int, min_bytes: int, wait_ms: int) -> None:
-        if wait_ms <= 0 or not self._waiting.acquire(blocking=False):
+        waiter = threading.Event()
+        if wait_ms <= 0 or not self._may_begin(waiter):
             return
         deadline = self._clock.monotonic_s() + wait_ms / 1000
-        waiter = threading.Event()
         try:
-            with self._lock:
-                if self._stopped:
-                    return
-                self._waiters.add(waiter)
             while True:
                 waiter.clear()
-                if self._stopped:  # the event of a stop may just have been cleared
+                if waiter not in self._waiters:  # what was cleared may have been its end
                     return
                 settled = [
                     part.log is None or part.log.wait_beyond(part.seen_offset, waiter)
@@ -200,9 +219,8 @@ class Fetcher:
                 if left <= 0:
                     return
         finally:
-            self._waiting.release()
             with self._lock:
-                self._waiters.discard(waiter)
+                self._waiters.pop(waiter, None)
             for part in parts:
                 if part.log is not None:
                     part.log.forget_waiter(waiter)
