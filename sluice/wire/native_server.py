@@ -7,7 +7,8 @@ one of another type. One thread reads and writes all sockets; handlers run on a 
 of a connection keep the order of its requests, as in Fluss and as idempotent writers need it. Only
 fetches, which may wait, are answered out of order.
 
-Connections are bounded, in all and of one peer (see ``admission``).
+Connections are bounded, in all and of one peer (see ``admission``). Hosts take turns for the start
+of theirs.
 Memory is bounded: each connection has a limit of unanswered requests, and all connections together
 have a limit of bytes. The server stops reading from a connection that reaches a limit, until it has
 sent responses. If other connections wait for memory, it closes a connection that transfers too
@@ -23,6 +24,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 
@@ -30,6 +32,7 @@ from sluice.clock import Clock, SystemClock
 from sluice.errors import ConfigurationError, NetworkError, StorageBackpressure
 from sluice.wire.admission import Admission, peer_of
 from sluice.wire.apis import Role
+from sluice.wire.fair_turns import Turns
 from sluice.wire.handlers import Handlers
 from sluice.wire.native_connection import Connection, SharedState, send_failure
 from sluice.wire.native_memory import Limits
@@ -39,6 +42,12 @@ from sluice.wire.tokens import UsersFile
 
 ACCEPT_PAUSE_S = 0.1
 """How long to wait when the system has no more file handles."""
+
+ACCEPTS_AT_ONCE = 64
+"""Most clients that are accepted before others are served again."""
+
+STARTS_AT_ONCE = 8
+"""Most clients that are started before others are served again."""
 
 LOGIN_S = 30.0
 """Longest time from the start of a connection until its client has logged in."""
@@ -55,6 +64,15 @@ class _Listener:
 
     role: Role
     socket: socket.socket
+
+
+class _Arrived(NamedTuple):
+    """A client that was accepted and waits for its turn."""
+
+    socket: socket.socket
+    role: Role
+    host: str
+    port: int
 
 
 class NativeServer:
@@ -94,6 +112,9 @@ class NativeServer:
         self._loop: asyncio.AbstractEventLoop
         self._thread = threading.Thread(target=self._run, name="native-loop", daemon=True)
         self._connections: dict[asyncio.Task[None], Connection] = {}
+        self._arrived = Turns[_Arrived]()
+        self._arrived_max = max(most // 2, ACCEPTS_AT_ONCE)
+        self._starting = False
 
     def start(self) -> Mapping[Role, int]:
         """Binds the ports and starts to serve; returns the ports that were bound.
@@ -148,29 +169,47 @@ class NativeServer:
         self._loop.call_later(TICK_S, self._close_late)
 
     def _accept(self, listener: _Listener) -> None:
-        """Accepts one waiting client.
+        """Accepts waiting clients. Their hosts then take turns: accepting costs much less.
 
         A callback, not a task: no client is accepted and then forgotten while listeners close.
         """
-        try:
-            peer, address = listener.socket.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return
-        except OSError as error:
-            self._refusals.warning(
-                "cannot accept a connection", role=listener.role.name, error=str(error)
-            )
-            self._loop.remove_reader(listener.socket)
-            self._loop.call_later(ACCEPT_PAUSE_S, self._listen_to, listener)
-            return
-        peer.setblocking(False)
+        for _ in range(ACCEPTS_AT_ONCE):
+            try:
+                peer, address = listener.socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                break
+            except OSError as error:
+                self._refusals.warning(
+                    "cannot accept a connection", role=listener.role.name, error=str(error)
+                )
+                self._loop.remove_reader(listener.socket)
+                self._loop.call_later(ACCEPT_PAUSE_S, self._listen_to, listener)
+                break
+            peer.setblocking(False)
+            if _has_left(peer):
+                peer.close()
+                continue
+            self._arrived.add(peer_of(address[0]), _Arrived(peer, listener.role, *address[:2]))
+            if len(self._arrived) > self._arrived_max:
+                self._arrived.drop_one().socket.close()
+                self._refusals.warning("connection refused: too many wait", peer=address[0])
+        if not self._starting:
+            self._start_some()
+
+    def _start_some(self) -> None:
+        for _ in range(min(len(self._arrived), STARTS_AT_ONCE)):
+            self._take(self._arrived.next())
+        self._starting = bool(self._arrived)
+        if self._starting:
+            self._loop.call_soon(self._start_some)
+
+    def _take(self, arrived: _Arrived) -> None:
+        """Starts to serve a client."""
+        peer, role, host = arrived.socket, arrived.role, arrived.host
         with suppress(OSError):
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._take(peer, listener.role, address[0], address[1])
-
-    def _take(self, peer: socket.socket, role: Role, host: str, port: int) -> None:
         login = None if self._tokens is None else Login(self._tokens)
-        name = f"{host}:{port}"
+        name = f"{host}:{arrived.port}"
         connection = Connection(peer, name, role, self._handlers[role], self._shared, login)
         task = self._loop.create_task(connection.run())
         try:
@@ -212,6 +251,18 @@ class NativeServer:
             # A socket that the loop waits for must leave the loop before it is closed.
             self._loop.remove_reader(listener.socket)
             listener.socket.close()
+        while self._arrived:
+            self._arrived.next().socket.close()
+
+
+def _has_left(peer: socket.socket) -> bool:
+    """Whether a client has closed its connection and sent nothing."""
+    try:
+        return not peer.recv(1, socket.MSG_PEEK)
+    except (BlockingIOError, InterruptedError):
+        return False
+    except OSError:
+        return True
 
 
 def not_listening(scheme: str, host: str, port: int, role: str, reason: str) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import queue
 import threading
 
-from sluice.wire.fair_turns import FairTurns, LoopTurns
+from sluice.wire.fair_turns import FairTurns, LoopTurns, Turns
 from tests.support.processes import wait_for
 
 
@@ -35,6 +35,15 @@ def test_peers_take_turns() -> None:
         turns.give_back()
     assert not turns.take("small")
     assert not turns.take("small")
+
+
+def test_the_oldest_of_the_party_that_has_the_most_is_dropped() -> None:
+    turns = Turns[int]()
+    for party, item in (("small", 1), ("greedy", 2), ("greedy", 3), ("greedy", 4), ("small", 5)):
+        turns.add(party, item)
+    assert [turns.drop_one(), turns.next(), turns.drop_one()] == [2, 1, 3]
+    assert [turns.next() for _ in range(len(turns))] == [4, 5]
+    assert not turns
 
 
 def test_tasks_take_turns_and_one_that_is_cancelled_takes_no_worker() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -226,6 +228,49 @@ def test_little_is_read_behind_a_request_that_was_refused(
     assert isinstance(stranger.receive()[1], AuthenticateError)
     with pytest.raises((BrokenPipeError, ConnectionResetError)):
         stranger.socket.sendall(bytes(32 * MB))
+
+
+class Noting(NativeServer):
+    """Notes the hosts of clients in the order in which it starts to serve them."""
+
+    def __init__(self, handlers: Handlers) -> None:
+        self.order: list[str] = []
+        ports = dict.fromkeys(Role, 0)
+        super().__init__(handlers.all(), "127.0.0.1", ports, max_workers=WORKERS, limits=LIMITS)
+
+    def _take(self, arrived: Any) -> None:
+        self.order.append(arrived.host)
+        super()._take(arrived)
+
+
+def test_a_host_that_opens_many_connections_delays_no_other_host(
+    handlers: Handlers, connected: Callable[..., Peer]
+) -> None:
+    """All of them wait to be accepted, and another host's comes last."""
+    server = Noting(handlers)
+    port = server.start()[Role.TABLET]
+    begun, go_on = threading.Event(), threading.Event()
+
+    def busy() -> None:
+        begun.set()
+        assert go_on.wait(60)
+
+    server._loop.call_soon_threadsafe(busy)
+    assert begun.wait(60)
+    try:
+        many = [connected(port, "127.0.0.2") for _ in range(400)]
+        for peer in [connected(port, "127.0.0.3") for _ in range(100)]:
+            peer.socket.close()
+        other = connected(port, "127.0.0.9")
+        go_on.set()
+        assert other.exists("yes") is True
+        assert all(peer.exists("yes") is True for peer in many)
+    finally:
+        go_on.set()
+        server.stop(2)
+    assert server.order.index("127.0.0.9") < 200
+    assert server.order.count("127.0.0.2") == 400
+    assert len(server.order) == 401, "those that have left are not started"
 
 
 def test_users_do_not_wait_for_the_requests_of_strangers(
