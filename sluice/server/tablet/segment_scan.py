@@ -9,36 +9,25 @@ one is searched for, and tells how many offsets were lost.
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-
-from sluice.errors import CorruptRecord
-from sluice.formats.log_batch import (
-    LENGTH_OVERHEAD,
-    V0_HEADER_SIZE,
-    LogBatchHeader,
-    check_crc,
-    read_header,
-    set_offset_and_timestamp,
+from sluice.formats.log_batch import LENGTH_OVERHEAD, V0_HEADER_SIZE, LogBatchHeader
+from sluice.server.tablet.segment_batch import (
+    I64,
+    LENGTH,
+    LENGTH_AT,
+    START,
+    TIMESTAMP_AT,
+    checked,
+    counts,
+    differences,
 )
 from sluice.server.tablet.segment_index import Entry, IndexContent
-
-_START = struct.Struct("<qi")
-_LENGTH = struct.Struct("<i")
-_LENGTH_AT, _TIMESTAMP_AT = 8, 13
-_HEADER_MAX = 64  # more than the header of any version
-_WINDOW = 1 << 20  # bytes that are searched at once
-_OFFSETS_MAX = 1 << 24  # offsets that damage may cover, as far as it is believed
-_SEARCHED_MAX = 8  # bytes of checksums that all searches compute, per byte of the file
-_I64 = struct.Struct("<q")
+from sluice.server.tablet.segment_search import OFFSETS_MAX, Search
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +39,6 @@ class Found:
     size: int
     problem: str = ""
     """Why the offsets are damaged, or which field of the header is."""
-
-
-class _Chain(NamedTuple):
-    """Good batches that follow each other, which a search found."""
-
-    position: int
-    offset: int
-    stop: int
-    next_offset: int
-    is_complete: bool
-    """Whether the log can end after them."""
-
-    def size(self) -> int:
-        return self.stop - self.position
-
-    def is_before(self, other: _Chain) -> bool:
-        return self.stop <= other.position and self.next_offset <= other.offset
 
 
 class _Named(NamedTuple):
@@ -112,7 +84,7 @@ def scan(
 
 def ends_at(content: memoryview, base_offset: int, timestamp_ms: int) -> int | None:
     """The offset after a batch in exactly these bytes; None if it is damaged."""
-    header, _ = _checked(content, base_offset, timestamp_ms)
+    header, _ = checked(content, base_offset, timestamp_ms)
     return None if header is None else header.next_offset
 
 
@@ -131,8 +103,7 @@ class _Reader:
         self.indexed = 0
         self.torn = ""
         self._has_moved = False
-        self._chains: deque[_Chain] | None = None
-        self._left = _SEARCHED_MAX * len(view) + _WINDOW  # bytes of checksums
+        self._search = Search(view, following)
 
     # -- with an index
 
@@ -163,16 +134,13 @@ class _Reader:
     def _stop_before(self, offset: int, expected: int) -> int:
         """Where the batch of that offset begins, which no index names: as expected, or moved."""
         first = (expected,) if expected < len(self._view) else ()
-        for position in chain(first, self._plausible(self._position)):
-            if self._offset_at(position) == offset and self._candidate(position) is not None:
+        for position in chain(first, self._search.plausible(self._position, self._next)):
+            if (
+                self._search.offset_at(position) == offset
+                and self._search.candidate(position, self._next) is not None
+            ):
                 return position
         return expected
-
-    def _offset_at(self, position: int) -> int | None:
-        """The base offset that is stored there."""
-        if len(self._view) - position < _I64.size:
-            return None
-        return int(_I64.unpack_from(self._view, position)[0])
 
     def _has(self, named: Sequence[_Named], ahead: tuple[int, int]) -> bool:
         number, shift = ahead
@@ -186,7 +154,7 @@ class _Reader:
         if stop > len(self._view):
             return None, f"the file ends at byte {len(self._view)}, before byte {stop}"
         content = self._view[start:stop]
-        header, problem = _checked(content, entry.base_offset, entry.timestamp_ms)
+        header, problem = checked(content, entry.base_offset, entry.timestamp_ms)
         if header is None:
             return None, problem
         is_it = (
@@ -195,15 +163,15 @@ class _Reader:
             and header.batch_sequence == entry.batch_sequence
         )
         if self._has_moved:  # another batch may be here, which is like this one
-            is_it = is_it and len(_differences(content, header)) <= 1
+            is_it = is_it and len(differences(content, header)) <= 1
             is_it = is_it and self._may_be(content, header, stop)
         return (header, "") if is_it else (None, "it is another batch than its index names")
 
     def _search_named(self, named: Sequence[_Named], first: int) -> tuple[int, int] | None:
         """The next batch that the file has of those named, and how far it has moved."""
         numbers = {one.entry.base_offset: at for at, one in enumerate(named) if at > first}
-        for position in self._plausible(self._position) if numbers else ():
-            offset, length = _START.unpack_from(self._view, position)
+        for position in self._search.plausible(self._position, self._next) if numbers else ():
+            offset, length = START.unpack_from(self._view, position)
             number = numbers.get(offset)
             if number is None:
                 continue
@@ -228,7 +196,7 @@ class _Reader:
             if header is not None:
                 self._take(header)
                 continue
-            after = self._search()
+            after = self._search.next_good(self._position, self._next)
             if after is None and limit is None:
                 if self._end(problem, is_same_boot=is_same_boot):
                     continue
@@ -247,18 +215,18 @@ class _Reader:
         content = self._view[self._position :]
         if len(content) < V0_HEADER_SIZE:
             return None, f"{len(content)} bytes of a batch header"
-        stored, length = _START.unpack_from(content)
+        stored, length = START.unpack_from(content)
         size = length + LENGTH_OVERHEAD
         if not V0_HEADER_SIZE <= size <= len(content):
             return None, f"a batch of offset {stored} and length {length}"
-        time_ms = _I64.unpack_from(content, _TIMESTAMP_AT)[0]
-        header, problem = _checked(content[:size], self._next, time_ms)
+        time_ms = I64.unpack_from(content, TIMESTAMP_AT)[0]
+        header, problem = checked(content[:size], self._next, time_ms)
         if header is None:
             return None, problem
         if stored != self._next and self._begins_at(stored, header):
             lost = f"the batch after offset {self._next} begins at offset {stored}"
             self._lose(stored, self._position, lost)
-            header, problem = _checked(content[:size], stored, time_ms)
+            header, problem = checked(content[:size], stored, time_ms)
         elif not self._may_be(content, header, self._position + size):
             return None, f"its base offset is {stored} instead of {self._next}"
         if header and self._following is not None and header.next_offset > self._following:
@@ -269,8 +237,8 @@ class _Reader:
         """The batch in exactly these bytes, whatever its length field says."""
         if len(content) < V0_HEADER_SIZE:
             return None
-        time_ms = _I64.unpack_from(content, _TIMESTAMP_AT)[0]
-        return _checked(content, self._next, time_ms)[0]
+        time_ms = I64.unpack_from(content, TIMESTAMP_AT)[0]
+        return checked(content, self._next, time_ms)[0]
 
     def _begins_at(self, stored: int, header: LogBatchHeader) -> bool:
         """Whether the batch really has another offset than expected: batches before it are gone.
@@ -278,25 +246,25 @@ class _Reader:
         The batch after it decides. Without one, a single wrong bit is the simpler explanation.
         """
         shift = stored - self._next
-        if not 0 < shift < _OFFSETS_MAX:
+        if not 0 < shift < OFFSETS_MAX:
             return False
         if self._following is not None and header.next_offset + shift > self._following:
             return False
         after = self._position + header.size
-        if len(self._view) - after < _I64.size:
+        if len(self._view) - after < I64.size:
             if self._following is not None:
                 return header.next_offset + shift == self._following
             return (stored ^ self._next).bit_count() > 1
-        (base,) = _I64.unpack_from(self._view, after)
+        (base,) = I64.unpack_from(self._view, after)
         return bool(base == header.next_offset + shift)
 
     def _may_be(self, content: memoryview, header: LogBatchHeader, stop: int) -> bool:
         """Whether only its base offset can be wrong, if it is: by one bit, or by what follows."""
-        stored = _I64.unpack_from(content)[0]
+        stored = I64.unpack_from(content)[0]
         if (stored ^ header.base_offset).bit_count() <= 1:
             return True
-        after = self._view[stop : stop + _I64.size]
-        return len(after) == _I64.size and _I64.unpack_from(after)[0] == header.next_offset
+        after = self._view[stop : stop + I64.size]
+        return len(after) == I64.size and I64.unpack_from(after)[0] == header.next_offset
 
     def _with_another_length(self) -> LogBatchHeader | None:
         """The batch at the position, if one bit of its length is wrong and its checksum is not.
@@ -306,143 +274,17 @@ class _Reader:
         content = self._view[self._position :]
         if len(content) < V0_HEADER_SIZE:
             return None
-        length = _LENGTH.unpack_from(content, _LENGTH_AT)[0] & 0xFFFF_FFFF
-        ends = {_I64.pack(self._next + count)[: _I64.size] for count in _counts(content)}
+        length = LENGTH.unpack_from(content, LENGTH_AT)[0] & 0xFFFF_FFFF
+        ends = {I64.pack(self._next + count)[: I64.size] for count in counts(content)}
         for size in sorted((length ^ 1 << bit) + LENGTH_OVERHEAD for bit in range(32)):
             if not V0_HEADER_SIZE <= size <= len(content):
                 continue
-            after = bytes(content[size : size + _I64.size])
-            if any(end.startswith(after) for end in ends) and self._may_check(size):
+            after = bytes(content[size : size + I64.size])
+            if any(end.startswith(after) for end in ends) and self._search.may_check(size):
                 header = self._without_length(content[:size])
                 if header is not None and self._may_be(content, header, self._position + size):
                     return header
         return None
-
-    def _may_check(self, size: int) -> bool:
-        """Whether a search may compute another checksum of that many bytes."""
-        if size > self._left:
-            return False
-        self._left -= size
-        return True
-
-    def _is_torn(self) -> bool:
-        """Whether the rest of the file is, by its header, a part of one batch.
-
-        So it is an append that did not end. What looks like batches in it is content of a row.
-        """
-        rest = self._view[self._position :]
-        if self._following is not None or len(rest) < _HEADER_MAX:
-            return self._following is None
-        try:
-            header = read_header(rest)
-        except CorruptRecord:
-            return False  # damage, as the beginning of an append is right
-        return header.base_offset == self._next and header.size > len(rest)
-
-    def _search(self) -> tuple[int, int] | None:
-        """Position and offset of the next good batch, or None.
-
-        Rows may contain batches, with any offsets. So a batch is believed if the damaged header
-        leads to it, in bytes and offsets, or if it fits what follows: the longest part of the log
-        that nothing interrupts up to the end.
-        """
-        view, first = self._view, self._position
-        if self._is_torn():
-            return None
-        counts = _counts(view[first:], is_any_version=True)
-        if counts:  # most often only its content is damaged
-            position = first + _START.unpack_from(view, first)[1] + LENGTH_OVERHEAD
-            header = self._candidate(position) if first + V0_HEADER_SIZE <= position else None
-            if header and header.base_offset - self._next in counts:
-                return position, header.base_offset
-        if self._chains is None:
-            self._chains = deque(self._all_chains())
-        while self._chains and self._chains[0].position <= first:
-            self._chains.popleft()
-        chains = [one for one in self._chains if 0 < one.offset - self._next <= _OFFSETS_MAX]
-        last = max((one for one in chains if one.is_complete), key=_Chain.size, default=None)
-        if last is not None:
-            chains = [one for one in chains if one is last or one.is_before(last)]
-        fitting = (one for one in chains if one.offset - self._next in counts)
-        found = next(fitting, chains[0] if chains else None)
-        return found and (found.position, found.offset)
-
-    def _all_chains(self) -> Iterator[_Chain]:
-        """The good batches from the position on that follow each other."""
-        seen = set[int]()
-        for position in self._plausible(self._position, is_followed=True):
-            if position in seen:
-                continue
-            stop, offset = position, self._offset_at(position) or 0
-            end = offset
-            while stop not in seen and self._offset_at(stop) == end:
-                seen.add(stop)
-                header = self._candidate(stop)
-                if header is None:
-                    break
-                stop, end = stop + header.size, header.next_offset
-            if stop > position:
-                yield _Chain(position, offset, stop, end, self._ends(stop, end))
-
-    def _ends(self, position: int, offset: int) -> bool:
-        """Whether the log can end there: with its last batch, or with a torn one."""
-        if self._following is not None:
-            return offset == self._following
-        rest = self._view[position:]
-        if len(rest) < _START.size:
-            return _I64.pack(offset).startswith(bytes(rest[: _I64.size]))
-        stored, length = _START.unpack_from(rest)
-        return bool(stored == offset and length + LENGTH_OVERHEAD > len(rest))
-
-    def _candidate(self, position: int) -> LogBatchHeader | None:
-        content = self._view[position:]
-        if len(content) < V0_HEADER_SIZE:
-            return None
-        offset, length = _START.unpack_from(content)
-        size = length + LENGTH_OVERHEAD
-        if not (self._next < offset < self._highest() and V0_HEADER_SIZE <= size <= len(content)):
-            return None
-        header, _ = _checked(content[:size], offset, 0) if self._may_check(size) else (None, "")
-        if header is None or header.next_offset > self._highest():
-            return None
-        return header
-
-    def _highest(self) -> int:
-        return (1 << 62) if self._following is None else self._following
-
-    def _plausible(self, start: int, *, is_followed: bool = False) -> Iterator[int]:
-        """Positions whose bytes may be the header of a batch, in order.
-
-        :param is_followed: only those after which the log goes on, by the next base offset.
-        """
-        last = len(self._view) - V0_HEADER_SIZE + 1
-        for begin in range(start, last, _WINDOW):
-            count = min(_WINDOW, last - begin)
-
-            def column(kind: str, at: int, begin: int = begin, count: int = count) -> Any:
-                return np.ndarray((count,), kind, self._view, begin + at, (1,))
-
-            offsets, lengths = column("<i8", 0), column("<i4", _LENGTH_AT)
-            room = len(self._view) - LENGTH_OVERHEAD - begin - np.arange(count)
-            maybe = (column("u1", 12) <= 2) & (offsets > self._next) & (lengths <= room)
-            maybe &= (offsets < self._highest()) & (lengths >= V0_HEADER_SIZE - LENGTH_OVERHEAD)
-            found = np.flatnonzero(maybe)
-            if is_followed:
-                is_v2 = column("u1", 12)[found] == 2
-                deltas = np.where(is_v2, column("<i4", 32)[found], column("<i4", 28)[found])
-                ends = begin + found + lengths[found] + LENGTH_OVERHEAD
-                found = found[self._goes_on(ends, offsets[found] + deltas + 1)]
-            yield from (found + begin).tolist()
-
-    def _goes_on(self, ends: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Where the file ends, or has those base offsets, but for one wrong bit."""
-        last = len(self._view) - _I64.size
-        if last < 0:
-            return np.ones(len(ends), bool)
-        stored = np.ndarray((last + 1,), "<i8", self._view, 0, (1,))[np.minimum(ends, last)]
-        wrong = stored ^ offsets
-        found: npt.NDArray[Any] = (ends > last) | (wrong & (wrong - 1) == 0)
-        return found
 
     def _end(self, problem: str, *, is_same_boot: bool) -> bool:
         """Decides what the last bytes are: batches, or what a crash left of one.
@@ -450,16 +292,20 @@ class _Reader:
         Returns whether more may follow; else ``torn`` says what is left.
         """
         content = self._view[self._position :]
-        header = None if self._is_torn() else self._without_length(content)
+        header = (
+            None
+            if self._search.is_torn(self._position, self._next)
+            else self._without_length(content)
+        )
         if header is not None:  # only its length is damaged
             self._take(header)
             return False
-        counts = _counts(content)
-        size = _START.unpack_from(content)[1] + LENGTH_OVERHEAD if counts else 0
+        claimed = counts(content)
+        size = START.unpack_from(content)[1] + LENGTH_OVERHEAD if claimed else 0
         if is_same_boot and V0_HEADER_SIZE <= size <= len(content):
-            count = max((one for one in counts if one <= _OFFSETS_MAX), default=1)
+            count = max((one for one in claimed if one <= OFFSETS_MAX), default=1)
             self._lose(self._next + max(count, 1), self._position + size, problem)
-            if len(content) == size or self._offset_at(self._position) == self._next:
+            if len(content) == size or self._search.offset_at(self._position) == self._next:
                 return True
             problem = f"{len(content) - size} bytes after a damaged batch"
         self.torn = problem
@@ -477,7 +323,7 @@ class _Reader:
             header.writer_id,
             header.batch_sequence,
         )
-        self._add(entry, header.next_offset, size, "; ".join(_differences(content, header)))
+        self._add(entry, header.next_offset, size, "; ".join(differences(content, header)))
 
     def _lose(self, next_offset: int, stop: int, problem: str, known: Entry | None = None) -> None:
         """Adds a damaged range, whose bytes end at ``stop``."""
@@ -501,54 +347,6 @@ def _named(index: IndexContent) -> Iterator[_Named]:
     ends.append((index.next_offset, index.size))
     for entry, end in zip(entries, ends, strict=False):
         yield _Named(entry, *end)
-
-
-def _checked(
-    content: memoryview, base_offset: int, timestamp_ms: int
-) -> tuple[LogBatchHeader | None, str]:
-    """The header of a batch in exactly these bytes, if all that its checksum covers is right.
-
-    The header gets the given offset and time, and the length of the bytes.
-    """
-    head = bytearray(content[:_HEADER_MAX])
-    if len(head) < V0_HEADER_SIZE:
-        return None, f"{len(head)} bytes of a batch header"
-    set_offset_and_timestamp(head, base_offset, timestamp_ms)
-    _LENGTH.pack_into(head, _LENGTH_AT, len(content) - LENGTH_OVERHEAD)
-    try:
-        header = read_header(head)
-        check_crc(content, header)
-    except CorruptRecord as error:
-        return None, str(error)
-    return header, ""
-
-
-def _differences(content: memoryview, header: LogBatchHeader) -> list[str]:
-    """The fields that no checksum covers and that differ from what the header should have."""
-    offset, length = _START.unpack_from(content)
-    time_ms = _I64.unpack_from(content, _TIMESTAMP_AT)[0]
-    return [
-        f"its {name} is {stored} instead of {right}"
-        for name, stored, right in (
-            ("base offset", offset, header.base_offset),
-            ("length", length, header.size - LENGTH_OVERHEAD),
-            ("time", time_ms, header.timestamp_ms),
-        )
-        if stored != right
-    ]
-
-
-def _counts(content: memoryview, *, is_any_version: bool = False) -> tuple[int, ...]:
-    """How many offsets a batch has, by fields that may be damaged; none without a header.
-
-    :param is_any_version: the version may be damaged too, which says where the fields are.
-    """
-    if len(content) < V0_HEADER_SIZE + 4:
-        return ()
-    places = (28, 32) if is_any_version else (32,) if content[12] == 2 else (28,)
-    fields = [_LENGTH.unpack_from(content, at + more)[0] for at in places for more in (0, 16)]
-    deltas, counts = fields[::2], fields[1::2]  # only version 2 has an epoch before
-    return (*(delta + 1 for delta in deltas), *(count or 1 for count in counts))
 
 
 def _with_possible_times(found: list[Found], indexed: int, times: tuple[int, int]) -> list[Found]:

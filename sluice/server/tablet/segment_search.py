@@ -1,0 +1,200 @@
+"""Searches a segment file for the next good batch, after one that is damaged."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sluice.errors import CorruptRecord
+from sluice.formats.log_batch import (
+    LENGTH_OVERHEAD,
+    V0_HEADER_SIZE,
+    LogBatchHeader,
+    read_header,
+)
+from sluice.server.tablet.segment_batch import (
+    HEADER_MAX,
+    I64,
+    LENGTH_AT,
+    START,
+    checked,
+    counts,
+)
+
+OFFSETS_MAX = 1 << 24
+"""Offsets that damage may cover, as far as it is believed."""
+_WINDOW = 1 << 20  # bytes that are searched at once
+_SEARCHED_MAX = 8  # bytes of checksums that all searches compute, per byte of the file
+
+
+class _Chain(NamedTuple):
+    """Good batches that follow each other, which a search found."""
+
+    position: int
+    offset: int
+    stop: int
+    next_offset: int
+    is_complete: bool
+    """Whether the log can end after them."""
+
+    def size(self) -> int:
+        return self.stop - self.position
+
+    def is_before(self, other: _Chain) -> bool:
+        return self.stop <= other.position and self.next_offset <= other.offset
+
+
+class Search:
+    """Searches the bytes of one segment file. Its methods take the offset that is expected next."""
+
+    def __init__(self, view: memoryview, following: int | None) -> None:
+        """:param following: the base offset of the next segment; None: it is the last one."""
+        self._view = view
+        self._following = following
+        self._chains: deque[_Chain] | None = None
+        self._left = _SEARCHED_MAX * len(view) + _WINDOW  # bytes of checksums
+
+    def next_good(self, first: int, base_offset: int) -> tuple[int, int] | None:
+        """Position and offset of the next good batch, or None.
+
+        :param first: where the damaged one begins, which should have ``base_offset``.
+
+        Rows may contain batches, with any offsets. So a batch is believed if the damaged header
+        leads to it, in bytes and offsets, or if it fits what follows: the longest part of the log
+        that nothing interrupts up to the end.
+        """
+        view = self._view
+        if self.is_torn(first, base_offset):
+            return None
+        claimed = counts(view[first:], is_any_version=True)
+        if claimed:  # most often only its content is damaged
+            position = first + START.unpack_from(view, first)[1] + LENGTH_OVERHEAD
+            header = (
+                self.candidate(position, base_offset)
+                if first + V0_HEADER_SIZE <= position
+                else None
+            )
+            if header and header.base_offset - base_offset in claimed:
+                return position, header.base_offset
+        if self._chains is None:
+            self._chains = deque(self._all_chains(first, base_offset))
+        while self._chains and self._chains[0].position <= first:
+            self._chains.popleft()
+        chains = [one for one in self._chains if 0 < one.offset - base_offset <= OFFSETS_MAX]
+        last = max((one for one in chains if one.is_complete), key=_Chain.size, default=None)
+        if last is not None:
+            chains = [one for one in chains if one is last or one.is_before(last)]
+        fitting = (one for one in chains if one.offset - base_offset in claimed)
+        found = next(fitting, chains[0] if chains else None)
+        return found and (found.position, found.offset)
+
+    def _all_chains(self, first: int, base_offset: int) -> Iterator[_Chain]:
+        """The good batches from the position on that follow each other."""
+        seen = set[int]()
+        for position in self.plausible(first, base_offset, is_followed=True):
+            if position in seen:
+                continue
+            stop, offset = position, self.offset_at(position) or 0
+            end = offset
+            while stop not in seen and self.offset_at(stop) == end:
+                seen.add(stop)
+                header = self.candidate(stop, base_offset)
+                if header is None:
+                    break
+                stop, end = stop + header.size, header.next_offset
+            if stop > position:
+                yield _Chain(position, offset, stop, end, self._ends(stop, end))
+
+    def _ends(self, position: int, offset: int) -> bool:
+        """Whether the log can end there: with its last batch, or with a torn one."""
+        if self._following is not None:
+            return offset == self._following
+        rest = self._view[position:]
+        if len(rest) < START.size:
+            return I64.pack(offset).startswith(bytes(rest[: I64.size]))
+        stored, length = START.unpack_from(rest)
+        return bool(stored == offset and length + LENGTH_OVERHEAD > len(rest))
+
+    def is_torn(self, position: int, base_offset: int) -> bool:
+        """Whether the rest of the file is, by its header, a part of one batch.
+
+        So it is an append that did not end. What looks like batches in it is content of a row.
+        """
+        rest = self._view[position:]
+        if self._following is not None or len(rest) < HEADER_MAX:
+            return self._following is None
+        try:
+            header = read_header(rest)
+        except CorruptRecord:
+            return False  # damage, as the beginning of an append is right
+        return header.base_offset == base_offset and header.size > len(rest)
+
+    def candidate(self, position: int, base_offset: int) -> LogBatchHeader | None:
+        """The batch that begins there, if it is good and has a higher offset than that."""
+        content = self._view[position:]
+        if len(content) < V0_HEADER_SIZE:
+            return None
+        offset, length = START.unpack_from(content)
+        size = length + LENGTH_OVERHEAD
+        if not (base_offset < offset < self._highest() and V0_HEADER_SIZE <= size <= len(content)):
+            return None
+        header, _ = checked(content[:size], offset, 0) if self.may_check(size) else (None, "")
+        if header is None or header.next_offset > self._highest():
+            return None
+        return header
+
+    def plausible(
+        self, start: int, base_offset: int, *, is_followed: bool = False
+    ) -> Iterator[int]:
+        """Positions whose bytes may be the header of a batch with a higher offset.
+
+        :param is_followed: only those after which the log goes on, by the next base offset.
+        """
+        last = len(self._view) - V0_HEADER_SIZE + 1
+        for begin in range(start, last, _WINDOW):
+            count = min(_WINDOW, last - begin)
+
+            def column(kind: str, at: int, begin: int = begin, count: int = count) -> Any:
+                return np.ndarray((count,), kind, self._view, begin + at, (1,))
+
+            offsets, lengths = column("<i8", 0), column("<i4", LENGTH_AT)
+            room = len(self._view) - LENGTH_OVERHEAD - begin - np.arange(count)
+            maybe = (column("u1", 12) <= 2) & (offsets > base_offset) & (lengths <= room)
+            maybe &= (offsets < self._highest()) & (lengths >= V0_HEADER_SIZE - LENGTH_OVERHEAD)
+            found = np.flatnonzero(maybe)
+            if is_followed:
+                is_v2 = column("u1", 12)[found] == 2
+                deltas = np.where(is_v2, column("<i4", 32)[found], column("<i4", 28)[found])
+                ends = begin + found + lengths[found] + LENGTH_OVERHEAD
+                found = found[self._goes_on(ends, offsets[found] + deltas + 1)]
+            yield from (found + begin).tolist()
+
+    def _goes_on(self, ends: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Where the file ends, or has those base offsets, but for one wrong bit."""
+        last = len(self._view) - I64.size
+        if last < 0:
+            return np.ones(len(ends), bool)
+        stored = np.ndarray((last + 1,), "<i8", self._view, 0, (1,))[np.minimum(ends, last)]
+        wrong = stored ^ offsets
+        found: npt.NDArray[Any] = (ends > last) | (wrong & (wrong - 1) == 0)
+        return found
+
+    def offset_at(self, position: int) -> int | None:
+        """The base offset that is stored there."""
+        if len(self._view) - position < I64.size:
+            return None
+        return int(I64.unpack_from(self._view, position)[0])
+
+    def may_check(self, size: int) -> bool:
+        """Whether a search may compute another checksum of that many bytes."""
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
+
+    def _highest(self) -> int:
+        return (1 << 62) if self._following is None else self._following
