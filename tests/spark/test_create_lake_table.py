@@ -186,8 +186,9 @@ def test_what_the_command_prints(shop: Shop) -> None:
     ran = shop.ran("shop.loose")
     assert ran.stdout.splitlines() == [
         f"shop.loose: created at {shop.folder / 'loose'}",
-        "  it is not tiered yet: in Flink SQL, ALTER TABLE shop.loose SET ('table.datalake.enabled' ="
-        " 'true'); in Python, client.admin.set_options(TablePath('shop', 'loose'),"
+        "  it is not tiered yet: in Flink SQL, ALTER TABLE shop.loose SET"
+        " ('table.datalake.enabled' = 'true'); in Python,"
+        " client.admin.set_options(TablePath('shop', 'loose'),"
         " {'table.datalake.enabled': 'true'})",
     ]
     shutil.rmtree(shop.folder)

@@ -59,8 +59,8 @@ def test_a_table_is_filled_changed_and_looked_up(cluster: EmbeddedCluster, tmp_p
     assert "3 rows upserted" in run(cluster, "append", "shop.stock", file)
     file = csv(tmp_path, "item,n\npen,30\nbag,5\n")
     assert run(cluster, "append", "shop.stock", file, fails=1).endswith(
-        "line 1: column price is missing. The file has item, n; --columns item,n writes these columns"
-        " alone\n"
+        "line 1: column price is missing. The file has item, n; --columns item,n writes these"
+        " columns alone\n"
     )
     other = csv(tmp_path, "n,prices\n1,2\n")
     said = run(cluster, "append", "shop.stock", other, fails=1)
