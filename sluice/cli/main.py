@@ -33,6 +33,7 @@ from sluice.cli.options import examples
 from sluice.cli.pause import pause, resume, retier, retry
 from sluice.cli.repair import repair
 from sluice.cli.serve import serve
+from sluice.cli.skip_damaged import skip_damaged
 from sluice.cli.spark_files import spark_files
 from sluice.cli.sql import sql
 from sluice.cli.status import status
@@ -121,6 +122,7 @@ for command in (
     history,
     clean,
     repair,
+    skip_damaged,
     leases,
     snapshots,
     pause,

@@ -8,7 +8,7 @@ from contextlib import suppress
 import click
 
 from sluice.cli.options import TABLE_PATH, Settings, examples, format_option, with_settings
-from sluice.cli.output import print_json
+from sluice.cli.output import print_json, print_wrapped
 from sluice.cli.record_cells import document
 from sluice.cli.status_text import print_statuses, print_wide
 from sluice.clock import Clock, SystemClock
@@ -58,6 +58,9 @@ def status(
     line says that rows are missing in the lake, because a user accepted that in `sluice repair`.
     The line `last round stopped` says who stopped a round, which is no failure.
 
+    A line for a bucket of a primary-key table says that it refuses reads and writes, because the
+    embedded server's disk is damaged, and what to do.
+
     A terminal shortens long names and errors; `sluice status TABLE` prints the complete error. A
     file or a pipe gets one complete line for each table and each error. Scripts read --format json;
     with --watch it prints one line for each refresh.
@@ -66,7 +69,7 @@ def status(
     cluster reports none: there Sluice's rounds store the state, and a table without a stored round
     is Unknown.
 
-    Exit code 1: a table is failing, or the stored states cannot be read.
+    Exit code 1: a table is failing, a bucket refuses calls, or the stored states cannot be read.
     """
     clock = SystemClock()
     with settings.connect() as client:
@@ -81,10 +84,14 @@ def status(
                 print_statuses(
                     statuses, clock.now_ms(), not_tiered(table), complete_errors=table is not None
                 )
+            refused = [one for one in client.damage.list(table) if one.refused]
+            if output_format != "json":
+                for one in refused:
+                    print_wrapped(f"{one.path} bucket {one.bucket.name}: {one.refused}")
             unread = {str(entry.note) for entry in statuses if entry.is_unread}
             for note in sorted(unread):
                 click.echo(note, err=True)
-            return bool(unread) or any(entry.is_failing for entry in statuses)
+            return bool(unread or refused) or any(entry.is_failing for entry in statuses)
 
         if watch:
             with suppress(KeyboardInterrupt):

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from sluice.client.admin import Admin
 from sluice.client.connection import Connection
+from sluice.client.damage import DamageClient
 from sluice.client.idle import IdleCheck
 from sluice.client.kv_reader import KvReader
 from sluice.client.kv_scan import KvScanner
@@ -45,6 +46,7 @@ class Client:
         self.statuses = StatusClient(self._connection, self.admin, self._recorded)
         self.tiering = TieringClient(self._connection, self.admin, self._recorded)
         self.leases = LeaseClient(self._connection)
+        self.damage = DamageClient(self._connection)
 
     def idle_check(self) -> IdleCheck:
         """Returns a check of which claimed tables are idle; use it in a ``with`` block."""

@@ -41,6 +41,7 @@ def findings(
     yield answer
     if answer.ok:
         yield from _servers(config)
+        yield from _damage(config)
     yield run_check(java_here(), hidden)
     # No deadline: a missing jar is fetched.
     jar = run_check(
@@ -66,6 +67,18 @@ def _servers(config: Config) -> Iterator[Finding]:
     except SluiceError as error:
         said = reason_text(f"{type(error).__name__}: {error}", config.secrets())
         yield Finding("servers", False, said)
+
+
+def _damage(config: Config) -> Iterator[Finding]:
+    """One finding for each damaged range or store that the embedded server knows of."""
+    try:
+        with connect(config.client) as client:
+            for one in client.damage.list():
+                what = f"bucket {one.path} {one.bucket.name}"
+                yield Finding(what, False if one.refused else None, str(one), result="damaged")
+    except SluiceError as error:
+        said = reason_text(f"{type(error).__name__}: {error}", config.secrets())
+        yield Finding("damage", None, said)
 
 
 def _versions(server: ServerInfo) -> str:

@@ -37,6 +37,7 @@ from sluice.server.metadata import NODE_ID, MetadataService, Servers, api_versio
 from sluice.server.sequences import StoredSequences
 from sluice.server.storage.database import Database
 from sluice.server.tablet.auto_increment import AutoIncrement
+from sluice.server.tablet.damage_service import DamageService
 from sluice.server.tablet.fetch import Fetcher
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.kv_manager import KvManager
@@ -474,6 +475,7 @@ class _Components:
             **self.tiering_service.handlers(),
             **self._snapshot_calls.coordinator_handlers(),
             **leases.handlers(),
+            **DamageService(self.catalog, self._logs, self._kv).handlers(),
         }
         forwarded = {api: coordinators[api] for api in _FORWARDED if api in coordinators}
         stats = StatsService(self.catalog, self._logs, self._kv, self._replicas)

@@ -57,6 +57,7 @@ _READ = (
     apis.GET_LAKE_SNAPSHOT,
     apis.LIST_TIERING_STATUSES,
     apis.LIST_TIERING_ROUNDS,
+    apis.LIST_DAMAGE,
 )
 _WRITE = (
     apis.INIT_WRITER,
@@ -75,6 +76,7 @@ _ADMIN = (
     apis.DROP_TABLE,
     apis.ALTER_TABLE,
     apis.CONTROL_TIERING,
+    apis.SKIP_DAMAGE,
     # Calls between servers.
     apis.NOTIFY_LEADER_AND_ISR,
     apis.STOP_REPLICA,

@@ -124,6 +124,9 @@ LIST_KV_SNAPSHOT_LEASES = _read(2003, "ListKvSnapshotLeases", COORDINATOR)
 # Requests a state, not a change: a repetition changes nothing more.
 CONTROL_TIERING = _read(2004, "ControlTiering", COORDINATOR)
 LIST_TIERING_ROUNDS = _read(2005, "ListTieringRounds", COORDINATOR)
+LIST_DAMAGE = _read(2006, "ListDamage", COORDINATOR)
+# Names the damage: a repetition finds nothing to skip.
+SKIP_DAMAGE = _write(2007, "SkipDamage", COORDINATOR)
 
 APIS: tuple[Api, ...] = tuple(value for value in list(globals().values()) if type(value) is Api)
 BY_KEY: dict[int, Api] = {api.key: api for api in APIS}

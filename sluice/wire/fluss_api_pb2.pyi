@@ -1472,6 +1472,56 @@ class PbTableTieringStatus(_message.Message):
     compaction_requested_time: int
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., status: _Optional[str] = ..., tiering_epoch: _Optional[int] = ..., last_tiered_time: _Optional[int] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[int] = ..., table_id: _Optional[int] = ..., failures: _Optional[int] = ..., next_attempt_time: _Optional[int] = ..., lag_rows: _Optional[int] = ..., lag_ms: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., paused: bool = ..., last_round_ms: _Optional[int] = ..., rounds: _Optional[int] = ..., stopped: _Optional[str] = ..., accepted: _Optional[str] = ..., claimed_by: _Optional[str] = ..., deletes_as: _Optional[str] = ..., compaction_requested_time: _Optional[int] = ...) -> None: ...
 
+class ListDamageRequest(_message.Message):
+    __slots__ = ("table_path",)
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    table_path: PbTablePath
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ...) -> None: ...
+
+class ListDamageResponse(_message.Message):
+    __slots__ = ("damage",)
+    DAMAGE_FIELD_NUMBER: _ClassVar[int]
+    damage: _containers.RepeatedCompositeFieldContainer[PbDamage]
+    def __init__(self, damage: _Optional[_Iterable[_Union[PbDamage, _Mapping]]] = ...) -> None: ...
+
+class PbDamage(_message.Message):
+    __slots__ = ("table_path", "table_id", "partition_id", "bucket_id", "start_offset", "end_offset", "place", "refused")
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    table_path: PbTablePath
+    table_id: int
+    partition_id: int
+    bucket_id: int
+    start_offset: int
+    end_offset: int
+    place: str
+    refused: str
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., place: _Optional[str] = ..., refused: _Optional[str] = ...) -> None: ...
+
+class SkipDamageRequest(_message.Message):
+    __slots__ = ("table_id", "partition_id", "bucket_id", "start_offset", "end_offset")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    START_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    partition_id: int
+    bucket_id: int
+    start_offset: int
+    end_offset: int
+    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ...) -> None: ...
+
+class SkipDamageResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class ListTieringRoundsRequest(_message.Message):
     __slots__ = ("table_path", "limit")
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]

@@ -4,6 +4,7 @@
 <data_dir>/kv/.../kv-<bucket>/snapshot.json    the last snapshot of that RocksDB
 <data_dir>/kv/.../kv-<bucket>/checkpoint       a snapshot in progress
 <data_dir>/kv/.../kv-<bucket>/db.damaged       a damaged RocksDB, until another one replaces it
+<data_dir>/kv/.../kv-<bucket>/given-up.json    damaged ranges of its log that the store does without
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class KvFolder:
         self.checkpoint = path / "checkpoint"
         self._snapshot = path / "snapshot.json"
         self.damaged = path / self.DAMAGED
+        self._given_up = path / "given-up.json"
 
     def snapshot_id(self) -> int | None:
         """The snapshot whose SST files equal this store's files of the same name, if known.
@@ -67,6 +69,18 @@ class KvFolder:
         self._snapshot.unlink(missing_ok=True)
         for path in (self.db, self.checkpoint):
             shutil.rmtree(path, ignore_errors=True)
+
+    def given_up(self) -> list[tuple[int, int]]:
+        """Ranges of the log that the store does without: first offset, and the first after them."""
+        try:
+            return [(int(start), int(stop)) for start, stop in json_of(self._given_up.read_bytes())]
+        except (OSError, ValueError, TypeError):
+            return []
+
+    def give_up(self, start: int, stop: int) -> None:
+        """Adds such a range, durably. :raises OSError: it is not stored."""
+        content = json.dumps([*self.given_up(), (start, stop)]).encode()
+        write_durably(self._given_up, content)
 
     def set_aside(self) -> None:
         """Moves a damaged store away: if nothing can replace it, it is the last copy of its rows.

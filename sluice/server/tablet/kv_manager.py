@@ -12,7 +12,13 @@ from pathlib import Path
 
 import structlog
 
-from sluice.errors import KvStorageError, NonPrimaryKeyTable, UnknownTableOrBucket
+from sluice.errors import (
+    CorruptRecord,
+    FlussError,
+    KvStorageError,
+    NonPrimaryKeyTable,
+    UnknownTableOrBucket,
+)
 from sluice.model import TableBucket, TableInfo
 from sluice.server.data_dir import bucket_folder, delete_table
 from sluice.server.tablet.kv_store import KvStoreCorrupt
@@ -116,6 +122,24 @@ class KvManager:
         cannot be opened again. It must neither fail nor wait for an operation.
         """
         self._on_closing.append(listener)
+
+    def refusal(self, bucket: TableBucket, *, opens: bool) -> CorruptRecord | None:
+        """Why a store refuses calls, for a reason that does not pass; None if that is not known.
+
+        :param opens: open the store to find out.
+        """
+        tablet = self._tablets.get(bucket)
+        known = None if tablet is None else tablet.refusal
+        if known is not None or not opens:
+            return known
+        try:
+            with self.leading(bucket) as (tablet, _):
+                tablet.row_count()
+        except CorruptRecord as error:
+            return error
+        except FlussError:
+            pass  # dropped, led by another server, or it may pass
+        return None
 
     def log_end(self, bucket: TableBucket) -> int:
         """The end of a bucket's log, with any leader of the bucket. Does not open the store.

@@ -114,6 +114,8 @@ class KvTablet:
         self._open_lock = threading.Lock()
         self._store: KvStore | None = None
         self._table: KvTable | None = None
+        self.refusal: CorruptRecord | None = None
+        """Why the store could not be opened when it was last used, for a reason that stays."""
 
     # -- writing
 
@@ -243,6 +245,17 @@ class KvTablet:
 
     # -- life
 
+    def give_up(self, start: int, stop: int) -> None:
+        """Lets the store do without the changes of these offsets of its log, which are damaged.
+
+        :raises KvStorageError: that cannot be stored.
+        """
+        try:
+            self.folder.give_up(start, stop)
+            self.refusal = None
+        except OSError as error:
+            raise KvStorageError(f"{self.folder.path}: {error.strerror or error}") from error
+
     def close(self) -> None:
         """Closes the store; the next call opens it again. No other call may run."""
         store, self._store = self._store, None
@@ -279,7 +292,13 @@ class KvTablet:
             return store
         with self._open_lock:
             if self._store is None:
-                self._store = self._open()
+                try:
+                    self._store = self._open()
+                except CorruptRecord as error:
+                    # a copy, as the frames of the error keep files open
+                    self.refusal = CorruptRecord(str(error), **error.details)
+                    raise
+                self.refusal = None
             return self._store
 
     def _open(self) -> KvStore:
@@ -377,17 +396,62 @@ class KvTablet:
             return
         if store.log_offset < self.log.start_offset:
             raise self._lost([f"the store ends at offset {store.log_offset}"])
-        first, table = store.log_offset, self._current_table()
-        for header, view in self._batches(first):
-            puts, deletes, kinds = _replayed(table, header, view)
-            store.write(puts, deletes, header.next_offset, table.rows_added(kinds))
-            failpoint("server.kv_replay.after_batch")
+        first = store.log_offset
+        while store.log_offset < self.log.end_offset:
+            try:
+                self._replay(store)
+            except CorruptRecord as error:
+                stop = self._end_of_given_up(error)
+                store.write([], [], stop)
+                _log.warning(
+                    "a KV store goes on without damaged changes, as a user has decided",
+                    bucket=self.log.name,
+                    offsets=f"{error.details['base_offset']} to {stop - 1}",
+                )
         _log.info(
             "KV store caught up with its log",
             bucket=self.log.name,
             start=first,
             end=store.log_offset,
         )
+
+    def _replay(self, store: KvStore) -> None:
+        """Applies batches up to the end of the log.
+
+        :raises CorruptRecord: a batch is damaged; its details have its offsets.
+        """
+        table = self._current_table()
+        for header, view in self._batches(store.log_offset):
+            try:
+                puts, deletes, kinds = _replayed(table, header, view)
+            except CorruptRecord as error:
+                raise CorruptRecord(
+                    str(error),
+                    base_offset=header.base_offset,
+                    next_offset=header.next_offset,
+                    problem=str(error),
+                ) from error
+            store.write(puts, deletes, header.next_offset, table.rows_added(kinds))
+            failpoint("server.kv_replay.after_batch")
+
+    def _end_of_given_up(self, error: CorruptRecord) -> int:
+        """The end of a damaged range, if a user has given it up.
+
+        :raises CorruptRecord: no user has.
+        """
+        start, stop = int(error.details["base_offset"]), int(error.details["next_offset"])
+        if any(first <= start and stop <= end for first, end in self.folder.given_up()):
+            return stop
+        table, name = self._current_table().hosted.info.path, self.bucket.name
+        why = error.details.get("place") or error.details["problem"]
+        raise CorruptRecord(
+            f"bucket {self.log.name}: its key-value store needs offsets {start} to {stop - 1} of"
+            f" its log, and offsets {start} to {stop - 1} are damaged ({why})."
+            f" Restore the log from a backup while the server is stopped, or give their changes up:"
+            f" `sluice skip-damaged {table} {name}:{start}`",
+            base_offset=start,
+            next_offset=stop,
+        ) from error
 
     def _batches(self, offset: int) -> Iterator[tuple[LogBatchHeader, memoryview]]:
         while offset < self.log.end_offset:

@@ -259,7 +259,13 @@ class BucketLog:
             base_offset=damaged.start,
             next_offset=damaged.stop,
             problem=problem,
+            place=damaged.place,
         )
+
+    def damaged(self) -> list[DamagedRange]:
+        """The offsets that nobody can read, as far as the start has seen them."""
+        with self._lock:
+            return list(self._damaged)
 
     def wait_beyond(self, offset: int, waiter: threading.Event) -> bool:
         """Sets the event at the next append; returns False if the log is already longer."""

@@ -60,6 +60,6 @@ class StatsService:
         if rows is None:
             raise InvalidTable(
                 f"table {table.info.path}, bucket {bucket}: the number of rows is not known: it is"
-                " not counted with table.changelog.image = WAL"
+                " not counted with table.changelog.image = WAL, or after `sluice skip-damaged`"
             )
         return rows

@@ -83,7 +83,7 @@ FIELDS: dict[tuple[str, str], Difference] = {
         (
             *(f"- {key}: 0 to 0" for key in (1020, 1027, 1039, 1040, 1041, 1043)),
             *(f"- {key}: 0 to 0" for key in (*range(1045, 1052), 1053, 1054, 1055)),
-            *(f"+ {key}: 0 to 0" for key in (1064, 2001, 2002, 2003, 2004, 2005)),
+            *(f"+ {key}: 0 to 0" for key in (1064, 2001, 2002, 2003, 2004, 2005, 2006, 2007)),
         ),
         CALLS,
     ),

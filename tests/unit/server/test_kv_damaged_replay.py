@@ -1,0 +1,135 @@
+"""A store that needs a damaged range of its log: everybody is told, and a user can give it up."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sluice.cli.main import cli
+from sluice.client import connect
+from sluice.errors import CorruptRecord, LogOffsetOutOfRange
+
+from .kv_support import KvCaller, snapshot_rows
+from .support import Node, batch
+
+QUIET = {"kv_snapshot_interval_ms": 0, "log_ttl_check_interval_ms": 0}
+
+
+@pytest.fixture
+def node(start: Callable[..., Node]) -> Node:
+    return start(**QUIET)
+
+
+def damaged(node: Node, folder: Path, keys: tuple[int, ...], *, is_clean: bool) -> KvCaller:
+    """A table of five rows, one a batch, without its store; batches of these keys are damaged."""
+    kv = KvCaller(node.caller)
+    for key in range(5):
+        kv.put((key, "row", key))
+    kv.put((1, "new", 1))
+    node.stop()
+    shutil.rmtree(folder / "data" / "kv")
+    (log,) = (folder / "data" / "log").rglob("*.log")
+    if not is_clean:
+        log.with_suffix(".index").unlink()
+    content = bytearray(log.read_bytes())
+    for key in keys:
+        content[place_of(content, key)] ^= 1
+    log.write_bytes(content)
+    node.start()
+    return KvCaller(node.caller, create=False)
+
+
+def place_of(content: bytes, number: int) -> int:
+    """The last byte but one of a batch."""
+    at = 0
+    for _ in range(number + 1):
+        at += 12 + int.from_bytes(content[at + 8 : at + 12], "little")
+    return at - 2
+
+
+def run(node: Node, *arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, [*arguments, "--bootstrap", node.caller.address])
+    return result.exit_code, " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_refused_bucket_is_told_and_can_be_given_up(
+    node: Node, tmp_path: Path, *, is_clean: bool
+) -> None:
+    kv = damaged(node, tmp_path, (3,), is_clean=is_clean)
+    if is_clean:  # the start trusts the index, so the first use finds it
+        with pytest.raises(CorruptRecord, match="offsets 3 to 3"):
+            kv.lookup((0,))
+    with connect(node.caller.address) as client:
+        (found,) = client.damage.list(kv.path)
+        assert (found.start, found.stop, str(found.path)) == (3, 4, "db.kv")
+        assert "its key-value store needs offsets 3 to 3" in found.refused
+        assert client.damage.list() == [found]
+    code, told = run(node, "doctor")
+    assert code == 1
+    assert "bucket db.kv 0" in told
+    assert "sluice skip-damaged db.kv 0:3" in told
+    _, told = run(node, "status")
+    assert "db.kv bucket 0: " in told
+    assert "sluice skip-damaged db.kv 0:3" in told
+    code, told = run(node, "skip-damaged", "db.kv", "0:3")
+    assert (code, "nothing was changed" in told) == (0, True)
+    with pytest.raises(CorruptRecord, match="offsets 3 to 3 .* are damaged.* skip-damaged"):
+        kv.lookup((0,))
+    code, told = run(node, "skip-damaged", "db.kv", "0:3", "--yes")
+    assert (code, "may lack changes" in told) == (0, True), told
+    expected = {key: (key, "row", key) for key in (0, 2, 4)} | {1: (1, "new", 1)}
+    assert kv.table() == expected
+    assert run(node, "skip-damaged", "db.kv", "0:3", "--yes")[0] == 1, "nothing refuses any more"
+    kv.put((3, "again", 3))
+    assert kv.lookup((3,)) == [(3, "again", 3)]
+    node.restart()
+    kv = KvCaller(node.caller, create=False)
+    assert kv.table() == expected | {3: (3, "again", 3)}
+    node.cluster.take_kv_snapshots(kv.path)
+    assert snapshot_rows(kv, 0, tmp_path / "read") == kv.table()
+
+
+def test_each_range_is_given_up_by_itself(node: Node, tmp_path: Path) -> None:
+    kv = damaged(node, tmp_path, (0, 3), is_clean=False)
+    code, told = run(node, "skip-damaged", "db.kv", "0:3", "--yes")
+    assert code == 1
+    assert "0:0" in told
+    code, told = run(node, "skip-damaged", "db.kv", "0:0", "--yes")
+    assert code == 0
+    assert "sluice skip-damaged db.kv 0:3" in told
+    with pytest.raises(CorruptRecord, match="offsets 3 to 3"):
+        kv.table()
+    assert run(node, "skip-damaged", "db.kv", "0:3", "--yes")[0] == 0
+    assert sorted(kv.table()) == [1, 2, 4]
+
+
+def test_a_log_table_shows_its_damage_too(node: Node, tmp_path: Path) -> None:
+    table = node.caller.create_table()
+    for text in "abc":
+        node.caller.produce(table, batch(text))
+    node.stop()
+    shutil.rmtree(tmp_path / "data/log/db")
+    node.start()
+    with pytest.raises(CorruptRecord):
+        node.caller.fetch(table, 0)
+    with connect(node.caller.address) as client:
+        (found,) = client.damage.list()
+        assert (found.start, found.stop, found.refused) == (0, 3, "")
+        with pytest.raises(LogOffsetOutOfRange, match="no key-value store"):
+            client.damage.skip(found)
+    _, told = run(node, "doctor")
+    assert "offsets 0 to 2 are damaged" in told
+    assert "sluice repair db.t" in told
+    assert run(node, "skip-damaged", "db.t", "0:0", "--yes")[0] == 1
+
+
+def test_an_intact_server_has_no_damage(node: Node) -> None:
+    kv = KvCaller(node.caller)
+    kv.put((1, "a", 1))
+    with connect(node.caller.address) as client:
+        assert client.damage.list() == []
