@@ -15,7 +15,7 @@ from sluice.client.kv_snapshot_files import SnapshotFiles, download, snapshot_fi
 from sluice.client.remote_files import RemoteFiles
 from sluice.client.rocksdb_values import read_values
 from sluice.client.stored_rows import StoredRows
-from sluice.errors import NonPrimaryKeyTable, StorageError
+from sluice.errors import CorruptRecord, NonPrimaryKeyTable, StorageError
 from sluice.model import TableBucket, TableInfo, TablePath
 
 _BATCH_BYTES = 8 * 1024 * 1024
@@ -114,9 +114,21 @@ class KvSnapshotReader:
         """
         self._inside()
         assert self._folder is not None
-        for values in read_values(self._folder, self._name, _BATCH_BYTES):
-            yield self._rows.decode(values)
-            self._inside()  # raises once the block has ended and its files are deleted
+        folder = self._folder
+        try:
+            for values in read_values(folder, self._name, _BATCH_BYTES):
+                yield self._rows.decode(values)
+                self._inside()  # raises once the block has ended and its files are deleted
+        except CorruptRecord as error:
+            raise self._with_remote_names(error, folder) from error
+
+    def _with_remote_names(self, error: CorruptRecord, folder: Path) -> CorruptRecord:
+        """The error with remote files in place of their downloaded copies, and what to do."""
+        text = str(error)
+        for file in self._inside().files:
+            text = text.replace(str(folder / file.local_name), file.uri)
+        advice = "restore the file from a backup, or use a later KV snapshot"
+        return CorruptRecord(f"{text}; {advice}", **error.details)
 
     def _inside(self) -> SnapshotFiles:
         if self._folder is None or self._found is None:

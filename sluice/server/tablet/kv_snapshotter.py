@@ -216,6 +216,7 @@ class _Upload:
         shared: list[KvFile] = []
         private: list[KvFile] = []
         added = 0
+        there = self._without_a_damaged_one(bucket, there)
         for path in sorted(checkpoint.iterdir()):
             if path.name == CONFIG_FILE:
                 continue
@@ -248,6 +249,28 @@ class _Upload:
         write_durably(self._own / METADATA_FILE, kv_snapshot_to_json(snapshot))
         failpoint("server.kv_snapshot.after_metadata")
         return snapshot
+
+    def _without_a_damaged_one(
+        self, bucket: TableBucket, there: dict[str, KvFile]
+    ) -> dict[str, KvFile]:
+        """Checks one of the files that earlier snapshots brought: each snapshot another one.
+
+        A damaged one is not used any more, so the store's file is brought again.
+        """
+        if not there:
+            return there
+        name = sorted(there)[self._snapshot_id % len(there)]
+        try:
+            check_sst(local_path(there[name].path))
+        except (OSError, ValueError) as error:
+            _log.error(
+                "a file of a KV snapshot is damaged; the new snapshot gets another copy",
+                bucket=str(bucket),
+                path=there[name].path,
+                error=str(error),
+            )
+            return {other: file for other, file in there.items() if other != name}
+        return there
 
     def undo(self) -> None:
         for path in self._brought:

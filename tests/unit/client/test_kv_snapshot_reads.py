@@ -198,7 +198,7 @@ def test_a_cut_file_is_told_before_any_row(place: Place) -> None:
     sst = place.sst(snapshot)
     size = sst.stat().st_size
     content = sst.read_bytes()
-    sst.unlink()  # the server has it by a hard link
+    sst.unlink()
     sst.write_bytes(content[:-10])
     problem = rf"{sst} \(\d+\.sst\) has {size - 10} bytes instead of {size}"
     with pytest.raises(StorageError, match=problem), place.reader(snapshot):
@@ -216,10 +216,12 @@ def test_a_damaged_block_never_makes_a_shorter_read(place: Place) -> None:
     sst.write_bytes(content)
     found = 0
     problem = r"KV snapshot 0 of .* after row \d+: Corruption"
-    with place.reader(snapshot) as reader, pytest.raises(CorruptRecord, match=problem):
+    with place.reader(snapshot) as reader, pytest.raises(CorruptRecord, match=problem) as told:
         for batch in reader.batches():
             found += batch.num_rows
     assert 0 < found < 100_000
+    assert f" in {sst.as_uri()} " in str(told.value)
+    assert "restore the file from a backup" in str(told.value)
 
 
 def test_a_folder_that_is_no_store_is_told(tmp_path: Path) -> None:

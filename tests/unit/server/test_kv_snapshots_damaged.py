@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from sluice.errors import CorruptRecord, KvStorageError
+from sluice.formats.kv_snapshots import METADATA_FILE, kv_snapshot_from_json
 from sluice.server.tablet.kv_files import KvFolder
 from sluice.server.tablet.kv_store import KvStoreCorrupt
+from sluice.server.tablet.sst_check import check_sst
 
 from .kv_support import KvCaller, snapshot_rows
 from .support import Node, OwnedClock
@@ -183,6 +185,25 @@ def test_hard_links_of_an_earlier_version_become_copies(node: Node, tmp_path: Pa
     expected = kv.table()
     flip(store)
     assert snapshot_rows(kv, 1, tmp_path / "read") == expected
+
+
+def test_each_snapshot_replaces_one_damaged_file_of_earlier_ones(
+    node: Node, tmp_path: Path
+) -> None:
+    kv = filled(node)
+    node.cluster.take_kv_snapshots(kv.path)
+    damaged = sorted(shared(tmp_path).iterdir())
+    for path in damaged:
+        flip(path)
+    kv.put((-1, "x", 1))
+    node.cluster.take_kv_snapshots(kv.path)
+    content = (shared(tmp_path).parent / "snap-1" / METADATA_FILE).read_bytes()
+    used = {Path(file.path).name for file in kv_snapshot_from_json(content).shared}
+    assert len(used) == 2 * len(damaged)
+    assert len(used - {path.name for path in damaged}) == len(damaged) + 1
+    for path in shared(tmp_path).iterdir():
+        if path not in damaged:
+            check_sst(path)
 
 
 def test_the_last_copy_of_a_damaged_store_is_kept(
