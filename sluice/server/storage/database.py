@@ -58,6 +58,14 @@ CREATE TABLE IF NOT EXISTS kv_snapshot_lease_tables (
     PRIMARY KEY (lease_no, table_id)) STRICT, WITHOUT ROWID;
 """
 
+_DAMAGES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_WHAT_TO_DO = (
+    "Nothing was changed, and the logs are untouched. Restore metadata.sqlite from a backup of the"
+    " data directory, and delete metadata.sqlite-wal and metadata.sqlite-shm. Without it the server"
+    " cannot tell which logs belong to which tables: their schemas, options, partitions, tiered"
+    " offsets and leases are in it alone"
+)
+
 
 class Database:
     """The metadata file. One lock guards the connection and serializes transactions.
@@ -66,16 +74,36 @@ class Database:
     """
 
     def __init__(self, path: Path) -> None:
+        """Opens the file, and creates what it lacks; checks all pages of it first (4 s for 1 GB).
+
+        :raises StorageError: it is damaged, or cannot be read or written; says what to do.
+        """
         self._lock = threading.RLock()
+        self._name = path.name
         try:
             self._connection = sqlite3.connect(
                 path, isolation_level=None, check_same_thread=False, timeout=10
             )
+        except sqlite3.Error as error:
+            raise StorageError(f"metadata file {path}: {error}") from error
+        try:
+            self._prepare(path)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _prepare(self, path: Path) -> None:
+        try:
+            [[found]] = self._connection.execute("PRAGMA quick_check(1)")
+            if found != "ok":
+                raise StorageError(_damage(str(path), str(found)))
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.execute("PRAGMA foreign_keys = ON")
             self._connection.executescript(_SCHEMA)
         except sqlite3.Error as error:
+            if _is_damage(error):
+                raise StorageError(_damage(str(path), str(error))) from error
             raise StorageError(f"metadata file {path}: {error}") from error
 
     def ensure_table(self, name: str, columns: Mapping[str, str], constraint: str = "") -> None:
@@ -104,13 +132,13 @@ class Database:
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
             except sqlite3.Error as error:
-                raise StorageError(f"metadata: {error}; nothing was changed") from error
+                raise self._error(error, "; nothing was changed") from error
             try:
                 yield self._connection
                 self._connection.execute("COMMIT")
             except sqlite3.Error as error:
                 self._rollback()
-                raise StorageError(f"metadata: {error}; nothing was changed") from error
+                raise self._error(error, "; nothing was changed") from error
             except BaseException:
                 self._rollback()
                 raise
@@ -121,7 +149,7 @@ class Database:
             try:
                 return self._connection.execute(sql, arguments).fetchall()
             except sqlite3.Error as error:
-                raise StorageError(f"metadata: {error}") from error
+                raise self._error(error) from error
 
     def next_values(self, counter: str, count: int = 1) -> int:
         """Reserves ``count`` numbers of a counter that never repeats one; returns the first."""
@@ -145,9 +173,24 @@ class Database:
         with self._lock:
             self._connection.close()
 
+    def _error(self, error: sqlite3.Error, effect: str = "") -> StorageError:
+        """For clients too, so without the server's folder."""
+        if _is_damage(error):
+            return StorageError(_damage(self._name, str(error)))
+        return StorageError(f"metadata: {error}{effect}")
+
     def _rollback(self) -> None:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    """Whether the content of the file is wrong; not by a disk that is full or cannot be read."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGES
+
+
+def _damage(where: str, reason: str) -> str:
+    return f"metadata file {where} is damaged ({' '.join(reason.split())}). {_WHAT_TO_DO}"
 
 
 def next_values(connection: sqlite3.Connection, counter: str, count: int = 1) -> int:
