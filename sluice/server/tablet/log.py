@@ -251,8 +251,9 @@ class BucketLog:
     def _damage_error(self, damaged: DamagedRange) -> CorruptRecord:
         problem = (
             f"offsets {damaged.start} to {damaged.stop - 1} are damaged on the server's disk"
-            f" ({damaged.place}); restore this file from a backup while the server is stopped, or"
-            f" read on from offset {damaged.stop}"
+            f" ({damaged.place}); restore this file from a backup while the server is stopped."
+            f" Readers of the log can read on from offset {damaged.stop}, but a key-value store"
+            " that must replay these offsets cannot leave them out"
         )
         return CorruptRecord(
             f"bucket {self.name}: {problem}",
