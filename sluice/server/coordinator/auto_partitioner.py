@@ -6,7 +6,6 @@ loses no partition with rows that the lake lacks; Fluss drops such a partition.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
@@ -28,6 +27,7 @@ from sluice.server.coordinator.auto_partition_rules import AutoPartitions, auto_
 from sluice.server.coordinator.catalog import Catalog, TableEntry
 from sluice.server.coordinator.descriptor_rules import PARTITIONS_MAX
 from sluice.server.coordinator.lake_snapshots import LakeSnapshots
+from sluice.server.ticker import Ticker
 
 _log = structlog.get_logger("sluice.partitions")
 
@@ -61,8 +61,7 @@ class AutoPartitioner:
         self._logs = logs
         self._drop_data = drop_data
         self._clock = clock
-        self._stopping = threading.Event()
-        self._ticker: threading.Thread | None = None
+        self._ticker = Ticker("auto-partitions", self.check)
 
     def start(self, check_interval_ms: int) -> None:
         """Creates missing partitions, so that clients find them, and starts the checks.
@@ -71,20 +70,15 @@ class AutoPartitioner:
         """
         for entry in self._catalog.tables():
             self.create_missing(entry.info)
-        self._ticker = threading.Thread(
-            target=self._tick, args=(check_interval_ms / 1000,), name="auto-partitions", daemon=True
-        )
-        self._ticker.start()
+        self._ticker.start(check_interval_ms)
 
     def stop(self) -> None:
-        self._stopping.set()
-        if self._ticker is not None:
-            self._ticker.join()
+        self._ticker.stop()
 
     def check(self) -> None:
         """Drops the expired partitions of all tables, and creates missing ones."""
         for entry in self._catalog.tables():
-            if self._stopping.is_set():
+            if self._ticker.is_stopping:
                 return
             self._guarded(entry.info, partial(self._drop_expired, entry))
             self.create_missing(entry.info)
@@ -185,10 +179,3 @@ class AutoPartitioner:
             _log.error(
                 "partitions not checked; will be retried", table=str(info.path), error=str(error)
             )
-
-    def _tick(self, interval_s: float) -> None:
-        while not self._stopping.wait(interval_s):
-            try:
-                self.check()
-            except Exception:  # keep checking, and log it: nothing else would report it
-                _log.exception("partitions not checked; will be retried")

@@ -19,6 +19,7 @@ from sluice.errors import FlussError, StorageError
 from sluice.leases import Change, Lease, Leases, SnapshotsByTable, counted_on, key_of
 from sluice.model import NOBODY, Caller, TableBucket, TableInfo
 from sluice.server.coordinator.leases_store import LeaseStore
+from sluice.server.ticker import Ticker
 
 _log = structlog.get_logger("sluice.leases")
 
@@ -61,8 +62,7 @@ class KvSnapshotLeases:
         self._unconfirmed: tuple[Change, ...] = ()
         self._started_s: float | None = None  # None: not loaded yet
         self._freed = False
-        self._stopping = threading.Event()
-        self._ticker: threading.Thread | None = None
+        self._ticker = Ticker("lease-check", self.check)
 
     def start(self, check_interval_ms: int) -> None:
         """Loads the stored leases and starts to check for expired ones.
@@ -77,15 +77,10 @@ class KvSnapshotLeases:
                 for lease in self._store.load()
             )
             self._started_s = self._clock.monotonic_s()
-        self._ticker = threading.Thread(
-            target=self._tick, args=(check_interval_ms / 1000,), name="lease-check", daemon=True
-        )
-        self._ticker.start()
+        self._ticker.start(check_interval_ms)
 
     def stop(self) -> None:
-        self._stopping.set()
-        if self._ticker is not None:
-            self._ticker.join()
+        self._ticker.stop()
 
     # -- what clients ask for
 
@@ -251,12 +246,3 @@ class KvSnapshotLeases:
             return None
         same = (one for one in (change.after, change.before) if one == stored)
         return next(same, None) or counted_on(stored, *self._times())
-
-    def _tick(self, interval_s: float) -> None:
-        while not self._stopping.wait(interval_s):
-            try:
-                self.check()
-            except FlussError as error:
-                _log.error("lease check failed; it will be retried", error=str(error))
-            except Exception:  # keep checking, and log it: nothing else would report it
-                _log.exception("lease check failed; it will be retried")

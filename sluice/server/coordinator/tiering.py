@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext
 import structlog
 
 from sluice.clock import Clock, monotonic_ms
-from sluice.errors import FencedTieringEpoch, FlussError, InvalidTable, UnknownServerError
+from sluice.errors import FencedTieringEpoch, InvalidTable, UnknownServerError
 from sluice.failpoints import failpoint
 from sluice.model import TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.model.tiering import kept_values
@@ -22,6 +22,7 @@ from sluice.server.coordinator.heartbeats import answer_heartbeat, made_safe
 from sluice.server.coordinator.tiering_rounds import TieringRounds
 from sluice.server.coordinator.tiering_rows import TieringRows
 from sluice.server.storage.database import Database
+from sluice.server.ticker import Ticker
 from sluice.statuses import (
     BACKOFF_MS,
     State,
@@ -79,8 +80,7 @@ class Tiering:
         # Rises with every start, which fences rounds that were assigned before.
         self.coordinator_epoch = database.next_values("coordinator_epoch") + 1
         self._statuses = TieringStatuses(self.coordinator_epoch, timeout_ms, backoff_ms)
-        self._stopping = threading.Event()
-        self._ticker: threading.Thread | None = None
+        self._ticker = Ticker("tiering-check", self._check)
 
     def start(self, tables: list[TableInfo], check_interval_ms: int) -> None:
         """Loads the tiered tables and starts to check for lost workers."""
@@ -93,15 +93,10 @@ class Tiering:
                     draft.enable(_new(info, self._clock.now_ms()), self._clock.now_ms())
                 else:
                     draft.restore(stored)
-        self._ticker = threading.Thread(
-            target=self._tick, args=(check_interval_ms / 1000,), name="tiering-check", daemon=True
-        )
-        self._ticker.start()
+        self._ticker.start(check_interval_ms)
 
     def stop(self) -> None:
-        self._stopping.set()
-        if self._ticker is not None:
-            self._ticker.join()
+        self._ticker.stop()
 
     # -- what happens to tables
 
@@ -249,16 +244,12 @@ class Tiering:
     def _load(self, info: TableInfo) -> TableStatus | None:
         return self._rows.load(_new(info, 0))
 
-    def _tick(self, interval_s: float) -> None:
-        while not self._stopping.wait(interval_s):
-            try:
-                with self._lock:
-                    due = self._statuses.has_due(*self._times())
-                if due:
-                    with self._change():
-                        pass
-            except (FlussError, sqlite3.Error) as error:
-                _log.error("tiering check failed; it will be retried", error=str(error))
+    def _check(self) -> None:
+        with self._lock:
+            due = self._statuses.has_due(*self._times())
+        if due:
+            with self._change():
+                pass
 
 
 def _tiering_status(status: TableStatus) -> TieringStatus:

@@ -40,6 +40,7 @@ from sluice.server.tablet.kv_tablet import KvTablet, Snapshots
 from sluice.server.tablet.log_manager import buckets_of
 from sluice.server.tablet.ports import Tables
 from sluice.server.tablet.sst_check import check_sst
+from sluice.server.ticker import Ticker
 
 _SHARED = "shared"
 
@@ -68,23 +69,15 @@ class KvSnapshotter:
         self._files = files
         self._coordinator_epoch = coordinator_epoch
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._ticker = Ticker("kv-snapshots", self.take_all)
 
     def start(self, interval_ms: int) -> None:
         """Takes snapshots of changed buckets every ``interval_ms``; 0: never."""
-        if not interval_ms:
-            return
-        self._thread = threading.Thread(
-            target=self._run, args=(interval_ms / 1000,), name="kv-snapshots", daemon=True
-        )
-        self._thread.start()
+        self._ticker.start(interval_ms)
 
     def stop(self) -> None:
         """Waits for the snapshot in progress, and takes no other."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._ticker.stop()
 
     def take_all(self) -> None:
         """Takes a snapshot of each changed bucket; a failure does not stop the others."""
@@ -92,7 +85,7 @@ class KvSnapshotter:
             if not table.info.has_primary_key:
                 continue
             for bucket in buckets_of(table):
-                if self._stopping.is_set():
+                if self._ticker.is_stopping:
                     return
                 try:
                     self.take(bucket)
@@ -136,13 +129,6 @@ class KvSnapshotter:
                 raise StorageError(f"bucket {bucket}: KV snapshot failed: {error}") from error
             finally:
                 shutil.rmtree(folder.checkpoint, ignore_errors=True)
-
-    def _run(self, interval_s: float) -> None:
-        while not self._stopping.wait(interval_s):
-            try:
-                self.take_all()
-            except Exception:  # keep running, and log it: nothing else would report it
-                _log.exception("KV snapshots failed")
 
     def _newest(self, bucket: TableBucket) -> KvSnapshot | None:
         try:

@@ -18,6 +18,7 @@ from sluice.server.data_dir import bucket_folder, delete_table, sync_folder
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.log import BucketLog
 from sluice.server.tablet.ports import HostedTable, LogEnds, Tables
+from sluice.server.ticker import Ticker
 from sluice.server.time_limit import TimeLimit
 
 SYNCS_AT_ONCE = 16
@@ -62,8 +63,7 @@ class LogManager:
         self._is_same_boot = is_same_boot
         self._lock = threading.RLock()
         self._logs: dict[TableBucket, BucketLog] = {}
-        self._stopping = threading.Event()
-        self._syncer: threading.Thread | None = None
+        self._ticker = Ticker("log-sync", self._sync_all)
 
     def start(self, sync_interval_ms: int) -> None:
         """Loads the logs, deletes those of dropped tables, and starts to sync.
@@ -83,10 +83,7 @@ class LogManager:
                 if folder.is_dir() or lake_offset > 0 or given > 0:
                     self._logs[bucket] = self._open(table, bucket, folder, lake_offset, given)
         self._reserve_ends()
-        self._syncer = threading.Thread(
-            target=self._sync_forever, args=(sync_interval_ms / 1000,), name="log-sync", daemon=True
-        )
-        self._syncer.start()
+        self._ticker.start(sync_interval_ms)
 
     def _given(self, bucket: TableBucket, folder: Path) -> int:
         """An offset below which the log has given all offsets, by what others know of it."""
@@ -187,14 +184,12 @@ class LogManager:
 
     def sync_all(self, limit: TimeLimit) -> int:
         """Syncs every log within the limit, for a stop; returns how many were not synced."""
-        self._stopping.set()
+        self._ticker.announce_stop()
         return limit.each(list(self._logs.values()), _sync_at_stop, SYNCS_AT_ONCE)
 
     def stop(self, limit: TimeLimit) -> int:
         """Syncs and closes every log within the limit; returns how many were not closed."""
-        self._stopping.set()
-        if self._syncer is not None:
-            self._syncer.join(limit.left_s())
+        self._ticker.stop(limit.left_s())
         with self._lock:
             logs, self._logs = self._logs, {}
         left = limit.each(list(logs.values()), BucketLog.close, SYNCS_AT_ONCE)
@@ -227,16 +222,15 @@ class LogManager:
         except OSError as error:
             raise LogStorageError(f"bucket {name}: {folder}: {error.strerror or error}") from error
 
-    def _sync_forever(self, interval_s: float) -> None:
-        while not self._stopping.wait(interval_s):
-            for log in list(self._logs.values()):
-                if self._stopping.is_set():
-                    return  # the stop syncs the others
-                try:
-                    log.sync()
-                except OSError as error:
-                    _log.error("cannot sync a log", bucket=log.name, error=str(error))
-            self._reserve_ends()
+    def _sync_all(self) -> None:
+        for log in list(self._logs.values()):
+            if self._ticker.is_stopping:
+                return  # the stop syncs the others
+            try:
+                log.sync()
+            except OSError as error:
+                _log.error("cannot sync a log", bucket=log.name, error=str(error))
+        self._reserve_ends()
 
     def _folder(self, table: HostedTable, bucket: TableBucket) -> Path:
         name = f"log-{bucket.bucket}"

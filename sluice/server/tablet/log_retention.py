@@ -10,7 +10,6 @@ there, so the option has no effect.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -22,6 +21,7 @@ from sluice.model import TableBucket, TableInfo
 from sluice.model.durations import duration_ms
 from sluice.server.tablet.log_manager import LogManager, buckets_of
 from sluice.server.tablet.ports import HostedTable, Tables
+from sluice.server.ticker import Ticker
 
 TTL = "table.log.ttl"
 DEFAULT_TTL = "7 d"
@@ -56,22 +56,14 @@ class LogRetention:
         self._needs = needs
         self._clock = clock
         self._since_ms = since_ms
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._ticker = Ticker("log-retention", self.check)
 
     def start(self, interval_ms: int) -> None:
         """Starts to check every ``interval_ms``; 0: never."""
-        if not interval_ms:
-            return
-        self._thread = threading.Thread(
-            target=self._run, args=(interval_ms / 1000,), name="log-retention", daemon=True
-        )
-        self._thread.start()
+        self._ticker.start(interval_ms)
 
     def stop(self) -> None:
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._ticker.stop()
 
     def check(self) -> int:
         """Deletes what has expired; returns the number of deleted segments.
@@ -93,19 +85,12 @@ class LogRetention:
                 )
         return deleted
 
-    def _run(self, interval_s: float) -> None:
-        while not self._stopping.wait(interval_s):
-            try:
-                self.check()
-            except Exception:  # keep running, and log it: nothing else would report it
-                _log.exception("old log segments were not deleted")
-
     def _check_table(self, table: HostedTable, before_ms: int | None) -> int:
         """:param before_ms: older segments expire; None: only repeat deletions that failed."""
         deleted, in_lake = 0, None
         for bucket in buckets_of(table):
             log = self._logs.opened(bucket)
-            if self._stopping.is_set() or log is None:
+            if self._ticker.is_stopping or log is None:
                 continue
             start = log.start_offset
             end = start if before_ms is None else log.expired_end(before_ms)

@@ -34,6 +34,7 @@ from sluice.scans import (
 )
 from sluice.server.tablet.scan_context import Pin, ScannerContext, View
 from sluice.server.tablet.scan_view import Rows
+from sluice.server.ticker import Ticker
 
 _HEADROOM = 64 * 1024  # of a response, in addition to its rows
 
@@ -101,22 +102,16 @@ class ScannerManager:
         self._sessions = Sessions(limits)
         self._replies = Replies(limits.replay_bytes_max, limits.ttl_ms)
         self._contexts: dict[bytes, ScannerContext] = {}
-        self._stopping = threading.Event()
-        self._ticker: threading.Thread | None = None
+        self._ticker = Ticker("scan-check", self._check)
         stores.on_closing(self._store_closing)
 
     def start(self, check_interval_ms: int) -> None:
         """Starts to check for idle sessions."""
-        self._ticker = threading.Thread(
-            target=self._tick, args=(check_interval_ms / 1000,), name="scan-check", daemon=True
-        )
-        self._ticker.start()
+        self._ticker.start(check_interval_ms)
 
     def stop(self) -> None:
         """Ends all sessions and refuses new ones."""
-        self._stopping.set()
-        if self._ticker is not None:
-            self._ticker.join()
+        self._ticker.stop()
         with self._lock:
             for scanner_id in self._sessions.all():
                 self._end(scanner_id, "the server was stopped")
@@ -233,11 +228,10 @@ class ScannerManager:
         if gone:
             _log.info("ended the scans of a closed store", bucket=str(bucket), scans=len(gone))
 
-    def _tick(self, interval_s: float) -> None:
-        while not self._stopping.wait(interval_s):
-            expired = self.expire()
-            if expired:
-                _log.info("ended idle scans", scans=expired)
+    def _check(self) -> None:
+        expired = self.expire()
+        if expired:
+            _log.info("ended idle scans", scans=expired)
 
     # -- parts
 
@@ -247,7 +241,7 @@ class ScannerManager:
     ) -> Iterator[Callable[[Session, ScannerContext], bool]]:
         """Reserves a place for one session; releases it unless the session begins."""
         with self._lock:
-            if self._stopping.is_set():
+            if self._ticker.is_stopping:
                 raise NetworkError("the server is stopping and accepts no new scans")
             self._expire()
             self._sessions.reserve(bucket, user)
