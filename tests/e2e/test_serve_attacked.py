@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -24,6 +26,10 @@ from tests.support.http2_peer import Http2Peer, message_head, unverified_tls
 from tests.support.processes import SLUICE, environment, wait_for
 from tests.support.users import ANY_TOKEN, TOKENS, write_users
 
+FILES_KEPT = 8
+"""gRPC opens some more files for its own threads."""
+MEMORY_KEPT_BYTES = 32 << 20
+"""Less than one of the attackers' messages would take. Allocators do not give all back."""
 STOP_S = 10.0
 PATIENCE_S = 10.0
 LIST = apis.LIST_DATABASES.grpc_method(Role.COORDINATOR)
@@ -52,6 +58,26 @@ class Served:
         assert self.process.stdout is not None
         line = self.process.stdout.readline().removeprefix("sluice: ready at ")
         self.grpc, self.native = line.split(", ")[:2]
+
+    @property
+    def open_files(self) -> int:
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of its own, without files that it shares."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        (kilobytes,) = re.findall(r"^RssAnon:\s*(\d+) kB$", text, re.MULTILINE)
+        return int(kilobytes) * 1024
+
+    def seen_s(self) -> float:
+        """The median time in which other clients connect and are served."""
+        times = []
+        for _ in range(9):
+            began = time.monotonic()
+            self.see()
+            times.append(time.monotonic() - began)
+        return median(times)
 
     def see(self) -> None:
         """Other clients are served in time over both protocols."""
@@ -159,6 +185,24 @@ def test_requests_before_a_login_delay_no_other_client(served: Served) -> None:
             served.see()
             wait_for("more of the flood", lambda sent=sent: flood.sent_bytes > sent + (1 << 16))
     served.see()
+
+
+def test_nothing_is_left_of_all_attacks_at_once(served: Served) -> None:
+    """Two times, since the first one fills pools that the server keeps."""
+    served.see()
+    before_s, files = served.seen_s(), served.open_files
+    memory: list[int] = []
+    for _ in range(2):
+        with Flood(served.native, 200) as flood, ExitStack() as opened:
+            attack(served, opened)
+            sent = flood.sent_bytes
+            served.see()
+            wait_for("more of the flood", lambda sent=sent: flood.sent_bytes > sent)
+            assert served.open_files > files + 100
+        wait_for("the end of its connections", lambda: served.open_files <= files + FILES_KEPT, 30)
+        memory.append(served.memory_bytes)
+    assert memory[1] - memory[0] < MEMORY_KEPT_BYTES
+    assert served.seen_s() < max(5 * before_s, 0.5)
 
 
 def test_it_serves_others_logs_little_and_stops_in_time(served: Served) -> None:
