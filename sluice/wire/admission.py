@@ -28,7 +28,8 @@ class Admitted:
     """One admitted call or connection. The lock of its admission guards it."""
 
     __slots__ = (
-        "_admission", "deadline_s", "dropped", "end", "holds", "peer", "pending", "since_s", "user"
+        "_admission", "client", "deadline_s", "dropped", "end", "holds", "peer", "pending",
+        "since_s", "user",
     )  # fmt: skip
 
     def __init__(
@@ -39,6 +40,7 @@ class Admitted:
         end: Callable[[], object],
         holds: int,
         since_s: float,
+        client: str,
     ) -> None:
         self._admission = admission
         self.peer = peer
@@ -46,6 +48,7 @@ class Admitted:
         self.end = end
         self.holds = holds
         self.since_s = since_s
+        self.client = client
         self.pending = True
         self.deadline_s: float | None = None
         self.dropped = False
@@ -113,16 +116,22 @@ class Admission:
         return len(self._all)
 
     def admit(
-        self, peer: str, end: Callable[[], object], holds: int = 1, user: str = ""
+        self,
+        peer: str,
+        end: Callable[[], object],
+        holds: int = 1,
+        user: str = "",
+        client: str = "",
     ) -> Admitted:
         """Admits one more of a peer (:func:`peer_of`), as pending.
 
         :param end: ends it when it makes room or is too late; must neither fail nor wait.
         :param holds: how often it will be released.
         :param user: who has logged in, if anybody has.
+        :param client: the other end of its connection.
         :raises StorageBackpressure: the peer, or all peers together, have what they may have.
         """
-        new = Admitted(self, peer, user, end, holds, self.now_s())
+        new = Admitted(self, peer, user, end, holds, self.now_s(), client)
         if self._pending_s is not None:
             new.deadline_s = new.since_s + self._pending_s
         gone = None
@@ -136,6 +145,11 @@ class Admission:
         if gone is not None:
             gone.end()
         return new
+
+    def clients(self) -> set[str]:
+        """The other ends of the connections that have something admitted."""
+        with self.lock:
+            return {one.client for one in self._all}
 
     def wait_empty(self, timeout_s: float | None) -> bool:
         """Waits until nothing is admitted any more; False if it takes longer."""

@@ -93,8 +93,9 @@ class Receiver:
         user: str = "",
     ) -> Admitted:
         """Admits a call until its handler releases it; otherwise like :meth:`admit`."""
+        client = context.peer()
         try:
-            return admission.admit(peer_of(context.peer()), context.cancel, holds, user)
+            return admission.admit(peer_of(client), context.cancel, holds, user, client)
         except StorageBackpressure as error:
             self.refuse("call over a limit", context, error)
 

@@ -1,15 +1,17 @@
 """Bounds the connections that one peer has to a gRPC listener.
 
 gRPC counts connections in all, and tells nobody which it has. So this looks at the sockets of the
-process now and then, and ends what a peer has too many: connections without a call first, then
-those whose last call is the longest ago.
+process now and then, and ends what a peer has too many: connections without a call of a known
+caller first, then those whose last call is the longest ago, and last those with a call in progress.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from collections import defaultdict
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -45,10 +47,11 @@ class Connections:
         """
         self._used[client] = self._now_s()
 
-    def end_surplus(self, port: int) -> int:
+    def end_surplus(self, port: int, busy: Iterable[str]) -> int:
         """Ends what a peer has too many; returns how many connections.
 
         :param port: that of the listener.
+        :param busy: clients with calls in progress, named as for ``used``.
         """
         try:
             files = [int(file.name) for file in _FILES.iterdir()]
@@ -60,11 +63,13 @@ class Connections:
         self._seen = {address: None for address in [*self._seen, *open_] if address in open_}
         last_s = {}
         for client, used_s in list(self._used.items()):
-            address = peer_of(client), int(client.rpartition(":")[2])
+            address = _address(client)
             if address in open_:
                 last_s[address] = used_s
             else:
                 self._used.pop(client, None)
+        # A large upload may have begun before all other calls.
+        last_s |= {_address(client): math.inf for client in busy}
         of_peer = defaultdict(list)
         for address in self._seen:
             of_peer[address[0]].append(address)
@@ -77,6 +82,11 @@ class Connections:
             if surplus:
                 self._refusals.warning("too many connections", peer=peer, ended=surplus)
         return ended
+
+
+def _address(client: str) -> _Address:
+    port = client.rpartition(":")[2]
+    return peer_of(client), int(port) if port.isdigit() else 0
 
 
 def _client_of(file: int, port: int) -> _Address | None:

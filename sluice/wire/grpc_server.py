@@ -177,7 +177,7 @@ class GrpcServer:
         while not self._stopping.wait(TICK_S):
             for admission in self._admissions:
                 admission.end_late()
-            self._connections.end_surplus(self._port)
+            self._connections.end_surplus(self._port, self._calls.clients())
 
 
 def _options(limits: GrpcLimits) -> list[tuple[str, int]]:

@@ -464,6 +464,34 @@ def test_connections_of_one_host_keep_no_other_host_out(peers: Callable[..., Htt
         server.stop(0)
 
 
+def test_a_connection_with_a_running_upload_is_ended_last(peers: Callable[..., Http2Peer]) -> None:
+    """It began before the calls of all others of its host, which have ended."""
+    handlers = {Role.TABLET: {apis.INIT_WRITER: lambda _: pb.InitWriterResponse(writer_id=7)}}
+    limits = GrpcLimits(max_message_bytes=1 << 20, max_workers=2, max_connections=40)
+    server = GrpcServer(handlers, "127.0.0.1", 0, limits=limits)
+    port = server.start()
+    body = b"\x9a\x06\x64" + bytes(100)  # a field that the server does not know
+    message = message_head(len(body)) + body
+    try:
+        slow = peers(port)
+        upload = slow.begin(INIT)
+        slow.send(upload, message[:20])
+        wait_for("the upload", lambda: admitted(server, "127.0.0.1") == 1)
+        others = []
+        for _ in range(limits.max_connections // 2 + 10):
+            others.append(peers(port))
+            call = others[-1].begin(INIT)
+            others[-1].message(call, b"")
+            others[-1].ended({call})
+        few = limits.max_connections // 2 - 1
+        wait_for("the end of others", lambda: sum(map(is_open, others)) <= few, 20)
+        slow.send(upload, message[20:], last=True)
+        assert slow.ended({upload}) == {upload}
+        assert slow.answered == {upload}
+    finally:
+        server.stop(0)
+
+
 def test_an_answer_that_nobody_reads_ends_its_call(
     peers: Callable[..., Http2Peer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
