@@ -259,14 +259,12 @@ class Check:
         log.close()
 
     def _end_known(self) -> int:
-        """The end of what was acknowledged, as far as one fault leaves a trace of it."""
+        """The end of what was acknowledged, as far as the damage leaves a trace of it."""
         batches = self.written.batches
-        if len(self.hurt) <= 1 and not self.damage.lost_bytes and self.damage.is_one_bit:
+        if not self.damage.lost_bytes and not self._like_a_torn_end():
             return batches[-1].stop
         named = batches[: self.written.synced]
-        behind = self._behind_a_torn_one()
-        whole = [one for base, one in self.whole.items() if base not in behind]
-        return max((one.stop for one in (*named, *whole)), default=0)
+        return max((one.stop for one in (*named, *self.whole.values())), default=0)
 
     def _opened(self) -> tuple[BucketLog, list[Any]]:
         with capture_logs() as events:
@@ -293,20 +291,23 @@ class Check:
                 unreadable.append((offset, error.details["next_offset"]))
                 offset = error.details["next_offset"]
         missing = self.whole.keys() - seen.keys()
-        missing -= self._behind_a_torn_one()
+        missing -= self._like_a_torn_end()
         assert not missing, self._why(f"the intact batches at {sorted(missing)} are lost")
         return unreadable
 
-    def _behind_a_torn_one(self) -> set[int]:
-        """Batches that no start can tell from a row of a torn append.
+    def _like_a_torn_end(self) -> set[int]:
+        """Batches that no start can tell from a row of a torn append; the first begins it.
 
-        Nothing synced names them, and the batch before has a wrong length and more that is wrong.
+        Nothing synced names them. Both fields that say how long the first is say that it is longer
+        than the file: the length, and the one of its Arrow message. Batches in a row of a torn
+        append would look the same, so readers must not get them.
         """
         for one in self.hurt:
             places = {at - one.position for at in self.damage.places[one.file]}
-            is_first = self.written.batches.index(one) >= self.written.synced
-            if is_first and places & set(LENGTH) and len(places - set(LENGTH)) > 0:
-                return {base for base in self.whole if base > one.base_offset}
+            message = 48 + (0 if one.sent[27] & 1 else one.count)
+            is_unsynced = self.written.batches.index(one) >= self.written.synced
+            if is_unsynced and places & set(LENGTH) and places & set(range(message, message + 8)):
+                return {base for base in self.whole if base > one.base_offset} | {one.base_offset}
         return set()
 
     def _check_served(
@@ -354,7 +355,7 @@ class Check:
             except (DuplicateSequence, OutOfOrderSequence):
                 continue
             if base != one.base_offset:
-                is_lost = one in self.hurt or one.base_offset in self._behind_a_torn_one()
+                is_lost = one in self.hurt
                 assert is_lost, self._why(f"offset {one.base_offset} is stored twice")
                 stored.append(one.content)
         return stored

@@ -6,9 +6,9 @@ A start concludes this, for each part of a log:
 - Every other segment is read completely. A batch of which only the base offset, the length or the
   time is wrong is good: readers get the right value (``Heads``).
 - Offsets that were stored and cannot be read are damaged: those before a good batch, those below
-  the offset that a sync recorded, those before the next segment, and a complete batch at the end,
-  if the machine ran on. Their bytes stay, their offsets are never given again, and readers get an
-  error that names them.
+  the offset that a sync recorded, those before the next segment, and those at the end that are not
+  the beginning of an append, if the machine ran on. Their bytes stay, their offsets are never given
+  again, and readers get an error that names them.
 - Other bytes at the end are what a crash left of an append. They are moved to a file of their own
   (``*.torn-at-<offset>``), and the log continues there.
 """

@@ -23,11 +23,12 @@ from sluice.server.tablet.segment_batch import (
     START,
     TIMESTAMP_AT,
     checked,
+    claims,
     counts,
     differences,
 )
 from sluice.server.tablet.segment_index import Entry, IndexContent
-from sluice.server.tablet.segment_search import OFFSETS_MAX, Search
+from sluice.server.tablet.segment_search import OFFSETS_MAX, Search, most_offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,13 +268,19 @@ class _Reader:
         return len(after) == I64.size and I64.unpack_from(after)[0] == header.next_offset
 
     def _with_another_length(self) -> LogBatchHeader | None:
-        """The batch at the position, if one bit of its length is wrong and its checksum is not.
+        """The batch at the position, if its length is wrong and its checksum is not.
 
+        Its records say the right one, or one bit is wrong.
         Tried before all else: a row may contain batches, and a wrong length may lead to them.
         """
         content = self._view[self._position :]
         if len(content) < V0_HEADER_SIZE:
             return None
+        for size in claims(content).sizes[:-1]:
+            if V0_HEADER_SIZE <= size <= len(content) and self._search.may_check(size):
+                header = self._without_length(content[:size])
+                if header is not None and self._may_be(content, header, self._position + size):
+                    return header
         length = LENGTH.unpack_from(content, LENGTH_AT)[0] & 0xFFFF_FFFF
         ends = {I64.pack(self._next + count)[: I64.size] for count in counts(content)}
         for size in sorted((length ^ 1 << bit) + LENGTH_OVERHEAD for bit in range(32)):
@@ -292,24 +299,37 @@ class _Reader:
         Returns whether more may follow; else ``torn`` says what is left.
         """
         content = self._view[self._position :]
-        header = (
-            None
-            if self._search.is_torn(self._position, self._next)
-            else self._without_length(content)
-        )
+        is_torn = self._search.is_torn(self._position, self._next)
+        header = None if is_torn else self._without_length(content)
         if header is not None:  # only its length is damaged
             self._take(header)
             return False
-        claimed = counts(content)
-        size = START.unpack_from(content)[1] + LENGTH_OVERHEAD if claimed else 0
-        if is_same_boot and V0_HEADER_SIZE <= size <= len(content):
-            count = max((one for one in claimed if one <= OFFSETS_MAX), default=1)
-            self._lose(self._next + max(count, 1), self._position + size, problem)
-            if len(content) == size or self._search.offset_at(self._position) == self._next:
-                return True
-            problem = f"{len(content) - size} bytes after a damaged batch"
+        doubtful = self._search.doubtful_end(self._position, self._next)
+        if doubtful is not None:
+            self._lose(doubtful[1], doubtful[0], problem)
+            return True
+        if is_same_boot and not is_torn:  # a kill leaves the beginning of an append, and all right
+            size, count = self._claimed(content)
+            self._lose(self._next + count, self._position + size, problem)
+            return True
         self.torn = problem
         return False
+
+    def _claimed(self, content: memoryview) -> tuple[int, int]:
+        """Bytes and offsets that a damaged batch at the end may have."""
+        claimed = claims(content)
+        sizes = [size for size in claimed.sizes if V0_HEADER_SIZE <= size <= len(content)]
+        size = sizes[0] if sizes else len(content)
+        if claimed.certain is not None:
+            return size, claimed.certain
+        following = (self._search.offset_at(self._position + size) or 0) - self._next
+        if following > 0 and following in claimed.lost:
+            return size, following
+        possible = [one for one in claimed.lost if 0 < one <= most_offsets(size)]
+        is_one_bit = any(
+            (one - 1 ^ other - 1).bit_count() == 1 for one in possible for other in claimed.lost
+        )
+        return size, max(possible) if is_one_bit else most_offsets(size)
 
     # -- results
 

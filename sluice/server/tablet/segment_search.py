@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,11 +22,15 @@ from sluice.server.tablet.segment_batch import (
     LENGTH_AT,
     START,
     checked,
-    counts,
+    claims,
+    is_cut,
 )
 
 OFFSETS_MAX = 1 << 24
 """Offsets that damage may cover, as far as it is believed."""
+_ROWS_PER_BYTE = 1024
+"""A batch has fewer, as far as it is believed: one ZSTD column of 250,000 equal values needs 250
+bytes, and 250,000 is what fits into a Java writer's buffer."""
 _WINDOW = 1 << 20  # bytes that are searched at once
 _SEARCHED_MAX = 8  # bytes of checksums that all searches compute, per byte of the file
 
@@ -48,6 +52,11 @@ class _Chain(NamedTuple):
         return self.stop <= other.position and self.next_offset <= other.offset
 
 
+def most_offsets(size: int) -> int:
+    """How many offsets batches of that many bytes may have."""
+    return min(_ROWS_PER_BYTE * size, OFFSETS_MAX)
+
+
 class Search:
     """Searches the bytes of one segment file. Its methods take the offset that is expected next."""
 
@@ -67,30 +76,58 @@ class Search:
         leads to it, in bytes and offsets, or if it fits what follows: the longest part of the log
         that nothing interrupts up to the end.
         """
-        view = self._view
         if self.is_torn(first, base_offset):
             return None
-        claimed = counts(view[first:], is_any_version=True)
-        if claimed:  # most often only its content is damaged
-            position = first + START.unpack_from(view, first)[1] + LENGTH_OVERHEAD
-            header = (
-                self.candidate(position, base_offset)
-                if first + V0_HEADER_SIZE <= position
-                else None
-            )
-            if header and header.base_offset - base_offset in claimed:
-                return position, header.base_offset
+        claimed = claims(self._view[first:])
+        for size in claimed.sizes:  # most often only its content is damaged
+            if size >= V0_HEADER_SIZE:
+                header = self.candidate(first + size, base_offset)
+                if header and header.base_offset - base_offset in claimed.lost:
+                    return first + size, header.base_offset
+        inside = first + self._least_size(first, claimed.sizes)
+        chains = [
+            one
+            for one in self._chains_from(first, base_offset)
+            if one.stop > inside
+            and (claimed.certain or 1)
+            <= one.offset - base_offset
+            <= most_offsets(one.position - first)
+        ]
+        last = max(chains, key=lambda one: (one.is_complete, one.size()), default=None)
+        if last is not None:
+            chains = [one for one in chains if one is last or one.is_before(last)]
+        fitting = (one for one in chains if one.offset - base_offset in claimed.lost)
+        found = next(fitting, chains[0] if chains else None)
+        return found and (found.position, found.offset)
+
+    def _least_size(self, first: int, sizes: Sequence[int]) -> int:
+        """The bytes that certainly are of the damaged batch; 0: its records do not tell."""
+        if len(sizes) < 2:
+            return 0
+        room = len(self._view) - first
+        return min((size for size in sizes if V0_HEADER_SIZE <= size <= room), default=0)
+
+    def doubtful_end(self, first: int, base_offset: int) -> tuple[int, int] | None:
+        """Position and offset at which the log may end, if its end cannot be known.
+
+        The batch looks like a torn append, but what would prove it is missing. Batches follow that
+        fit it: they are content of a row, or were acknowledged.
+        """
+        header = self._cut_header(first, base_offset)
+        if header is None or is_cut(self._view[first:], header) is not None:
+            return None
+        for one in self._chains_from(first, base_offset):
+            if one.offset == header.next_offset and one.is_complete:
+                return one.stop, one.next_offset
+        return None
+
+    def _chains_from(self, first: int, base_offset: int) -> Sequence[_Chain]:
+        """The chains behind that position, which never falls."""
         if self._chains is None:
             self._chains = deque(self._all_chains(first, base_offset))
         while self._chains and self._chains[0].position <= first:
             self._chains.popleft()
-        chains = [one for one in self._chains if 0 < one.offset - base_offset <= OFFSETS_MAX]
-        last = max((one for one in chains if one.is_complete), key=_Chain.size, default=None)
-        if last is not None:
-            chains = [one for one in chains if one is last or one.is_before(last)]
-        fitting = (one for one in chains if one.offset - base_offset in claimed)
-        found = next(fitting, chains[0] if chains else None)
-        return found and (found.position, found.offset)
+        return self._chains
 
     def _all_chains(self, first: int, base_offset: int) -> Iterator[_Chain]:
         """The good batches from the position on that follow each other."""
@@ -114,24 +151,32 @@ class Search:
         if self._following is not None:
             return offset == self._following
         rest = self._view[position:]
-        if len(rest) < START.size:
+        if len(rest) < HEADER_MAX:
             return I64.pack(offset).startswith(bytes(rest[: I64.size]))
-        stored, length = START.unpack_from(rest)
-        return bool(stored == offset and length + LENGTH_OVERHEAD > len(rest))
+        header = self._cut_header(position, offset)
+        return (
+            header is not None and self.may_check(len(rest)) and is_cut(rest, header) is not False
+        )
 
     def is_torn(self, position: int, base_offset: int) -> bool:
-        """Whether the rest of the file is, by its header, a part of one batch.
+        """Whether the rest of the file is, by its header and records, a part of one batch.
 
         So it is an append that did not end. What looks like batches in it is content of a row.
         """
         rest = self._view[position:]
-        if self._following is not None or len(rest) < HEADER_MAX:
+        if self._following is not None or len(rest) < V0_HEADER_SIZE:
             return self._following is None
+        header = self._cut_header(position, base_offset)
+        return header is not None and is_cut(rest, header) is not False
+
+    def _cut_header(self, position: int, base_offset: int) -> LogBatchHeader | None:
+        """The header there, if its batch fits and is longer than the file; it may be damaged."""
+        rest = self._view[position:]
         try:
-            header = read_header(rest)
+            header = read_header(bytes(rest[:HEADER_MAX]).ljust(HEADER_MAX, b"\0"))
         except CorruptRecord:
-            return False  # damage, as the beginning of an append is right
-        return header.base_offset == base_offset and header.size > len(rest)
+            return None  # damage, as the beginning of an append is right
+        return header if header.base_offset == base_offset and header.size > len(rest) else None
 
     def candidate(self, position: int, base_offset: int) -> LogBatchHeader | None:
         """The batch that begins there, if it is good and has a higher offset than that."""
