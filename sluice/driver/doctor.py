@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from sluice import __version__
 from sluice.checks.cluster import cluster_check
@@ -12,12 +13,13 @@ from sluice.checks.lake import CheckScope, lake_checks
 from sluice.checks.spark import java_here
 from sluice.client import connect
 from sluice.client.reachability import require_listener
-from sluice.config import ClientConfig, Config
+from sluice.config import ClientConfig, Config, DatalakeConfig
 from sluice.driver.jvm import iceberg_jar
 from sluice.driver.table_health import table_findings
 from sluice.errors import SluiceError
-from sluice.masking import reason_text, secrets_of
-from sluice.model import ServerInfo
+from sluice.masking import mask, reason_text, secrets_of
+from sluice.model import ServerInfo, TableInfo
+from sluice.rounds.named_lake import LAKE_OPTIONS
 
 _TIMEOUT_S = 60.0
 """Longer than in an Airflow task, because a user can wait for slow storage."""
@@ -31,7 +33,7 @@ def findings(
     """Runs the checks and yields their findings.
 
     They are of cluster, versions, Java, jars, lake and work folder. If none failed, the health of
-    the tables follows.
+    the tables follows. Without a lake here, it is the lake that the cluster names for its tables.
 
     :param work_uri: the folder that Airflow and Spark share, as in the Airflow connection.
     :param require_cluster: raises NetworkError if nothing listens at the cluster's address.
@@ -48,6 +50,9 @@ def findings(
         Check("Iceberg's runtime", lambda: iceberg_jar(config.tiering.jars).name), hidden
     )
     yield jar
+    if answer.ok and not config.datalake.iceberg and (info := _named_lake(config)) is not None:
+        config = replace(config, datalake=DatalakeConfig("iceberg", _lake_options(info)))
+        yield _found_lake(info)
     others = lake_checks(config, CheckScope())
     others += [work_folder_check(work_uri)] if work_uri else []
     found = run_checks(others, hidden, _TIMEOUT_S)
@@ -56,6 +61,36 @@ def findings(
         yield Finding("work folder", None, "give --work-uri URI to check it")
     if all(one.ok is not False for one in (answer, jar, *found)):
         yield from table_findings(config)
+
+
+def _named_lake(config: Config) -> TableInfo | None:
+    """A tiered table for which the cluster names its lake."""
+    try:
+        with connect(config.client) as client:
+            tiered = client.admin.known_infos(client.statuses.lake_tables())
+    except SluiceError:  # another finding says so
+        return None
+    return next((info for info in tiered.values() if _lake_options(info)), None)
+
+
+def _lake_options(info: TableInfo) -> dict[str, str]:
+    properties = info.descriptor.properties
+    return {
+        k.removeprefix(LAKE_OPTIONS): v for k, v in properties.items() if k.startswith(LAKE_OPTIONS)
+    }
+
+
+def _found_lake(info: TableInfo) -> Finding:
+    options = _lake_options(info)
+    where = options.get("warehouse") or options.get("uri", "")
+    advice = "[datalake] in --config FILE"
+    if options == {"type": "hadoop", "warehouse": where}:
+        advice = f"--warehouse {where}"
+    seen = (
+        f"catalog {options.get('type', 'hive')} at {where}, as table {info.path} names it. None is"
+        f" configured on this machine: give commands {advice}"
+    )
+    return Finding("lake of the cluster", True, mask(seen))
 
 
 def _servers(config: Config) -> Iterator[Finding]:

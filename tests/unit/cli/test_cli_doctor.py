@@ -14,7 +14,7 @@ from sluice import __version__
 from sluice.artifacts.iceberg import installed_iceberg
 from sluice.cli.main import cli
 from sluice.client import connect
-from sluice.config import ServerConfig
+from sluice.config import DatalakeConfig, ServerConfig
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.wire_server import WireServer
 
@@ -72,6 +72,49 @@ def test_all_is_well(examine: Examine, address: str, tmp_path: Path) -> None:
     assert found[f"coordinator {address}"][1] == found[f"tablet {address}"][1] == same
     assert not lake.exists(), "what it made is gone"
     assert list(work.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("lake", "named", "advice"),
+    [
+        ({"type": "hadoop", "warehouse": "LAKE"}, "catalog hadoop at LAKE", "--warehouse LAKE"),
+        (
+            {"type": "hadoop", "warehouse": "LAKE", "io-impl": "x.Y"},
+            "catalog hadoop at LAKE",
+            "[datalake] in --config FILE",
+        ),
+    ],
+)
+def test_without_a_lake_here_it_checks_that_of_the_server(
+    lake: dict[str, str], named: str, advice: str, jars: str, tmp_path: Path
+) -> None:
+    def filled(text: str) -> str:
+        return text.replace("LAKE", str(tmp_path / "lake"))
+
+    config = ServerConfig(data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0")
+    datalake = DatalakeConfig("iceberg", {name: filled(value) for name, value in lake.items()})
+    with EmbeddedCluster(config, datalake=datalake) as cluster:
+        env = {"SLUICE_CLIENT_BOOTSTRAP": cluster.address, "SLUICE_TIERING_JARS": jars}
+
+        def doctor() -> tuple[int, dict[str, tuple[bool | None, str]]]:
+            done = CliRunner().invoke(cli, ["doctor", "--format", "json"], env=env)
+            seen = {f["what"]: (f["ok"], f["seen"]) for f in json.loads(done.stdout)}
+            return done.exit_code, seen
+
+        code, found = doctor()
+        assert code == 1
+        assert found["lake configured"][0] is False
+        assert "lake of the cluster" not in found
+        words = ["create-table", "shop.orders", "--schema", "id BIGINT"]
+        assert CliRunner().invoke(cli, words, env=env).exit_code == 0
+        _, found = doctor()
+    assert found["lake of the cluster"] == (
+        True,
+        f"{filled(named)}, as table shop.orders names it. None is configured on this machine: give"
+        f" commands {filled(advice)}",
+    )
+    assert found["lake configured"] == (True, f"iceberg, {filled(named)}")
+    assert found[f"write to the lake, {tmp_path / 'lake'}"][0]
 
 
 @pytest.mark.parametrize("option", ["--work-uri", "--warehouse"])
