@@ -159,8 +159,8 @@ class ApiCalls:
     def _method(self, api: Api, call: Handler) -> Callable[[Iterator[bytes], Any], bytes]:
         def answer(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
             user = self._user(context, api)
-            self._used(context.peer())
             admitted = self._receiver.admit(context, self._admission, user.name)
+            self._used(admitted.client)
             try:
                 payload = self._receiver.message(messages, context, admitted)
                 self._wait_for_worker(context, party_of(admitted.peer, user.name))
