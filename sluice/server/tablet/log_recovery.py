@@ -29,7 +29,7 @@ from sluice.server.data_dir import sync_folder, write_durably
 from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.segment import DamagedRange, Segment, joined
 from sluice.server.tablet.segment_index import IndexContent, read_index
-from sluice.server.tablet.segment_scan import Contents, Found, ends_at, scan
+from sluice.server.tablet.segment_scan import Contents, ends_at, scan
 
 _REPORTED_MAX = 100
 """Lines in the server's log about single batches of a segment; one more names all offsets."""
@@ -192,28 +192,24 @@ class Recovery:
 
     def _take(self, segment: Segment, index: IndexContent, contents: Contents) -> None:
         """Adds what was found, and logs what is not as it was written."""
-        is_new, reported = False, 0
-        for number, one in enumerate(contents.found):
-            segment.add(one.entry, one.next_offset, one.size)
-            if one.problem:
-                is_new = is_new or number < len(index.columns)
-                reported += 1
-                if reported <= _REPORTED_MAX:
-                    self._report(segment, one)
-        if not is_new:
+        segment.take(contents.columns, contents.size, contents.next_offset)
+        for number in sorted(contents.problems)[:_REPORTED_MAX]:
+            self._report(segment, contents, number)
+        if not any(number < len(index.columns) for number in contents.problems):
             segment.continue_index(index)
 
-    def _report(self, segment: Segment, one: Found) -> None:
+    def _report(self, segment: Segment, contents: Contents, number: int) -> None:
+        entry = contents.columns.entry(number)
         what = "a log batch is damaged"
-        if not one.entry.is_damaged:
+        if not entry.is_damaged:
             what = "the header of a log batch is damaged; readers get the right one"
         _log.error(
             what,
             bucket=self._name,
             segment=segment.path.name,
-            position=one.entry.position,
-            offsets=f"{one.entry.base_offset} to {one.next_offset - 1}",
-            problem=one.problem,
+            position=entry.position,
+            offsets=f"{entry.base_offset} to {contents.stop(number) - 1}",
+            problem=contents.problems[number],
         )
 
     def _cut(self, segment: Segment, problem: str, size: int) -> None:

@@ -214,6 +214,12 @@ class Segment:
 
     # -- the index file
 
+    def take(self, columns: Columns, size: int, next_offset: int) -> None:
+        """Takes all batches that its file was found to have."""
+        self._columns, self.size, self.next_offset = columns, size, next_offset
+        newest = max(columns.timestamp_ms, default=-1)
+        self.last_timestamp_ms = max(self.last_timestamp_ms, newest)
+
     def load(self, index: IndexContent) -> None:
         """Takes all batches from a valid index of the complete file."""
         self._columns = index.columns

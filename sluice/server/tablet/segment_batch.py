@@ -25,6 +25,7 @@ from sluice.formats.log_batch import (
 
 START = struct.Struct("<qi")
 """Base offset and length, with which a batch begins."""
+_UNCHECKED = struct.Struct("<qibq")
 I64 = struct.Struct("<q")
 LENGTH = struct.Struct("<i")
 LENGTH_AT, TIMESTAMP_AT = 8, 13
@@ -42,6 +43,14 @@ def checked(
 
     The header gets the given offset and time, and the length of the bytes.
     """
+    try:
+        header = read_header(content)
+        right = (base_offset, len(content), timestamp_ms)
+        if (header.base_offset, header.size, header.timestamp_ms) == right:
+            check_crc(content, header)
+            return header, ""
+    except CorruptRecord:
+        pass  # the other values may be valid
     head = bytearray(content[:HEADER_MAX])
     if len(head) < V0_HEADER_SIZE:
         return None, f"{len(head)} bytes of a batch header"
@@ -53,6 +62,13 @@ def checked(
     except CorruptRecord as error:
         return None, str(error)
     return header, ""
+
+
+def is_as_written(content: memoryview, header: LogBatchHeader) -> bool:
+    """Whether nothing that no checksum covers differs from what the header should have."""
+    stored = _UNCHECKED.unpack_from(content)
+    length = header.size - LENGTH_OVERHEAD
+    return stored == (header.base_offset, length, header.magic, header.timestamp_ms)
 
 
 def differences(content: memoryview, header: LogBatchHeader) -> list[str]:

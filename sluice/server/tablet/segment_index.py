@@ -79,6 +79,16 @@ class Columns:
         self.batch_sequence.append(entry.batch_sequence)
         self.is_damaged.append(entry.is_damaged)
 
+    def entry(self, number: int) -> Entry:
+        return Entry(
+            self.base_offset[number],
+            self.position[number],
+            self.timestamp_ms[number],
+            self.writer_id[number],
+            self.batch_sequence[number],
+            self.is_damaged[number],
+        )
+
     def entries(self) -> Iterator[Entry]:
         fields = (getattr(self, name) for name in Entry._fields)
         return map(Entry, *fields)

@@ -9,11 +9,13 @@ one is searched for, and tells how many offsets were lost.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import chain
 from typing import NamedTuple
+
+import numpy as np
 
 from sluice.formats.log_batch import LENGTH_OVERHEAD, V0_HEADER_SIZE, LogBatchHeader
 from sluice.server.tablet.segment_batch import (
@@ -26,20 +28,10 @@ from sluice.server.tablet.segment_batch import (
     claims,
     counts,
     differences,
+    is_as_written,
 )
-from sluice.server.tablet.segment_index import Entry, IndexContent
+from sluice.server.tablet.segment_index import Columns, Entry, IndexContent
 from sluice.server.tablet.segment_search import OFFSETS_MAX, Search, most_offsets
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A batch or a damaged range, in the order of the file."""
-
-    entry: Entry
-    next_offset: int
-    size: int
-    problem: str = ""
-    """Why the offsets are damaged, or which field of the header is."""
 
 
 class _Named(NamedTuple):
@@ -50,13 +42,48 @@ class _Named(NamedTuple):
     stop: int
 
 
+class _Names:
+    """The batches that an index names, each made when it is needed: there may be millions."""
+
+    def __init__(self, index: IndexContent) -> None:
+        self._columns = index.columns
+        self._end = (index.next_offset, index.size)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __getitem__(self, number: int) -> _Named:
+        columns, following = self._columns, number + 1
+        if following < len(columns):
+            end = columns.base_offset[following], columns.position[following]
+        else:
+            end = self._end
+        return _Named(columns.entry(number), *end)
+
+    def number_of(self, base_offset: int, first: int) -> int | None:
+        """The number of the batch with that base offset, if it is not before the first."""
+        offsets = self._columns.base_offset
+        number = bisect_left(offsets, base_offset, first)
+        return number if number < len(offsets) and offsets[number] == base_offset else None
+
+
 @dataclass(slots=True)
 class Contents:
     """What a segment file contains, from its first byte on without a gap."""
 
-    found: list[Found] = field(default_factory=list)
+    columns: Columns = field(default_factory=Columns)
+    """Batches and damaged ranges, in the order of the file; each ends where the next begins."""
+    size: int = 0
+    next_offset: int = 0
+    problems: dict[int, str] = field(default_factory=dict)
+    """By number of the batch: why its offsets are damaged, or which field of its header is."""
     torn: str = ""
-    """What is wrong with the bytes after ``found``, which a crash left; empty without any."""
+    """What is wrong with the bytes after them, which a crash left; empty without any."""
+
+    def stop(self, number: int) -> int:
+        """The offset after the batch of that number."""
+        offsets = self.columns.base_offset
+        return offsets[number + 1] if number + 1 < len(offsets) else self.next_offset
 
 
 def scan(
@@ -80,7 +107,11 @@ def scan(
     reader = _Reader(view, base_offset, following, times[0])
     reader.follow(index)
     reader.read_on(is_same_boot=is_same_boot)
-    return Contents(_with_possible_times(reader.found, reader.indexed, times), reader.torn)
+    found = Contents(
+        reader.columns, reader.position, reader.next_offset, reader.problems, reader.torn
+    )
+    _correct_times(found, reader.indexed, times)
+    return found
 
 
 def ends_at(content: memoryview, base_offset: int, timestamp_ms: int) -> int | None:
@@ -96,11 +127,12 @@ class _Reader:
         self, view: memoryview, base_offset: int, following: int | None, timestamp_ms: int
     ) -> None:
         self._view = view
-        self._position = 0
-        self._next = base_offset
+        self.position = 0
+        self.next_offset = base_offset
         self._following = following
         self._timestamp_ms = timestamp_ms
-        self.found: list[Found] = []
+        self.columns = Columns()
+        self.problems: dict[int, str] = {}
         self.indexed = 0
         self.torn = ""
         self._has_moved = False
@@ -110,7 +142,7 @@ class _Reader:
 
     def follow(self, index: IndexContent) -> None:
         """Checks the batches that the index names; their offsets are certain."""
-        named = list(_named(index))
+        named = _Names(index)
         self._has_moved = len(self._view) < index.size
         number, shift = 0, 0
         while number < len(named):
@@ -126,24 +158,24 @@ class _Reader:
                 stop = named[ahead[0]].entry.position + ahead[1]
             else:
                 stop = self._stop_before(index.next_offset, index.size + shift)
-            stop = min(max(stop, self._position), len(self._view))
-            for one in named[number : ahead[0]]:
+            stop = min(max(stop, self.position), len(self._view))
+            for one in map(named.__getitem__, range(number, ahead[0])):
                 self._lose(one.next_offset, stop, problem, one.entry)
             number, shift = ahead
-        self.indexed = len(self.found)
+        self.indexed = len(self.columns)
 
     def _stop_before(self, offset: int, expected: int) -> int:
         """Where the batch of that offset begins, which no index names: as expected, or moved."""
         first = (expected,) if expected < len(self._view) else ()
-        for position in chain(first, self._search.plausible(self._position, self._next)):
+        for position in chain(first, self._search.plausible(self.position, self.next_offset)):
             if (
                 self._search.offset_at(position) == offset
-                and self._search.candidate(position, self._next) is not None
+                and self._search.candidate(position, self.next_offset) is not None
             ):
                 return position
         return expected
 
-    def _has(self, named: Sequence[_Named], ahead: tuple[int, int]) -> bool:
+    def _has(self, named: _Names, ahead: tuple[int, int]) -> bool:
         number, shift = ahead
         return number < len(named) and self._at(named[number], shift)[0] is not None
 
@@ -168,15 +200,17 @@ class _Reader:
             is_it = is_it and self._may_be(content, header, stop)
         return (header, "") if is_it else (None, "it is another batch than its index names")
 
-    def _search_named(self, named: Sequence[_Named], first: int) -> tuple[int, int] | None:
+    def _search_named(self, named: _Names, first: int) -> tuple[int, int] | None:
         """The next batch that the file has of those named, and how far it has moved."""
-        numbers = {one.entry.base_offset: at for at, one in enumerate(named) if at > first}
-        for position in self._search.plausible(self._position, self._next) if numbers else ():
+        if first + 1 >= len(named):
+            return None
+        for position in self._search.plausible(self.position, self.next_offset):
             offset, length = START.unpack_from(self._view, position)
-            number = numbers.get(offset)
+            number = named.number_of(offset, first + 1)
             if number is None:
                 continue
-            start, stop = named[number].entry.position, named[number].stop
+            one = named[number]
+            start, stop = one.entry.position, one.stop
             ahead = number, position - start
             # Of a batch that has moved, nothing else is wrong: any value may look like an offset.
             if length + LENGTH_OVERHEAD == stop - start and self._has(named, ahead):
@@ -188,7 +222,7 @@ class _Reader:
     def read_on(self, *, is_same_boot: bool) -> None:
         """Reads the batches from the position on, which no index names."""
         view, limit = self._view, self._following
-        while self._position < len(view) and (limit is None or self._next < limit):
+        while self.position < len(view) and (limit is None or self.next_offset < limit):
             header, problem = self._batch()
             if header is not None:
                 self._take(header)
@@ -197,23 +231,23 @@ class _Reader:
             if header is not None:
                 self._take(header)
                 continue
-            after = self._search.next_good(self._position, self._next)
+            after = self._search.next_good(self.position, self.next_offset)
             if after is None and limit is None:
                 if self._end(problem, is_same_boot=is_same_boot):
                     continue
                 return
             position, offset = after or (len(view), limit or 0)
-            header = self._without_length(view[self._position : position])
+            header = self._without_length(view[self.position : position])
             if header is not None and header.next_offset == offset:
                 self._take(header)  # only its length is damaged
             else:
                 self._lose(offset, position, problem)
-        if limit is not None and self._next < limit:
+        if limit is not None and self.next_offset < limit:
             self._lose(limit, len(view), f"the file ends before offset {limit}")
 
     def _batch(self) -> tuple[LogBatchHeader | None, str]:
         """The batch at the position by its own length, or what is wrong with it."""
-        content = self._view[self._position :]
+        content = self._view[self.position :]
         if len(content) < V0_HEADER_SIZE:
             return None, f"{len(content)} bytes of a batch header"
         stored, length = START.unpack_from(content)
@@ -221,15 +255,15 @@ class _Reader:
         if not V0_HEADER_SIZE <= size <= len(content):
             return None, f"a batch of offset {stored} and length {length}"
         time_ms = I64.unpack_from(content, TIMESTAMP_AT)[0]
-        header, problem = checked(content[:size], self._next, time_ms)
+        header, problem = checked(content[:size], self.next_offset, time_ms)
         if header is None:
             return None, problem
-        if stored != self._next and self._begins_at(stored, header):
-            lost = f"the batch after offset {self._next} begins at offset {stored}"
-            self._lose(stored, self._position, lost)
+        if stored != self.next_offset and self._begins_at(stored, header):
+            lost = f"the batch after offset {self.next_offset} begins at offset {stored}"
+            self._lose(stored, self.position, lost)
             header, problem = checked(content[:size], stored, time_ms)
-        elif not self._may_be(content, header, self._position + size):
-            return None, f"its base offset is {stored} instead of {self._next}"
+        elif not self._may_be(content, header, self.position + size):
+            return None, f"its base offset is {stored} instead of {self.next_offset}"
         if header and self._following is not None and header.next_offset > self._following:
             return None, f"it ends after offset {self._following}, where the next segment begins"
         return header, problem
@@ -239,23 +273,23 @@ class _Reader:
         if len(content) < V0_HEADER_SIZE:
             return None
         time_ms = I64.unpack_from(content, TIMESTAMP_AT)[0]
-        return checked(content, self._next, time_ms)[0]
+        return checked(content, self.next_offset, time_ms)[0]
 
     def _begins_at(self, stored: int, header: LogBatchHeader) -> bool:
         """Whether the batch really has another offset than expected: batches before it are gone.
 
         The batch after it decides. Without one, a single wrong bit is the simpler explanation.
         """
-        shift = stored - self._next
+        shift = stored - self.next_offset
         if not 0 < shift < OFFSETS_MAX:
             return False
         if self._following is not None and header.next_offset + shift > self._following:
             return False
-        after = self._position + header.size
+        after = self.position + header.size
         if len(self._view) - after < I64.size:
             if self._following is not None:
                 return header.next_offset + shift == self._following
-            return (stored ^ self._next).bit_count() > 1
+            return (stored ^ self.next_offset).bit_count() > 1
         (base,) = I64.unpack_from(self._view, after)
         return bool(base == header.next_offset + shift)
 
@@ -273,23 +307,23 @@ class _Reader:
         Its records say the right one, or one bit is wrong.
         Tried before all else: a row may contain batches, and a wrong length may lead to them.
         """
-        content = self._view[self._position :]
+        content = self._view[self.position :]
         if len(content) < V0_HEADER_SIZE:
             return None
         for size in claims(content).sizes[:-1]:
             if V0_HEADER_SIZE <= size <= len(content) and self._search.may_check(size):
                 header = self._without_length(content[:size])
-                if header is not None and self._may_be(content, header, self._position + size):
+                if header is not None and self._may_be(content, header, self.position + size):
                     return header
         length = LENGTH.unpack_from(content, LENGTH_AT)[0] & 0xFFFF_FFFF
-        ends = {I64.pack(self._next + count)[: I64.size] for count in counts(content)}
+        ends = {I64.pack(self.next_offset + count)[: I64.size] for count in counts(content)}
         for size in sorted((length ^ 1 << bit) + LENGTH_OVERHEAD for bit in range(32)):
             if not V0_HEADER_SIZE <= size <= len(content):
                 continue
             after = bytes(content[size : size + I64.size])
             if any(end.startswith(after) for end in ends) and self._search.may_check(size):
                 header = self._without_length(content[:size])
-                if header is not None and self._may_be(content, header, self._position + size):
+                if header is not None and self._may_be(content, header, self.position + size):
                     return header
         return None
 
@@ -298,19 +332,19 @@ class _Reader:
 
         Returns whether more may follow; else ``torn`` says what is left.
         """
-        content = self._view[self._position :]
-        is_torn = self._search.is_torn(self._position, self._next)
+        content = self._view[self.position :]
+        is_torn = self._search.is_torn(self.position, self.next_offset)
         header = None if is_torn else self._without_length(content)
         if header is not None:  # only its length is damaged
             self._take(header)
             return False
-        doubtful = self._search.doubtful_end(self._position, self._next)
+        doubtful = self._search.doubtful_end(self.position, self.next_offset)
         if doubtful is not None:
             self._lose(doubtful[1], doubtful[0], problem)
             return True
         if is_same_boot and not is_torn:  # a kill leaves the beginning of an append, and all right
             size, count = self._claimed(content)
-            self._lose(self._next + count, self._position + size, problem)
+            self._lose(self.next_offset + count, self.position + size, problem)
             return True
         self.torn = problem
         return False
@@ -322,7 +356,7 @@ class _Reader:
         size = sizes[0] if sizes else len(content)
         if claimed.certain is not None:
             return size, claimed.certain
-        following = (self._search.offset_at(self._position + size) or 0) - self._next
+        following = (self._search.offset_at(self.position + size) or 0) - self.next_offset
         if following > 0 and following in claimed.lost:
             return size, following
         possible = [one for one in claimed.lost if 0 < one <= most_offsets(size)]
@@ -334,61 +368,56 @@ class _Reader:
     # -- results
 
     def _take(self, header: LogBatchHeader) -> None:
-        content = self._view[self._position :]
-        size = min(header.size, len(content))
+        size = min(header.size, len(self._view) - self.position)
         entry = Entry(
             header.base_offset,
-            self._position,
+            self.position,
             header.timestamp_ms,
             header.writer_id,
             header.batch_sequence,
         )
-        self._add(entry, header.next_offset, size, "; ".join(differences(content, header)))
+        problem = ""
+        if not is_as_written(self._view[self.position :], header):
+            problem = "; ".join(differences(self._view[self.position :], header))
+        self._add(entry, header.next_offset, size, problem)
 
     def _lose(self, next_offset: int, stop: int, problem: str, known: Entry | None = None) -> None:
         """Adds a damaged range, whose bytes end at ``stop``."""
-        if next_offset <= self._next:
+        if next_offset <= self.next_offset:
             return
         # Without an index its writer may be damaged too.
-        entry = known or Entry(self._next, self._position, self._timestamp_ms, -1, -1)
-        entry = entry._replace(position=self._position, is_damaged=1)
-        self._add(entry, next_offset, stop - self._position, problem)
+        entry = known or Entry(self.next_offset, self.position, self._timestamp_ms, -1, -1)
+        entry = entry._replace(position=self.position, is_damaged=1)
+        self._add(entry, next_offset, stop - self.position, problem)
 
     def _add(self, entry: Entry, next_offset: int, size: int, problem: str) -> None:
-        self.found.append(Found(entry, next_offset, size, problem))
-        self._position = entry.position + size
-        self._next = next_offset
+        if problem:
+            self.problems[len(self.columns)] = problem
+        self.columns.append(entry)
+        self.position = entry.position + size
+        self.next_offset = next_offset
         self._timestamp_ms = entry.timestamp_ms
 
 
-def _named(index: IndexContent) -> Iterator[_Named]:
-    entries = list(index.columns.entries())
-    ends = [(entry.base_offset, entry.position) for entry in entries[1:]]
-    ends.append((index.next_offset, index.size))
-    for entry, end in zip(entries, ends, strict=False):
-        yield _Named(entry, *end)
-
-
-def _with_possible_times(found: list[Found], indexed: int, times: tuple[int, int]) -> list[Found]:
+def _correct_times(found: Contents, indexed: int, times: tuple[int, int]) -> None:
     """Replaces times that cannot be: those of batches that an index names are certain.
 
     The times of a log never fall. The longest series that does not fall is taken for right.
     """
-    earliest = found[indexed - 1].entry.timestamp_ms if indexed else times[0]
-    given = [one.entry.timestamp_ms for one in found[indexed:]]
-    if all(a <= b for a, b in pairwise((earliest, *given, max(times[1], earliest)))):
-        return found
-    right = _longest_rise(given, earliest, times[1])
-    result, last = found[:indexed], earliest
-    for number, one in enumerate(found[indexed:]):
+    stored = found.columns.timestamp_ms
+    last = stored[indexed - 1] if indexed else times[0]
+    given = np.array(stored[indexed:], np.int64)
+    bounds = np.concatenate(([last], given, [max(times[1], last)]))
+    if bool((bounds[1:] >= bounds[:-1]).all()):
+        return
+    right = _longest_rise(given.tolist(), last, times[1])
+    for number, value in enumerate(given.tolist()):
         if number in right:
-            last = one.entry.timestamp_ms
-            result.append(one)
+            last = value
             continue
-        problem = one.problem or f"its time {one.entry.timestamp_ms} is not possible"
-        entry = one.entry._replace(timestamp_ms=last)
-        result.append(Found(entry, one.next_offset, one.size, problem))
-    return result
+        problem = f"its time {value} is not possible"
+        found.problems.setdefault(indexed + number, problem)
+        stored[indexed + number] = last
 
 
 def _longest_rise(values: Sequence[int], low: int, high: int) -> set[int]:

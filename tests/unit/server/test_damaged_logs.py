@@ -7,6 +7,7 @@ import random
 import shutil
 import struct
 import time
+import tracemalloc
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
@@ -293,6 +294,23 @@ def test_the_search_costs_little_more_than_reading_the_file(tmp_path: Path) -> N
         spent.append(time.process_time() - before)
         assert again.end_offset == 40 * 12_500
     assert max(spent[1:]) < 10 * spent[0] + 0.5
+
+
+@pytest.mark.parametrize("is_synced", [False, True])
+def test_a_start_keeps_few_bytes_for_each_batch(tmp_path: Path, is_synced: bool) -> None:
+    log, one = open_log(tmp_path, segment_bytes=1 << 24), batch("x")
+    for _ in range(8_000):
+        log.append(read_header(one), one)
+    if is_synced:
+        log.sync()
+    tracemalloc.start()
+    try:
+        again = open_log(tmp_path, segment_bytes=1 << 24)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert again.end_offset == 8_000
+    assert peak < 8_000 * 100 + (1 << 20)
 
 
 @pytest.mark.parametrize("is_longer", [False, True])
