@@ -10,6 +10,29 @@ from typing import Any
 from sluice.masking import MaskingFormatter, mask
 
 
+class _Terminal(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes warnings to standard error, but not those of py4j.
+
+    After a JVM has died, py4j logs each call with a traceback, some of them by the root logger. The
+    command prints one error of its own.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.module != "java_gateway" and bool(super().filter(record))
+
+
+def show_warnings() -> None:
+    """Writes warnings of commands that set up no logs, each as its text alone.
+
+    It is a handler of the root logger: without one, a message of py4j would add another, which
+    masks nothing.
+    """
+    handler = _Terminal(sys.stderr)
+    handler.setLevel(logging.WARNING)  # as logging's own handler of last resort
+    handler.setFormatter(MaskingFormatter("%(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
 def configure(log_format: str, level: str = "info") -> None:
     """Writes structlog events to standard error, and warnings of the standard library's loggers.
 
@@ -17,9 +40,10 @@ def configure(log_format: str, level: str = "info") -> None:
     """
     import structlog
 
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(MaskingFormatter("%(name)s: %(message)s"))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    own = [one for one in logging.getLogger().handlers if isinstance(one, _Terminal)]
+    for handler in own or [_Terminal(sys.stderr)]:
+        handler.setFormatter(MaskingFormatter("%(name)s: %(message)s"))
+        logging.basicConfig(level=logging.WARNING, handlers=[handler])
     renderer: Any
     if log_format == "json":
         renderer = structlog.processors.JSONRenderer()

@@ -6,7 +6,6 @@ when it runs, so that `sluice --help` stays fast.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from sluice.cli.exporter import exporter
 from sluice.cli.history import history
 from sluice.cli.jars import jars
 from sluice.cli.leases import leases
+from sluice.cli.logs import show_warnings
 from sluice.cli.lookup import lookup, snapshots
 from sluice.cli.maintain import maintain
 from sluice.cli.options import examples
@@ -40,7 +40,6 @@ from sluice.cli.status import status
 from sluice.cli.tables import tables
 from sluice.cli.tier import tier
 from sluice.cli.warm import warm
-from sluice.masking import MaskingFormatter
 
 
 class _Commands(CommandGroup):
@@ -143,8 +142,7 @@ for command in (
 def main() -> None:
     """Entry point of the console script."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    if logging.lastResort is not None:  # writes the warnings of commands that set up no logs
-        logging.lastResort.setFormatter(MaskingFormatter("%(message)s"))
+    show_warnings()
     cli(prog_name="sluice")
 
 
