@@ -30,8 +30,11 @@ def test_a_damaged_changelog_is_left_out_by_readers_only(
     log.write_bytes(content)
     node.start()
     kv = KvCaller(node.caller, create=False)
-    with pytest.raises(CorruptRecord) as refused:
+    with pytest.raises(CorruptRecord, match="skip-damaged") as refused:
         kv.lookup((0,))
+    assert "read on" not in str(refused.value)
+    with pytest.raises(CorruptRecord) as refused:
+        kv.changelog(offset=1)
     assert str(refused.value).endswith(
         "; restore this file from a backup while the server is stopped. Readers of the log can read"
         " on from offset 2, but a key-value store that must replay these offsets cannot leave them"
