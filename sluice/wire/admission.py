@@ -212,7 +212,7 @@ class Admission:
             self._empty.notify_all()
 
 
-@lru_cache(1024)
+@lru_cache(8192)
 def peer_of(host: str) -> str:
     """The peer that a host's address belongs to; other names stay as they are.
 
@@ -221,6 +221,11 @@ def peer_of(host: str) -> str:
     kind, _, rest = host.partition(":")
     if kind in ("ipv4", "ipv6"):
         host = unquote(rest).rpartition(":")[0].strip("[]")
+    return _peer_of(host)
+
+
+@lru_cache(1024)
+def _peer_of(host: str) -> str:
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

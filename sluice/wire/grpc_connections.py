@@ -13,13 +13,12 @@ import socket
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
 
 from sluice.clock import Clock
 from sluice.wire.admission import peer_of
 from sluice.wire.refusals import RefusalLog
 
-_FILES = Path("/dev/fd")
+_FILES = "/dev/fd"
 """The open files of this process, on Linux and macOS."""
 
 _USED_MAX = 8192
@@ -54,7 +53,8 @@ class Connections:
         :param busy: clients with calls in progress, named as for ``used``.
         """
         try:
-            files = [int(file.name) for file in _FILES.iterdir()]
+            with os.scandir(_FILES) as found:
+                files = [int(file.name) for file in found]
         except OSError:
             return 0  # a system without the list
         if len(files) <= self._per_peer and len(self._used) <= _USED_MAX:
