@@ -162,6 +162,9 @@ class Connection:
         self._write_lock = asyncio.Lock()
         self._is_cut = False  # a response was sent in part: nothing may follow it
         self._reading: asyncio.Task[None] | None = None
+        self._arrival: asyncio.Future[bool] = self._loop.create_future()
+        self._waits_since_s = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Serves the client until it closes the connection or breaks the protocol."""
@@ -174,6 +177,8 @@ class Connection:
         except* Exception:
             _log.exception("connection failed", peer=self._name)
         finally:
+            if self._idle_timer is not None:
+                self._idle_timer.cancel()
             self._memory.release_all(self._usage)  # of requests without a response
             self._peer.close()
 
@@ -266,18 +271,27 @@ class Connection:
         Nothing is read here: what a timeout cancels may have read a request, which would be lost.
         """
         ready: asyncio.Future[bool] = self._loop.create_future()
-
-        def wake(found: bool) -> None:
-            if not ready.done():
-                ready.set_result(found)
-
-        self._loop.add_reader(self._peer, wake, True)
-        timer = self._loop.call_later(self._limits.idle_s, wake, False)
+        self._arrival = ready
+        self._waits_since_s = self._loop.time()
+        if self._idle_timer is None:
+            self._look_for_idleness_in(self._limits.idle_s)
+        self._loop.add_reader(self._peer, _resolve, ready, True)
         try:
             return await ready
         finally:
-            timer.cancel()
             self._loop.remove_reader(self._peer)
+
+    def _look_for_idleness_in(self, seconds: float) -> None:
+        self._idle_timer = self._loop.call_later(seconds, self._end_idle_wait)
+
+    def _end_idle_wait(self) -> None:
+        """One timer for many waits, each of which may begin again before it fires."""
+        left_s = self._waits_since_s + self._limits.idle_s - self._loop.time()
+        if left_s > 0:
+            self._look_for_idleness_in(left_s)
+        else:
+            self._idle_timer = None
+            _resolve(self._arrival, False)
 
     @property
     def _is_stranger(self) -> bool:
@@ -478,6 +492,11 @@ class Connection:
             return self._peer.sendmsg(parts)
         except (BlockingIOError, InterruptedError):
             return 0
+
+
+def _resolve(future: asyncio.Future[bool], found: bool) -> None:
+    if not future.done():
+        future.set_result(found)
 
 
 def send_failure(peer: socket.socket, error: FlussError) -> None:
