@@ -10,6 +10,7 @@ import random
 import struct
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,12 @@ from structlog.testing import capture_logs
 from sluice.errors import CorruptRecord, DuplicateSequence, OutOfOrderSequence
 from sluice.formats.log_batch import encode_log_batch, read_header
 from sluice.server.tablet.fetch import read_slice
-from sluice.server.tablet.files import LogFiles
+from sluice.server.tablet.files import LogFiles, Part
 from sluice.server.tablet.log import BucketLog
 
 HEADER = struct.Struct("<qibqIhbiqii")
 """Offset, length, magic, time, checksum, schema, attributes, delta, writer, sequence, count."""
+HEADER_START = struct.Struct("<q")
 LENGTH = range(8, 12)
 TIME = range(13, 21)
 """Bytes of a header that have the time, which nothing but the index file has too."""
@@ -87,8 +89,8 @@ class Written:
 def open_log(folder: Path, clock: Ticks | None = None, **more: Any) -> BucketLog:
     """Opens a log as the server does after a kill on a machine that ran on."""
     given = {"segment_bytes": 1 << 20, "is_same_boot": True} | more
-    segment_bytes = given.pop("segment_bytes")
-    return BucketLog("db.t 0", folder, LogFiles(), segment_bytes, clock or Ticks(), **given)
+    segment_bytes, files = given.pop("segment_bytes"), given.pop("files", LogFiles())
+    return BucketLog("db.t 0", folder, files, segment_bytes, clock or Ticks(), **given)
 
 
 def write(
@@ -199,6 +201,19 @@ def flip(written: Written, rng: random.Random, bits: int = 1) -> Damage:
     return Damage({path.name: places}, text, is_one_bit=bits == 1)
 
 
+def flip_beside_a_length(written: Written, rng: random.Random) -> Damage:
+    """Flips a bit of the length of a batch, and another one of the same batch."""
+    one = rng.choice(written.batches)
+    path = written.folder / one.file
+    content = bytearray(path.read_bytes())
+    end = one.position + len(one.sent)
+    places = [one.position + rng.choice(LENGTH), rng.randrange(one.position, end)]
+    for at in places:
+        content[at] ^= 1 << rng.randrange(8)
+    path.write_bytes(content)
+    return Damage({path.name: places}, f"bits of {path.name} at bytes {places}")
+
+
 def zero(written: Written, rng: random.Random, size: int = 256) -> Damage:
     """Zeroes a page of a segment."""
     one = rng.choice(written.batches)
@@ -224,6 +239,50 @@ def cut_out(written: Written, rng: random.Random) -> Damage:
     return Damage({path.name: range(start, stop)}, text, lost_bytes=True)
 
 
+def tear(written: Written, rng: random.Random) -> None:
+    """Adds the beginning of an append, often with a row that has batches which would fit."""
+    stop = written.batches[-1].stop
+    inner = b""
+    for number in range(rng.randrange(4)):
+        forged = some_batch(rng, number, -1, -1)
+        inner += HEADER_START.pack(stop + 2 + number) + forged[8:]
+    data = pa.record_batch({"s": pa.array([b"y" * rng.randrange(64), inner], pa.binary())})
+    sent = HEADER_START.pack(stop) + encode_log_batch(data, 1, compression="NONE")[8:]
+    with (written.folder / written.batches[-1].file).open("ab") as file:
+        file.write(sent[: rng.randrange(1, len(sent))])
+
+
+class DyingFiles(LogFiles):
+    """Files of a process that dies before, within or after one of its writes and syncs."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._left = rng.randrange(1, 5)
+
+    def write(self, handle: int, position: int, parts: Sequence[Part]) -> None:
+        content = b"".join(parts)
+        if self._is_last():
+            super().write(handle, position, [content[: self._rng.randrange(len(content) + 1)]])
+            raise KeyboardInterrupt
+        super().write(handle, position, [content])
+
+    def sync(self, path: Path, folders: Sequence[Path] = ()) -> None:
+        if self._is_last():
+            raise KeyboardInterrupt
+        super().sync(path, folders)
+
+    def _is_last(self) -> bool:
+        self._left -= 1
+        return not self._left
+
+
+def start_and_die(written: Written, rng: random.Random) -> list[Any]:
+    """Starts the log of a process that may die in it; returns the warnings that it logged."""
+    with capture_logs() as events, suppress(KeyboardInterrupt):
+        open_log(written.folder, files=DyingFiles(rng))
+    return [event for event in events if event["log_level"] in ("warning", "error")]
+
+
 class Check:
     """Opens a damaged log and compares it with what was acknowledged."""
 
@@ -234,9 +293,14 @@ class Check:
         self._served: set[int] = set()
         self._first_end = 1 << 62
 
-    def run(self, rng: random.Random) -> None:
-        """Starts the log three times: at once, after another kill, and after a clean stop."""
+    def run(self, rng: random.Random, deaths: int = 0) -> None:
+        """Starts the log three times: at once, after another kill, and after a clean stop.
+
+        :param deaths: starts before that do not end.
+        """
+        dead = [event for _ in range(deaths) for event in start_and_die(self.written, rng)]
         log, events = self._opened()
+        events = dead + events
         with capture_logs() as more:
             unreadable = self._read(log)
         end = self._first_end = log.end_offset

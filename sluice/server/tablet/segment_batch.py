@@ -111,6 +111,8 @@ def claims(content: memoryview) -> Claims:
         if start is not None and (message := _message(content, start)):
             rows, size = message
             return Claims((start + size, length), (rows, *claimed), count or rows)
+    if header is not None and not header.record_count:
+        return Claims((header.records_at, length), claimed, count)
     return Claims((length,), claimed, count)
 
 

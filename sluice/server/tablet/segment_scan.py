@@ -410,13 +410,19 @@ def _correct_times(found: Contents, indexed: int, times: tuple[int, int]) -> Non
     bounds = np.concatenate(([last], given, [max(times[1], last)]))
     if bool((bounds[1:] >= bounds[:-1]).all()):
         return
-    right = _longest_rise(given.tolist(), last, times[1])
-    for number, value in enumerate(given.tolist()):
-        if number in right:
+    values = given.tolist()
+    # Damaged headers come last: their time is kept only if it fits those of the others.
+    sure = [last - 1 if indexed + at in found.problems else one for at, one in enumerate(values)]
+    right = _longest_rise(sure, last, times[1])
+    highest, most = list[int](), times[1]
+    for number in range(len(values) - 1, -1, -1):
+        most = values[number] if number in right else most
+        highest.append(most)
+    for number, (value, most) in enumerate(zip(values, reversed(highest), strict=True)):
+        if number in right or last <= value <= most:
             last = value
             continue
-        problem = f"its time {value} is not possible"
-        found.problems.setdefault(indexed + number, problem)
+        found.problems.setdefault(indexed + number, f"its time {value} is not possible")
         stored[indexed + number] = last
 
 

@@ -81,9 +81,10 @@ class Search:
         claimed = claims(self._view[first:])
         for size in claimed.sizes:  # most often only its content is damaged
             if size >= V0_HEADER_SIZE:
-                header = self.candidate(first + size, base_offset)
-                if header and header.base_offset - base_offset in claimed.lost:
-                    return first + size, header.base_offset
+                stored = (self.offset_at(first + size) or 0) - base_offset
+                count = stored if stored in claimed.lost else claimed.certain or 0
+                if count > 0 and self._begins(first + size, base_offset + count):
+                    return first + size, base_offset + count
         inside = first + self._least_size(first, claimed.sizes)
         chains = [
             one
@@ -99,6 +100,22 @@ class Search:
         fitting = (one for one in chains if one.offset - base_offset in claimed.lost)
         found = next(fitting, chains[0] if chains else None)
         return found and (found.position, found.offset)
+
+    def _begins(self, position: int, offset: int) -> bool:
+        """Whether a good batch or a torn append is there; one bit of its offset may be wrong."""
+        stored = self.offset_at(position)
+        if stored is None or (stored ^ offset).bit_count() > 1 or offset >= self._highest():
+            return False
+        if self.is_torn(position, offset):
+            return True
+        content = self._view[position:]
+        if len(content) < V0_HEADER_SIZE:
+            return False
+        size = START.unpack_from(content)[1] + LENGTH_OVERHEAD
+        if not V0_HEADER_SIZE <= size <= len(content) or not self.may_check(size):
+            return False
+        header, _ = checked(content[:size], offset, 0)
+        return header is not None and header.next_offset <= self._highest()
 
     def _least_size(self, first: int, sizes: Sequence[int]) -> int:
         """The bytes that certainly are of the damaged batch; 0: its records do not tell."""

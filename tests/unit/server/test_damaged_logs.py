@@ -28,7 +28,9 @@ from tests.support.damaged_logs import (
     batches_from,
     cut_out,
     flip,
+    flip_beside_a_length,
     open_log,
+    tear,
     write,
     zero,
 )
@@ -114,6 +116,7 @@ MORE = [
     pytest.param(zero, id="a zeroed page"),
     pytest.param(cut_out, id="a truncated middle"),
     pytest.param(lambda written, rng: flip(written, rng, bits=3), id="several bits"),
+    pytest.param(flip_beside_a_length, id="a bit and a length"),
 ]
 
 
@@ -452,6 +455,35 @@ def test_two_damaged_batches_at_the_end_keep_their_offsets(
     assert again.end_offset == 12
     assert bases(again) == [0, 2, 4, 6]
     assert appended(again, [1]) == [12]
+
+
+def torn(tmp_path: Path, seed: int, kind: tuple[bool, int, bool]) -> None:
+    """Writes a log, flips bits of one batch, tears an append, and lets starts die."""
+    _, segment_bytes, is_old = kind
+    rng = random.Random(seed)
+    folder = tmp_path / f"{seed}"
+    written = write(folder, rng, batches=20, segment_bytes=segment_bytes, is_clean=False)
+    if is_old:
+        as_an_earlier_version(written)
+    made = flip(written, rng) if rng.random() < 0.5 else flip_beside_a_length(written, rng)
+    tear(written, rng)
+    Check(written, made).run(rng, deaths=rng.randrange(3))
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("kind", [pytest.param(one.values, id=one.id) for one in KINDS[4:]])
+def test_flips_a_torn_append_and_a_kill_within_the_start(
+    tmp_path: Path, kind: tuple[bool, int, bool]
+) -> None:
+    for seed in range(8):
+        torn(tmp_path, seed, kind)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [pytest.param(one.values, id=one.id) for one in KINDS[4:]])
+def test_a_thousand_torn_logs(tmp_path: Path, kind: tuple[bool, int, bool]) -> None:
+    for seed in range(3_000, 3_250):
+        torn(tmp_path, seed, kind)
 
 
 @pytest.mark.long

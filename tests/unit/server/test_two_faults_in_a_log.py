@@ -228,3 +228,31 @@ def test_a_batch_in_a_row_is_not_believed_before_one_that_fits_a_count(
         count, more[0] = (len(sent) - 1, 0), flipped(more[0], (len(more[0]) - 1, 0))
     again = reopened(tmp_path, sent, (8, 3), (8, 4), (8, 5), count, more=b"".join(more))
     assert (readable(again, 84), again.end_offset) == ([0, *range(80 + is_known, 84)], 84)
+
+
+def test_a_row_of_a_torn_append_behind_a_damaged_batch_is_not_believed(tmp_path: Path) -> None:
+    torn = at_offset(carrier(first=6, pairs=3), 4)[:-20]
+    sent = batch("x", "y")
+    again = reopened(tmp_path, sent, (8, 18), (len(sent) - 1, 0), more=torn)
+    assert (readable(again, 9), again.end_offset) == ([0], 4)
+
+
+def test_an_empty_batch_with_a_wrong_length_is_read(tmp_path: Path) -> None:
+    torn = at_offset(carrier(first=4, pairs=3), 2)[:-20]
+    sent = build_row_log_batch(pa.array([], pa.binary()), 1)
+    again = reopened(tmp_path, sent, (8, 3), (8, 27), more=torn)
+    assert (readable(again, 9), again.end_offset) == ([0, 1], 2)
+
+
+@pytest.mark.parametrize("bit", [5, 42])
+def test_a_wrong_offset_behind_a_damaged_batch_hides_nothing(tmp_path: Path, bit: int) -> None:
+    sent = batch("x", "y")
+    behind = [at_offset(sent, 4), at_offset(sent, 6), at_offset(sent, 8)]
+    more = flipped(b"".join(behind), (0, bit))
+    again = reopened(tmp_path, sent, (len(sent) - 1, 0), more=more)
+    assert (readable(again, 10), again.end_offset) == ([0, 4, 6, 8], 10)
+
+
+def test_a_damaged_header_does_not_decide_which_time_is_right(tmp_path: Path) -> None:
+    again = reopened(tmp_path, batch("x"), (8, 18), (13, 13))
+    assert [time_ms for *_, time_ms in batches_from(again, 0)] == [1_700_000_000_000] * 2
