@@ -1,0 +1,135 @@
+"""What is left of a gRPC listener for those who come while others hold much of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.apis import Role
+from sluice.wire.grpc_server import GrpcLimits, GrpcServer
+from tests.support.http2_peer import Http2Peer
+from tests.support.processes import wait_for
+
+INIT = apis.INIT_WRITER.grpc_method(Role.TABLET)
+WORKERS = 2
+PATIENCE_S = 10.0
+
+
+@pytest.fixture
+def peers() -> Iterator[Callable[..., Http2Peer]]:
+    """Opens connections by hand; all are closed at the end."""
+    opened: list[Http2Peer] = []
+
+    def connect_to(port: int, source: str) -> Http2Peer:
+        opened.append(Http2Peer(port, source=source))
+        return opened[-1]
+
+    yield connect_to
+    for peer in opened:
+        peer.close()
+
+
+@contextmanager
+def running(server: GrpcServer) -> Iterator[int]:
+    port = server.start()
+    try:
+        yield port
+    finally:
+        server.stop(0, PATIENCE_S)
+
+
+def answered(_: pb.InitWriterRequest) -> pb.InitWriterResponse:
+    return pb.InitWriterResponse(writer_id=7)
+
+
+class Held:
+    """A listener whose calls are answered one by one. A call carries the name of its caller."""
+
+    def __init__(self) -> None:
+        self.began: list[str] = []
+        self._release = threading.Semaphore(0)
+        limits = GrpcLimits(max_message_bytes=1 << 20, max_workers=WORKERS)
+        self.server = GrpcServer(
+            {Role.TABLET: {apis.INIT_WRITER: self._hang}}, "127.0.0.1", 0, limits=limits
+        )
+
+    def _hang(self, request: pb.InitWriterRequest) -> pb.InitWriterResponse:
+        self.began.append(request.table_path[0].table_name)
+        assert self._release.acquire(timeout=120)
+        return pb.InitWriterResponse(writer_id=7)
+
+    def call(self, peer: Http2Peer, name: str) -> int:
+        """Its stream, once it has a worker or waits for one."""
+        busy = len(self.began) + self.waiting
+        request = pb.InitWriterRequest()
+        request.table_path.add(database_name="db", table_name=name)
+        stream = peer.begin(INIT)
+        peer.message(stream, request.SerializeToString())
+        wait_for("the call", lambda: len(self.began) + self.waiting == busy + 1)
+        return stream
+
+    @property
+    def waiting(self) -> int:
+        return len(self.server._api_calls._workers._waiting)
+
+    def answer(self, count: int, until: int) -> None:
+        """Ends some calls, and waits until so many have begun in all."""
+        for _ in range(count):
+            self._release.release()
+        wait_for("the next", lambda: len(self.began) == until)
+
+    def end(self) -> None:
+        for _ in range(100):
+            self._release.release()
+
+
+@pytest.fixture
+def held() -> Held:
+    return Held()
+
+
+@contextmanager
+def answering(held: Held) -> Iterator[int]:
+    """Its port. All calls are answered at the end, also if a test fails."""
+    with running(held.server) as port:
+        try:
+            yield port
+        finally:
+            held.end()
+
+
+def test_hosts_take_turns_for_workers(held: Held, peers: Callable[..., Http2Peer]) -> None:
+    with answering(held) as port:
+        many, one = peers(port, "127.0.0.2"), peers(port, "127.0.0.3")
+        for name in ("many 1", "many 2", "many 3", "many 4"):
+            held.call(many, name)
+        held.call(one, "one")
+        held.answer(1, until=3)
+        held.answer(1, until=4)
+        assert held.began[2:] == ["many 3", "one"]
+
+
+def test_who_left_while_waiting_takes_no_worker(
+    held: Held, peers: Callable[..., Http2Peer]
+) -> None:
+    with answering(held) as port:
+        gone, here = peers(port, "127.0.0.2"), peers(port, "127.0.0.3")
+        for name in ("gone 1", "gone 2"):
+            held.call(gone, name)
+        for name in ("gone 3", "gone 4"):
+            gone.cancel(held.call(gone, name))
+        calls = held.server._calls
+        wait_for(
+            "the end of both", lambda: sum(call.holds == 1 for call in list(calls._all)) == WORKERS
+        )
+        held.answer(2, until=2)
+        wait_for("the end of all", lambda: not len(calls))
+        for name in ("here 1", "here 2"):
+            held.call(here, name)
+        wait_for("both at once", lambda: len(held.began) == 4)
+        assert held.began[2:] == ["here 1", "here 2"]
