@@ -175,9 +175,15 @@ class GrpcServer:
 
     def _tick(self) -> None:
         while not self._stopping.wait(TICK_S):
-            for admission in self._admissions:
-                admission.end_late()
-            self._connections.end_surplus(self._port, self._calls.clients())
+            try:
+                for admission in self._admissions:
+                    admission.end_late()
+                self._connections.end_surplus(self._port, self._calls.clients())
+            except Exception:  # keep looking, and log it: nothing else would report it
+                self._refusals.warning(
+                    "late calls and connections were not looked for; will be retried",
+                    exc_info=True,
+                )
 
 
 def _options(limits: GrpcLimits) -> list[tuple[str, int]]:

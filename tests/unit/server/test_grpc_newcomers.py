@@ -13,6 +13,7 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.grpc_server import GrpcLimits, GrpcServer
 from tests.support.http2_peer import Http2Peer
+from tests.support.owned_clock import MonotonicClock
 from tests.support.processes import wait_for
 
 INIT = apis.INIT_WRITER.grpc_method(Role.TABLET)
@@ -133,3 +134,37 @@ def test_who_left_while_waiting_takes_no_worker(
             held.call(here, name)
         wait_for("both at once", lambda: len(held.began) == 4)
         assert held.began[2:] == ["here 1", "here 2"]
+
+
+class OnceBroken(MonotonicClock):
+    """It raises once, in the thread that looks for late calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.raised = False
+
+    def monotonic_s(self) -> float:
+        if not self.raised and threading.current_thread().name == "grpc-late-calls":
+            self.raised = True
+            raise RuntimeError("the time is unknown")
+        return super().monotonic_s()
+
+
+def test_late_calls_end_also_after_an_error(
+    peers: Callable[..., Http2Peer], capfd: pytest.CaptureFixture[str]
+) -> None:
+    clock = OnceBroken()
+    limits = GrpcLimits(max_message_bytes=1 << 20, max_workers=WORKERS, receive_s=1)
+    handlers = {Role.TABLET: {apis.INIT_WRITER: answered}}
+    server = GrpcServer(handlers, "127.0.0.1", 0, limits=limits, clock=clock)
+    with running(server) as port:
+        wait_for("the error", lambda: clock.raised)
+        slow = peers(port, "127.0.0.2")
+        half_open = slow.begin(INIT)
+        wait_for("the call", lambda: len(server._calls) == 1)
+        clock.now_s += 1
+        slow.socket.settimeout(PATIENCE_S)
+        assert slow.ended({half_open}) == {half_open}
+    logged = "".join(capfd.readouterr())
+    assert "late calls and connections were not looked for" in logged
+    assert "the time is unknown" in logged
