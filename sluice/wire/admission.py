@@ -218,21 +218,33 @@ def peer_of(host: str) -> str:
 
     :param host: ``10.0.0.5``, ``fd00::5%eth0``, or in gRPC's form ``ipv6:%5Bfd00::5%5D:41234``.
     """
+    return _address_and_peer(_host(host))[1]
+
+
+def address_of(host: str) -> str:
+    """The address of a host, always written alike; other names stay as they are.
+
+    :param host: as for :func:`peer_of`.
+    """
+    return _address_and_peer(_host(host))[0]
+
+
+def _host(host: str) -> str:
     kind, _, rest = host.partition(":")
     if kind in ("ipv4", "ipv6"):
-        host = unquote(rest).rpartition(":")[0].strip("[]")
-    return _peer_of(host)
+        return unquote(rest).rpartition(":")[0].strip("[]")
+    return host
 
 
 @lru_cache(1024)
-def _peer_of(host: str) -> str:
+def _address_and_peer(host: str) -> tuple[str, str]:
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return host
+        return host, host
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
-            return str(address.ipv4_mapped)
+            return str(address.ipv4_mapped), str(address.ipv4_mapped)
         network = ipaddress.ip_network((address, _IPV6_NETWORK), strict=False)
-        return str(network)
-    return str(address)
+        return str(address), str(network)
+    return str(address), str(address)

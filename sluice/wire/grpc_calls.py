@@ -186,6 +186,7 @@ class ApiCalls:
         def answer(messages: Any, context: grpc.ServicerContext) -> Iterator[Any]:
             self._user(context)
             admitted = self._receiver.admit(context, self._admission)
+            self._used(admitted.client)
             try:
                 yield from stream(messages, context)
             finally:

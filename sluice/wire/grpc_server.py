@@ -93,7 +93,9 @@ class GrpcServer:
         most = CALLS_PER_WORKER * limits.max_workers
         self._refusals = RefusalLog(_log, clock)
         receiver = Receiver(self._refusals)
-        self._connections = Connections(limits.max_connections // 2, clock, self._refusals)
+        self._connections = Connections(
+            limits.max_connections, limits.handshake_s, clock, self._refusals
+        )
         self._port = port
         self._calls = Admission(
             "calls",

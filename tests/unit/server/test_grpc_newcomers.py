@@ -5,20 +5,28 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.grpc_server import GrpcLimits, GrpcServer
+from sluice.wire.tokens import UsersFile
+from tests.support.bystander import Bystander
 from tests.support.http2_peer import Http2Peer
 from tests.support.owned_clock import MonotonicClock
 from tests.support.processes import wait_for
+from tests.support.users import ANY_TOKEN, write_users
 
 INIT = apis.INIT_WRITER.grpc_method(Role.TABLET)
 WORKERS = 2
 PATIENCE_S = 10.0
+RECONNECT = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.use_local_subchannel_pool", 1)]
 
 
 @pytest.fixture
@@ -46,6 +54,74 @@ def running(server: GrpcServer) -> Iterator[int]:
 
 def answered(_: pb.InitWriterRequest) -> pb.InitWriterResponse:
     return pb.InitWriterResponse(writer_id=7)
+
+
+def is_open(peer: Http2Peer) -> bool:
+    peer.socket.settimeout(0.01)
+    try:
+        while peer.frames():
+            pass
+    except TimeoutError:
+        return True
+    return False
+
+
+def test_two_hosts_without_a_token_keep_no_newcomer_out(
+    peers: Callable[..., Http2Peer], tmp_path: Path
+) -> None:
+    """They hold all connections, after calls that were refused. Those of a user stay."""
+    limits = GrpcLimits(max_message_bytes=1 << 20, max_workers=WORKERS, max_connections=40)
+    tokens = UsersFile(write_users(tmp_path / "users"))
+    handlers = {Role.TABLET: {apis.INIT_WRITER: answered}}
+    token = ANY_TOKEN["write"]
+
+    with running(GrpcServer(handlers, "127.0.0.1", 0, limits=limits, tokens=tokens)) as port:
+
+        def connect_and_call() -> None:
+            with grpc.insecure_channel(f"127.0.0.1:{port}", RECONNECT) as channel:
+                channel.unary_unary(INIT)(
+                    b"",
+                    timeout=2 * PATIENCE_S,
+                    wait_for_ready=True,
+                    metadata=(("authorization", f"Bearer {token}"),),
+                )
+
+        others = Bystander(connect_and_call)
+        with others.beside():
+            known = peers(port, "127.0.0.2")
+            call = known.begin(INIT, token)
+            known.message(call, b"")
+            assert known.ended({call}) == {call}
+            strangers = [
+                peers(port, source) for _ in range(20) for source in ("127.0.0.2", "127.0.0.3")
+            ]
+            for stranger in filter(is_open, strangers):
+                stranger.begin(INIT, "guessed")
+            few = limits.max_connections - limits.max_connections // 8 - 1
+            wait_for("the end of others", lambda: sum(map(is_open, strangers)) <= few, 20)
+        others.assert_served(PATIENCE_S)
+        known.socket.settimeout(60)
+        known.wait_processed()
+
+
+def test_only_calls_of_known_callers_keep_a_connection(tmp_path: Path) -> None:
+    limits = GrpcLimits(max_message_bytes=1 << 20, max_workers=WORKERS)
+    tokens = UsersFile(write_users(tmp_path / "users"))
+    server = GrpcServer(
+        {Role.TABLET: {apis.INIT_WRITER: answered}}, "127.0.0.1", 0, limits=limits, tokens=tokens
+    )
+    with running(server) as port, grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        used = server._connections._used
+        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+        with pytest.raises(grpc.RpcError):
+            channel.unary_unary(INIT)(b"", metadata=(("authorization", "Bearer guessed"),))
+        assert not used
+        names = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(
+            iter([reflection_pb2.ServerReflectionRequest(list_services="")]),
+            metadata=(("authorization", f"Bearer {ANY_TOKEN['read']}"),),
+        )
+        assert next(names).list_services_response.service
+        assert len(used) == 1
 
 
 class Held:
