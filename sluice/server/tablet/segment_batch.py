@@ -33,6 +33,7 @@ HEADER_MAX = 64
 """More bytes than the header of any version."""
 _PREFIX = struct.Struct("<II")  # of an Arrow message: FFFFFFFF, bytes of its metadata
 _MARKER_BITS = 32
+_FEW_TYPES = 1 << 10
 _TYPES_MAX = 1 << 20  # change types behind which an Arrow message is looked for
 
 
@@ -116,23 +117,27 @@ def claims(content: memoryview) -> Claims:
     return Claims((length,), claimed, count)
 
 
-def is_cut(content: memoryview, header: LogBatchHeader) -> bool | None:
+def is_cut(content: memoryview, header: LogBatchHeader, rows_max: int) -> tuple[bool | None, int]:
     """Whether a batch has more bytes than these, which its header says; None: it cannot be known.
 
     Its records say it too, except for the rest of rows, and if even their beginning is missing.
+
+    :param rows_max: the rows that may be looked at: it is complete, as far as they tell.
+    Returns also how many were.
     """
     if not header.record_count:
-        return header.size == header.records_at
+        return header.size == header.records_at, 0
     start = _message_at(header) or 0
     if len(content) - start < _PREFIX.size:
-        return None
+        return None, 0
     marker, metadata_size = _PREFIX.unpack_from(content, start)
     if marker.bit_count() < _MARKER_BITS - 1:
-        return None if _rows_end(content, header) is None else False
+        is_at_end, rows = _ends_in_rows(content, header, rows_max)
+        return None if is_at_end else False, rows
     if metadata_size > len(content) - start - _PREFIX.size:
-        return None
+        return None, 0
     message = _message(content, start)
-    return message is not None and start + message[1] == header.size
+    return message is not None and start + message[1] == header.size, 0
 
 
 def _message_at(header: LogBatchHeader | None) -> int | None:
@@ -144,9 +149,12 @@ def _message_at(header: LogBatchHeader | None) -> int | None:
 
 def _message_behind_types(content: memoryview) -> int | None:
     """Where the Arrow message may begin by the bytes: behind what may be change types."""
-    behind = np.frombuffer(content[V0_HEADER_SIZE:][:_TYPES_MAX], np.uint8)
-    others = np.flatnonzero(behind > MAX_CHANGE_TYPE)
-    return V0_HEADER_SIZE + int(others[0]) if len(others) else None
+    for most in (_FEW_TYPES, _TYPES_MAX):
+        behind = np.frombuffer(content[V0_HEADER_SIZE:][:most], np.uint8)
+        others = np.flatnonzero(behind > MAX_CHANGE_TYPE)
+        if len(others):
+            return V0_HEADER_SIZE + int(others[0])
+    return None
 
 
 def _message(content: memoryview, start: int) -> tuple[int, int] | None:
@@ -158,17 +166,17 @@ def _message(content: memoryview, start: int) -> tuple[int, int] | None:
     return (rows, size) if rows > 0 else None
 
 
-def _rows_end(content: memoryview, header: LogBatchHeader) -> int | None:
-    """The end of records that are single rows; None: it is not in these bytes."""
+def _ends_in_rows(content: memoryview, header: LogBatchHeader, rows_max: int) -> tuple[bool, int]:
+    """Whether records that are single rows go beyond these bytes, and how many were looked at."""
     end = header.records_at
-    for _ in range(header.record_count):
+    for number in range(min(header.record_count, rows_max)):
         if len(content) - end < LENGTH.size:
-            return None
+            return True, number
         size = LENGTH.unpack_from(content, end)[0]
         if size <= 0:
-            break  # damaged
+            return False, number  # damaged
         end += LENGTH.size + size
-    return end if end <= len(content) else None
+    return end > len(content), min(header.record_count, rows_max)
 
 
 def _repaired(content: memoryview, size: int) -> LogBatchHeader | None:

@@ -153,7 +153,7 @@ class _Reader:
                 continue
             ahead = number + 1, shift
             if not self._has(named, ahead):  # bytes may be missing, or there may be too many
-                ahead = self._search_named(named, number) or (len(named), shift)
+                ahead = self._search_named(named, number, shift) or (len(named), shift)
             if ahead[0] < len(named):
                 stop = named[ahead[0]].entry.position + ahead[1]
             else:
@@ -200,22 +200,33 @@ class _Reader:
             is_it = is_it and self._may_be(content, header, stop)
         return (header, "") if is_it else (None, "it is another batch than its index names")
 
-    def _search_named(self, named: _Names, first: int) -> tuple[int, int] | None:
+    def _search_named(self, named: _Names, first: int, shift: int) -> tuple[int, int] | None:
         """The next batch that the file has of those named, and how far it has moved."""
-        if first + 1 >= len(named):
-            return None
+        if not self._has_moved:  # what is in its place is not looked for in rows
+            for number in range(first + 1, len(named)):
+                if self._is_named(named, (number, shift)):
+                    return number, shift
         for position in self._search.plausible(self.position, self.next_offset):
-            offset, length = START.unpack_from(self._view, position)
-            number = named.number_of(offset, first + 1)
-            if number is None:
+            offset = self._search.offset_at(position)
+            found = named.number_of(offset or 0, first + 1)
+            if found is None:
                 continue
-            one = named[number]
-            start, stop = one.entry.position, one.stop
-            ahead = number, position - start
+            ahead = found, position - named[found].entry.position
             # Of a batch that has moved, nothing else is wrong: any value may look like an offset.
-            if length + LENGTH_OVERHEAD == stop - start and self._has(named, ahead):
+            time_ms = I64.unpack_from(self._view, position + TIMESTAMP_AT)[0]
+            if time_ms == named[found].entry.timestamp_ms and self._is_named(named, ahead):
                 return ahead
         return None
+
+    def _is_named(self, named: _Names, ahead: tuple[int, int]) -> bool:
+        """Whether a batch is there, with its own offset and length, if the search may look."""
+        one = named[ahead[0]]
+        start, size = one.entry.position + ahead[1], one.stop - one.entry.position
+        if not 0 <= start <= len(self._view) - max(size, V0_HEADER_SIZE):
+            return False
+        right = (one.entry.base_offset, size - LENGTH_OVERHEAD)
+        is_it = START.unpack_from(self._view, start) == right
+        return is_it and self._search.may_check(size) and self._has(named, ahead)
 
     # -- without
 

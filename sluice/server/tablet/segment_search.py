@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +33,7 @@ _ROWS_PER_BYTE = 1024
 """A batch has fewer, as far as it is believed: one ZSTD column of 250,000 equal values needs 250
 bytes, and 250,000 is what fits into a Java writer's buffer."""
 _WINDOW = 1 << 20  # bytes that are searched at once
+_CHAINS_MIN = 64  # that each search may look at, however many there are
 _SEARCHED_MAX = 8  # bytes of checksums that all searches compute, per byte of the file
 
 
@@ -66,6 +68,8 @@ class Search:
         self._following = following
         self._chains: deque[_Chain] | None = None
         self._left = _SEARCHED_MAX * len(view) + _WINDOW  # bytes of checksums
+        self._rows_left = len(view) + _WINDOW  # rows that it may walk over
+        self._chains_left = (len(view) + _WINDOW) // V0_HEADER_SIZE  # chains that it may compare
 
     def next_good(self, first: int, base_offset: int) -> tuple[int, int] | None:
         """Position and offset of the next good batch, or None.
@@ -131,7 +135,7 @@ class Search:
         fit it: they are content of a row, or were acknowledged.
         """
         header = self._cut_header(first, base_offset)
-        if header is None or is_cut(self._view[first:], header) is not None:
+        if header is None or self._is_cut(first, header) is not None:
             return None
         for one in self._chains_from(first, base_offset):
             if one.offset == header.next_offset and one.is_complete:
@@ -139,11 +143,14 @@ class Search:
         return None
 
     def _chains_from(self, first: int, base_offset: int) -> Sequence[_Chain]:
-        """The chains behind that position, which never falls."""
+        """The chains behind that position, which never falls; only the next after many looks."""
         if self._chains is None:
             self._chains = deque(self._all_chains(first, base_offset))
         while self._chains and self._chains[0].position <= first:
             self._chains.popleft()
+        if len(self._chains) > self._chains_left:
+            return list(islice(self._chains, _CHAINS_MIN))
+        self._chains_left -= len(self._chains)
         return self._chains
 
     def _all_chains(self, first: int, base_offset: int) -> Iterator[_Chain]:
@@ -171,9 +178,7 @@ class Search:
         if len(rest) < HEADER_MAX:
             return I64.pack(offset).startswith(bytes(rest[: I64.size]))
         header = self._cut_header(position, offset)
-        return (
-            header is not None and self.may_check(len(rest)) and is_cut(rest, header) is not False
-        )
+        return header is not None and self._is_cut(position, header) is not False
 
     def is_torn(self, position: int, base_offset: int) -> bool:
         """Whether the rest of the file is, by its header and records, a part of one batch.
@@ -184,7 +189,17 @@ class Search:
         if self._following is not None or len(rest) < V0_HEADER_SIZE:
             return self._following is None
         header = self._cut_header(position, base_offset)
-        return header is not None and is_cut(rest, header) is not False
+        return header is not None and self._is_cut(position, header) is not False
+
+    def _is_cut(self, position: int, header: LogBatchHeader) -> bool | None:
+        """Whether the batch that begins there is cut; None: it cannot be known.
+
+        A search walks over a limited number of rows: they may have such headers, and lead to rows.
+        """
+        rest = self._view[position:]
+        cut, walked = is_cut(rest, header, self._rows_left)
+        self._rows_left -= walked
+        return cut
 
     def _cut_header(self, position: int, base_offset: int) -> LogBatchHeader | None:
         """The header there, if its batch fits and is longer than the file; it may be damaged."""
