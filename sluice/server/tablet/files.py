@@ -70,6 +70,13 @@ class LogFiles:
             if views:
                 views[0] = views[0][written:]
 
+    def read(self, path: Path) -> bytes:
+        """The whole file.
+
+        :raises OSError: the file cannot be read.
+        """
+        return path.read_bytes()
+
     def read_into(self, path: Path, position: int, target: memoryview) -> None:
         """Fills ``target`` with the file's content from ``position`` on.
 

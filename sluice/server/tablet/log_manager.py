@@ -220,7 +220,8 @@ class LogManager:
                 is_same_boot=self._is_same_boot,
             )
         except OSError as error:
-            raise LogStorageError(f"bucket {name}: {folder}: {error.strerror or error}") from error
+            place = error.filename or folder
+            raise LogStorageError(f"bucket {name}: {place}: {error.strerror or error}") from error
 
     def _sync_all(self) -> None:
         for log in list(self._logs.values()):

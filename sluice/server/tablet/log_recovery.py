@@ -15,6 +15,7 @@ A start concludes this, for each part of a log:
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,10 @@ from sluice.server.tablet.segment_scan import Contents, ends_at, scan
 _REPORTED_MAX = 100
 """Lines in the server's log about single batches of a segment; one more names all offsets."""
 _BLOCK = 1 << 20
+_PAGE = 4096  # what the system reads at least
+_UNREADABLE_MAX = 1 << 18
+"""Bytes of a segment that a disk may fail to read before the start ends. With more of them, it may
+well read them later, and an index must not say for ever that they are damaged."""
 _DAY_MS = 24 * 60 * 60 * 1000
 
 _log = structlog.get_logger("sluice.log")
@@ -109,7 +114,7 @@ class Recovery:
             result.damaged.append(DamagedRange(end, segment.base_offset, place))
 
     def _load(self, segment: Segment, following: int | None) -> None:
-        index, size = read_index(segment.index_path), 0
+        index, size = read_index(segment.index_path, self._files), 0
         if segment.path.exists():
             size = segment.path.stat().st_size
         if len(index.columns) and not index.length:
@@ -129,27 +134,27 @@ class Recovery:
             segment.load(index)
             segment.last_timestamp_ms = max(segment.last_timestamp_ms, before)
             return
-        found = self._read(segment, index, size, following)
-        self._take(segment, index, found)
-        if found.torn:
-            self._cut(segment, found.torn, size)
+        self._read(segment, index, size, following)
         if following is not None or (segment.index_path.exists() and not segment.is_recorded):
             # An index file that is wrong must not fit by chance later.
             self._record(segment, close=following is not None)
 
-    @staticmethod
-    def _with_its_end(segment: Segment, index: IndexContent, size: int) -> IndexContent:
+    def _with_its_end(self, segment: Segment, index: IndexContent, size: int) -> IndexContent:
         """An index of an earlier version, whose checksum covers the entries but not their end.
 
         The last batch shows it, by the size in the index, of the file, or in its own header. If the
-        batch is damaged in all of them, the index is right.
+        batch is damaged in all of them, or cannot be read, the index is right.
         """
         columns, at = index.columns, index.columns.position[-1]
         if at >= size:
             return index
-        with segment.path.open("rb") as file:
-            file.seek(at)
-            content = memoryview(file.read(size - at))
+        content = memoryview(bytearray(size - at))
+        try:
+            self._files.read_into(segment.path, at, content)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return index
         own = at + int.from_bytes(content[8:12], "little") + LENGTH_OVERHEAD
         for stop in (index.size, size, own):
             if not at < stop <= size:
@@ -164,15 +169,13 @@ class Recovery:
 
     def _read(
         self, segment: Segment, index: IndexContent, size: int, following: int | None
-    ) -> Contents:
+    ) -> None:
         view = memoryview(b"")
         newest_ms = self._now_ms
         if size:
-            self._check_readable(segment.path, size)
-            with segment.path.open("rb") as file:
-                newest_ms = max(newest_ms, int(os.fstat(file.fileno()).st_mtime * 1000))
-                view = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
-        return scan(
+            view = self._view(segment.path, size)
+            newest_ms = max(newest_ms, int(segment.path.stat().st_mtime * 1000))
+        found = scan(
             view,
             segment.base_offset,
             index,
@@ -180,15 +183,54 @@ class Recovery:
             times=(segment.last_timestamp_ms, newest_ms + _DAY_MS),
             is_same_boot=self._is_same_boot,
         )
+        self._take(segment, index, found)
+        if found.torn:
+            self._cut(segment, found.torn, view)
 
-    def _check_readable(self, path: Path, size: int) -> None:
-        """Reads the file once, as a bad sector under a memory map would end the process.
+    def _view(self, path: Path, size: int) -> memoryview:
+        """The bytes of a file, with zeros where the disk cannot read them.
 
-        :raises OSError: a part of it cannot be read.
+        Reads it once first, as a bad sector under a memory map would end the process.
+
+        :raises OSError: it cannot be read, also if that is true of too many bytes.
         """
         block = memoryview(bytearray(min(size, _BLOCK)))
         for position in range(0, size, _BLOCK):
-            self._files.read_into(path, position, block[: size - position])
+            try:
+                self._files.read_into(path, position, block[: size - position])
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                return self._readable(path, size)
+        with path.open("rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+
+    def _readable(self, path: Path, size: int) -> memoryview:
+        view, bad = memoryview(mmap.mmap(-1, size)), list[int]()
+        for position in range(0, size, _PAGE):
+            try:
+                self._files.read_into(path, position, view[position : position + _PAGE])
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                bad.append(position)
+                if len(bad) * _PAGE > _UNREADABLE_MAX:  # it may be the whole disk, for a time
+                    raise OSError(
+                        errno.EIO,
+                        f"the disk cannot read more than {_UNREADABLE_MAX:,} bytes of it, the"
+                        f" first at byte {bad[0]}: check the disk, then restore the file from a"
+                        " backup, or replace it by a copy that `ddrescue` makes",
+                        str(path),
+                    ) from error
+        if bad:
+            _log.error(
+                "the disk cannot read a part of a segment; its offsets are damaged, others served",
+                bucket=self._name,
+                file=str(path),
+                at_bytes=bad,
+                bytes_each=_PAGE,
+            )
+        return view
 
     def _take(self, segment: Segment, index: IndexContent, contents: Contents) -> None:
         """Adds what was found, and logs what is not as it was written."""
@@ -212,7 +254,7 @@ class Recovery:
             problem=contents.problems[number],
         )
 
-    def _cut(self, segment: Segment, problem: str, size: int) -> None:
+    def _cut(self, segment: Segment, problem: str, content: memoryview) -> None:
         """Moves what a crash left of an append to a file of its own."""
         aside = segment.path.with_suffix(f".torn-at-{segment.next_offset}")
         _log.warning(
@@ -220,14 +262,12 @@ class Recovery:
             bucket=self._name,
             segment=segment.path.name,
             next_offset=segment.next_offset,
-            bytes_cut=size - segment.size,
+            bytes_cut=len(content) - segment.size,
             kept_in=aside.name,
             problem=problem,
         )
-        with segment.path.open("r+b") as file:
-            file.seek(segment.size)
-            write_durably(aside, file.read())
-            file.truncate(segment.size)
+        write_durably(aside, bytes(content[segment.size :]))
+        os.truncate(segment.path, segment.size)
         self._files.sync(segment.path)
 
     def _record(self, segment: Segment, *, close: bool) -> None:

@@ -10,6 +10,7 @@ The format of earlier versions (``SLIX\\x01``) is read too: all entries, then a 
 
 from __future__ import annotations
 
+import errno
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sluice.formats.log_batch import crc32c
+from sluice.server.tablet.files import LogFiles
 
 _MAGIC = b"SLIX\x02"
 _RECORD = struct.Struct("<IIqqI")
@@ -141,15 +143,19 @@ def encode_record(
     return [b"" if start else _MAGIC, _RECORD.pack(*head, crc), body]
 
 
-def read_index(path: Path) -> IndexContent:
+def read_index(path: Path, files: LogFiles) -> IndexContent:
     """Reads the records of an index file up to the first that is damaged.
 
     :raises OSError: the file exists but cannot be read.
     """
     try:
-        content = path.read_bytes()
+        content = files.read(path)
     except FileNotFoundError:
         return IndexContent()
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return IndexContent(problem="the disk cannot read it")
     if content[: len(_MAGIC)] == _EARLIER_MAGIC:
         return _read_earlier(content)
     if content[: len(_MAGIC)] != _MAGIC:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import random
 import shutil
 import struct
@@ -410,27 +409,6 @@ def test_an_index_names_only_what_is_on_disk(tmp_path: Path) -> None:
     log = BucketLog("db.t 0", tmp_path, files, 1_000, Ticks(), is_same_boot=True)
     assert files.records > written
     assert log.end_offset == 9
-
-
-class BadSector(LogFiles):
-    """A disk that cannot read the second MiB of a file."""
-
-    def read_into(self, path: Path, position: int, target: memoryview) -> None:
-        if position + len(target) > 1 << 20:
-            raise OSError(errno.EIO, "Input/output error", str(path))
-        super().read_into(path, position, target)
-
-
-def test_a_bad_sector_is_an_error_of_the_start(tmp_path: Path) -> None:
-    log = open_log(tmp_path, segment_bytes=1 << 24)
-    sent = encode_log_batch(
-        pa.record_batch({"n": pa.array(range(80_000), pa.int64())}), 1, compression="NONE"
-    )
-    for _ in range(3):
-        log.append(read_header(sent), sent)
-    with pytest.raises(OSError, match="Input/output"):
-        BucketLog("db.t 0", tmp_path, BadSector(), 1 << 24, Ticks(), is_same_boot=True)
-    assert open_log(tmp_path).end_offset == 240_000
 
 
 @pytest.mark.parametrize("length_bit", [None, 4, 20])
