@@ -57,7 +57,7 @@ class LogFiles:
         self.extend(temporary, 0, parts)
         self.sync(temporary)
         temporary.rename(path)
-        sync_folder(path.parent)
+        self.sync_names(path.parent)
 
     def write(self, handle: int, position: int, parts: Sequence[Part]) -> None:
         """Writes all parts in order, with as many system calls as needed."""
@@ -101,7 +101,11 @@ class LogFiles:
         finally:
             os.close(handle)
         for folder in folders:
-            sync_folder(folder)
+            self.sync_names(folder)
+
+    def sync_names(self, folder: Path) -> None:
+        """Syncs the names in a folder to disk."""
+        sync_folder(folder)
 
     def copy(self, source: Path, target: Path) -> None:
         """Copies a file, durably.

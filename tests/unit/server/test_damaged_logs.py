@@ -370,11 +370,24 @@ class Ordered(LogFiles):
 
     def __init__(self) -> None:
         self.on_disk: dict[Path, int] = {}
+        self.names: dict[Path, int] = {}
+        self.replaced = 0
         self.records = 0
 
     def sync(self, path: Path, folders: Sequence[Path] = ()) -> None:
         super().sync(path, folders)
         self.on_disk[path] = path.stat().st_size
+
+    def sync_names(self, folder: Path) -> None:
+        super().sync_names(folder)
+        self.names |= {path: path.stat().st_ino for path in folder.iterdir()}
+
+    def replace(self, path: Path, parts: Sequence[Part]) -> None:
+        super().replace(path, parts)
+        written = self.on_disk.pop(path.with_name(path.name + ".tmp"), None)
+        assert written == path.stat().st_size, "the name may be on disk before the content"
+        assert self.names.get(path) == path.stat().st_ino, "the old file may come back"
+        self.replaced += 1
 
     def write(self, handle: int, position: int, parts: Sequence[Part]) -> None:
         path = Path(f"/proc/self/fd/{handle}").readlink()
@@ -409,6 +422,17 @@ def test_an_index_names_only_what_is_on_disk(tmp_path: Path) -> None:
     log = BucketLog("db.t 0", tmp_path, files, 1_000, Ticks(), is_same_boot=True)
     assert files.records > written
     assert log.end_offset == 9
+
+
+def test_a_damaged_index_is_replaced_durably(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    appended(log, [4, 4])
+    log.sync()
+    (path,) = tmp_path.glob("*.index")
+    path.write_bytes(path.read_bytes()[:-1])
+    files = Ordered()
+    BucketLog("db.t 0", tmp_path, files, 1 << 20, Ticks(), is_same_boot=True)
+    assert files.replaced == 1
 
 
 @pytest.mark.parametrize("length_bit", [None, 4, 20])
