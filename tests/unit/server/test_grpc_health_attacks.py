@@ -25,9 +25,9 @@ ASKED = health_pb2.HealthCheckRequest()
 
 
 @pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+def port(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """A listener whose health calls are never late: only room that was made counts."""
-    monkeypatch.setattr(grpc_health, "MESSAGE_S", 600.0)
+    monkeypatch.setattr(grpc_health, "MESSAGE_S", getattr(request, "param", 600.0))
     handlers = {Role.TABLET: {apis.INIT_WRITER: lambda _: pb.InitWriterResponse(writer_id=7)}}
     limits = GrpcLimits(max_message_bytes=MAX_MESSAGE_BYTES, max_workers=2)
     server = GrpcServer(handlers, "127.0.0.1", 0, limits=limits)
@@ -145,6 +145,14 @@ def test_checks_whose_answers_nobody_reads_keep_nobody_out(
             peer.wait_processed()
         ended_in_all(calls, 5 * ANSWERS_PER_PEER)  # the server holds few of them
     others.assert_served()
+
+
+@pytest.mark.parametrize("port", [0.3], indirect=True)
+def test_a_check_ends_whose_answer_nobody_reads(peers: Callable[..., Http2Peer]) -> None:
+    peer = peers("127.0.0.1", NO_WINDOW)
+    stream = peer.begin(CHECK)
+    peer.message(stream, b"")
+    assert ended_in_all({peer: {stream}}, 1) == 1
 
 
 @pytest.mark.parametrize("settings", [b"", NO_WINDOW], ids=["waiting", "unread"])
