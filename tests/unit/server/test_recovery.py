@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import shutil
+import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,8 @@ def test_a_torn_tail_is_cut(start: Callable[..., Node], tmp_path: Path, kept: fl
     log = folder_of(tmp_path, table) / f"{0:020d}.log"
     torn = batch("torn", writer_id=0, sequence=10)
     with log.open("ab") as file:
-        file.write(torn[: max(1, int(len(torn) * kept))])
+        appended = struct.pack("<q", 20) + torn[8:]  # the server sets the offset before it writes
+        file.write(appended[: max(1, int(len(torn) * kept))])
     other = crash_copy(tmp_path, start)
     try:
         assert other.caller.read_all(table) == before
