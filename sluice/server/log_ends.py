@@ -26,7 +26,7 @@ class StoredLogEnds:
     """The end of each log. Its callers call it one after the other."""
 
     def __init__(self, database: Database) -> None:
-        """:raises StorageError: the file cannot be read or written."""
+        """:raises StorageError: the file cannot be read."""
         self._database = database
         rows = database.query(
             "SELECT table_id, partition_id, bucket, end_offset, is_exact FROM log_ends"
@@ -36,13 +36,20 @@ class StoredLogEnds:
             for table_id, owner, bucket, end, is_exact in rows
         }
         self.found = dict(self._ends)
-        # From now on logs may grow at any time.
-        with database.transaction() as connection:
+
+    def begin(self) -> None:
+        """Stores that logs may grow from now on. Call it when all are open, before any append.
+
+        A start that ends earlier keeps the exact ends for the next one.
+
+        :raises StorageError: the file cannot be written.
+        """
+        with self._database.transaction() as connection:
             connection.execute(
                 "UPDATE log_ends SET end_offset = end_offset + ?, is_exact = 0 WHERE is_exact",
                 (RESERVED,),
             )
-        for bucket, (end, is_exact) in self.found.items():
+        for bucket, (end, is_exact) in self._ends.items():
             if is_exact:
                 self._ends[bucket] = end + RESERVED, False
 

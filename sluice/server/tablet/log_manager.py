@@ -69,7 +69,7 @@ class LogManager:
         """Loads the logs, deletes those of dropped tables, and starts to sync.
 
         :raises LogStorageError: the offsets of two files overlap.
-        :raises StorageError: the lake offsets of a table cannot be read.
+        :raises StorageError: the metadata cannot be read or written.
         :raises DataDirError: a log belongs to a table id that the metadata never issued.
         """
         self._root.mkdir(parents=True, exist_ok=True)
@@ -82,6 +82,7 @@ class LogManager:
                 given = self._given(bucket, folder)
                 if folder.is_dir() or lake_offset > 0 or given > 0:
                     self._logs[bucket] = self._open(table, bucket, folder, lake_offset, given)
+        self._ends.begin()
         self._reserve_ends()
         self._ticker.start(sync_interval_ms)
 

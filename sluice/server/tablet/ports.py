@@ -45,6 +45,9 @@ class LogEnds(Protocol):
         """At the start of the server: an offset beyond all that a log has given, and whether it is
         exactly its end."""
 
+    def begin(self) -> None:
+        """Stores that logs may grow from now on, after all were opened."""
+
     def reserve(self, ends: Mapping[TableBucket, int]) -> None:
         """Stores that logs have given all offsets below these, and perhaps more."""
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from sluice.errors import CorruptRecord
+from sluice.errors import CorruptRecord, LogStorageError
+from sluice.model import TablePath
 from sluice.server.storage.database import Database
 from tests.support.processes import wait_for
 
@@ -76,6 +77,28 @@ def test_a_lost_last_segment_leaves_its_offsets(start: Callable[..., Node], tmp_
     with pytest.raises(CorruptRecord, match=f"offsets {last} to {END - 1} are damaged"):
         node.caller.fetch(table, last)
     assert len(node.caller.fetch(table, 0).records)
+
+
+def test_a_start_that_fails_leaves_the_end_for_the_next_one(node: Node, tmp_path: Path) -> None:
+    table = fill(node.caller)
+    other = node.caller.create_table(TablePath("db", "other"))
+    node.caller.produce(other, batch("x", "y"))
+    node.stop()
+    older = tmp_path / "older"
+    shutil.copytree(folder_of(tmp_path, table), older)
+    node.start()
+    assert node.caller.produce(table, batch("x", "y", "z")) == END
+    node.stop()
+    shutil.rmtree(folder_of(tmp_path, table))
+    shutil.copytree(older, folder_of(tmp_path, table))
+    overlapping = tmp_path / f"data/log/db/other-{other}/log-0/{1:020d}.log"
+    overlapping.touch()
+    with pytest.raises(LogStorageError, match="begins before the previous one ends"):
+        node.start()
+    assert ends(tmp_path) == [(END + 3, True), (2, True)]
+    overlapping.unlink()
+    node.start()
+    assert node.caller.produce(table, batch("x")) == END + 3
 
 
 @pytest.mark.parametrize("restarted", [False, True])
