@@ -498,9 +498,11 @@ class BucketLog:
             continues_at=given,
         )
         self._files.make_folder(self._folder)
+        # One after the other: alone, the second would hide that offsets before it are lost.
         for segment in (self._segments[-1], Segment(self._folder, given)):
             segment.path.touch()
-        sync_folder(self._folder)
+            sync_folder(self._folder)
+            failpoint("server.continue_at.after_name")
         self._writers = WriterStates()
         self._recover(is_same_boot=True)
         self._dirty, self._unsynced = True, [*list(self._folder.parents)[:4], self._folder]

@@ -89,7 +89,7 @@ class LogManager:
     def _given(self, bucket: TableBucket, folder: Path) -> int:
         """An offset below which the log has given all offsets, by what others know of it."""
         end, is_exact = self._ends.found.get(bucket, (0, False))
-        if not is_exact and any(folder.glob("*.log")):
+        if not is_exact and any(map(_has_offsets, folder.glob("*.log"))):
             end = 0  # it is beyond the end of the log, as it should be
         return max(end, self._kv_offset(bucket))
 
@@ -251,6 +251,11 @@ class LogManager:
         for folder, _ in found:
             _log.info("deleted the log of a dropped table", folder=str(folder))
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _has_offsets(path: Path) -> bool:
+    """Whether a log file, by its name or its content, says that its log has given offsets out."""
+    return path.stem.lstrip("0") != "" or path.stat().st_size > 0
 
 
 def _sync_at_stop(log: BucketLog) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,10 +16,11 @@ import pytest
 
 from sluice.errors import CorruptRecord, FlussError, LogStorageError, NetworkError
 from sluice.formats.log_batch import iter_batches
-from tests.support.processes import environment
+from tests.support.processes import environment, wait_for
 
 from .support import Caller, batch
 from .test_lake_snapshots import commit, get, prepare
+from .test_removed_logs import ends
 
 SERVE = """
 import sys
@@ -64,6 +66,33 @@ def serving(
 
 def texts(count: int) -> list[str]:
     return [f"row {n}" for n in range(count)]
+
+
+@pytest.mark.parametrize(("is_clean", "names"), [(True, 1), (False, 1), (False, 2)])
+def test_a_kill_while_a_removed_log_is_continued(
+    tmp_path: Path, *, is_clean: bool, names: int
+) -> None:
+    data_dir = tmp_path / "data"
+    with serving(data_dir) as (caller, process):
+        table = caller.create_table()
+        for text in texts(5):
+            caller.produce(table, batch(text))
+        wait_for("a sync", lambda: ends(tmp_path))
+        if is_clean:
+            assert process.stdin is not None
+            process.stdin.close()
+            assert process.wait(60) == 0
+    ((reserved, _),) = ends(tmp_path)
+    shutil.rmtree(data_dir / "log/db")
+    where = f"server.continue_at.after_name=kill@{names}"
+    with pytest.raises(AssertionError), serving(data_dir, where):
+        pass
+    assert len(list((data_dir / "log/db").rglob("*.log"))) == names
+    with serving(data_dir) as (caller, _):
+        end = caller.produce(table, batch("x"))
+        assert end == (5 if is_clean else reserved)
+        with pytest.raises(CorruptRecord, match=f"offsets 0 to {end - 1} are damaged"):
+            caller.fetch(table, 0)
 
 
 @pytest.mark.parametrize(
