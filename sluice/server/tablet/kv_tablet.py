@@ -21,6 +21,7 @@ from sluice.errors import (
     CorruptRecord,
     KvSnapshotNotExist,
     KvStorageError,
+    OutOfOrderSequence,
     RecordTooLarge,
     UnknownTableOrBucket,
 )
@@ -122,7 +123,8 @@ class KvTablet:
     def put(self, batch: KvBatch, target_columns: Sequence[int], *, overwrite: bool) -> int:
         """Applies a batch; returns the end offset of its changelog.
 
-        :raises OutOfOrderSequence, DuplicateSequence: see ``WriterStates``.
+        :raises OutOfOrderSequence, DuplicateSequence: see ``WriterStates``. The first also for a
+            repeated batch whose changes a user has given up.
         :raises KvStorageError, LogStorageError: the batch may not be stored; send it again.
         :raises RecordTooLarge: its changelog exceeds one fetch response, or the stored rows that it
             changes exceed the read limit.
@@ -131,9 +133,9 @@ class KvTablet:
             store = self._opened()
             self._catch_up(store)  # after a put that failed between log and store
             if batch.writer_id >= 0:
-                stored = self.log.stored_end(batch.writer_id, batch.batch_sequence)
-                if stored is not None:
-                    return stored
+                end = self._stored_end(batch)
+                if end is not None:
+                    return end
             table = self._current_table()
             limit = RowBytesLimit(self.log.name, self._environment.max_bytes * _OLD_ROWS_FACTOR)
             merged = merge(
@@ -148,6 +150,23 @@ class KvTablet:
             store.write(merged.puts, merged.deletes, end, table.rows_added(merged.change_types))
             failpoint("server.put_kv.after_store")
             return end
+
+    def _stored_end(self, batch: KvBatch) -> int | None:
+        """The end offset of a batch that is already stored; None if it is the writer's next one.
+
+        :raises OutOfOrderSequence: the store does without its changes.
+        """
+        found = self.log.stored(batch.writer_id, batch.batch_sequence)
+        if found is None:
+            return None
+        base, end = found
+        if any(start <= base < stop for start, stop in self.folder.given_up()):
+            raise OutOfOrderSequence(
+                f"bucket {self.log.name}: writer {batch.writer_id}: its batch"
+                f" {batch.batch_sequence} was stored at offset {base}, and was damaged since: a"
+                " user has given up its changes. Send its rows again with a new writer"
+            )
+        return end
 
     def _numbers(self, count: int) -> np.ndarray:
         info = self._current_table().hosted.info

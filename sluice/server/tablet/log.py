@@ -168,8 +168,10 @@ class BucketLog:
                 " its rows again with a new writer"
             )
 
-    def stored_end(self, writer_id: int, sequence: int) -> int | None:
-        """The end offset of a writer's batch that is already stored; None if it is the next one.
+    def stored(self, writer_id: int, sequence: int) -> tuple[int, int] | None:
+        """The base offset of a writer's batch that is already stored, and the offset after it.
+
+        None if it is the next one.
 
         :raises OutOfOrderSequence, DuplicateSequence: see :class:`WriterStates`.
         :raises UnknownTableOrBucket: the table was dropped in the meantime.
@@ -181,8 +183,8 @@ class BucketLog:
                 return None
             for segment in reversed(self._segments):
                 if segment.base_offset <= base:
-                    return segment.end_of(base)
-            return self.end_offset  # its segment was deleted or set aside
+                    return base, segment.end_of(base)
+            return base, self.end_offset  # its segment was deleted or set aside
 
     def _segment_for(self, size: int) -> Segment:
         """Returns the segment for the next batch, and creates it if necessary."""

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from sluice.cli.main import cli
 from sluice.client import connect
-from sluice.errors import CorruptRecord, LogOffsetOutOfRange
+from sluice.errors import CorruptRecord, LogOffsetOutOfRange, OutOfOrderSequence
 
 from .kv_support import KvCaller, snapshot_rows
 from .support import Node, batch
@@ -32,15 +32,21 @@ def damaged(node: Node, folder: Path, keys: tuple[int, ...], *, is_clean: bool) 
     kv.put((1, "new", 1))
     node.stop()
     shutil.rmtree(folder / "data" / "kv")
-    (log,) = (folder / "data" / "log").rglob("*.log")
     if not is_clean:
-        log.with_suffix(".index").unlink()
-    content = bytearray(log.read_bytes())
-    for key in keys:
-        content[place_of(content, key)] ^= 1
-    log.write_bytes(content)
+        (index,) = (folder / "data" / "log").rglob("*.index")
+        index.unlink()
+    damage(folder, keys)
     node.start()
     return KvCaller(node.caller, create=False)
+
+
+def damage(folder: Path, numbers: tuple[int, ...]) -> None:
+    """Flips a bit in the batches of these numbers of the only segment."""
+    (log,) = (folder / "data" / "log").rglob("*.log")
+    content = bytearray(log.read_bytes())
+    for number in numbers:
+        content[place_of(content, number)] ^= 1
+    log.write_bytes(content)
 
 
 def place_of(content: bytes, number: int) -> int:
@@ -106,6 +112,33 @@ def test_each_range_is_given_up_by_itself(node: Node, tmp_path: Path) -> None:
         kv.table()
     assert run(node, "skip-damaged", "db.kv", "0:3", "--yes")[0] == 0
     assert sorted(kv.table()) == [1, 2, 4]
+
+
+def test_a_repeated_put_is_not_stored_once_its_changes_are_given_up(
+    node: Node, tmp_path: Path
+) -> None:
+    kv = KvCaller(node.caller)
+    writer = node.caller.init_writer()
+    sent = [kv.records([(n, "row", n)], writer_id=writer, sequence=n) for n in range(3)]
+    for records in sent:
+        kv.send(records)
+    node.stop()
+    shutil.rmtree(tmp_path / "data" / "kv")
+    damage(tmp_path, (2,))
+    node.start()
+    kv = KvCaller(node.caller, create=False)
+    with pytest.raises(CorruptRecord, match="offsets 2 to 2"):
+        kv.send(sent[2])
+    assert run(node, "skip-damaged", "db.kv", "0:2", "--yes")[0] == 0
+    for _ in range(2):
+        with pytest.raises(OutOfOrderSequence, match="batch 2 was stored at offset 2.*given up"):
+            kv.send(sent[2])
+        assert kv.send(sent[1]) == 2, "the others are there"
+        node.restart()
+        kv = KvCaller(node.caller, create=False)
+    another = node.caller.init_writer()
+    kv.send(kv.records([(2, "row", 2)], writer_id=another, sequence=0))
+    assert kv.table() == {n: (n, "row", n) for n in range(3)}
 
 
 def test_a_log_table_shows_its_damage_too(node: Node, tmp_path: Path) -> None:
