@@ -306,6 +306,7 @@ class _Components:
             self._kv_snapshots,
             config.max_message_bytes,
             AutoIncrement(StoredSequences(self._database)),
+            self._clock,
         )
         manager = KvManager(self.data_dir.kv, self.catalog, self._logs, self._replicas, environment)
         self.kv_snapshotter = KvSnapshotter(

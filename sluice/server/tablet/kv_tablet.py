@@ -8,7 +8,7 @@ after a failure. The log also tracks the writers, so that a repeated put is stor
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import structlog
 
+from sluice.clock import Clock
 from sluice.errors import (
     CorruptRecord,
     KvSnapshotNotExist,
@@ -47,6 +48,10 @@ _REPLAY_BYTES = 4 * 1024 * 1024
 _HEADROOM = 64 * 1024  # bytes of a response in addition to its batch
 _OLD_ROWS_FACTOR = 4  # times a response, as the changelog is compressed
 _KEYS_AT_ONCE = 256  # rows that may be read beyond what fits
+
+REFUSED_S = 30.0
+"""How long calls are refused at once after the store could not be opened, at least."""
+_REFUSED_TIMES = 10  # as long as the attempt took: the next one is seldom more lucky
 
 _log = structlog.get_logger("sluice.kv")
 
@@ -90,6 +95,20 @@ class Environment:
     max_bytes: int
     """Maximum size of a response, and so of a changelog batch."""
     auto_increment: AutoIncrement
+    clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """Why a store could not be opened, and until when nobody tries it again."""
+
+    problem: str
+    details: Mapping[str, object]
+    until_s: float
+
+    def error(self) -> CorruptRecord:
+        """A new error, as the frames of the first one keep files open."""
+        return CorruptRecord(self.problem, **self.details)
 
 
 class KvTablet:
@@ -115,8 +134,13 @@ class KvTablet:
         self._open_lock = threading.Lock()
         self._store: KvStore | None = None
         self._table: KvTable | None = None
-        self.refusal: CorruptRecord | None = None
-        """Why the store could not be opened when it was last used, for a reason that stays."""
+        self._refused: _Refused | None = None
+
+    @property
+    def refusal(self) -> CorruptRecord | None:
+        """Why the store could not be opened when it was last tried, for a reason that stays."""
+        refused = self._refused
+        return None if refused is None else refused.error()
 
     # -- writing
 
@@ -270,8 +294,9 @@ class KvTablet:
         :raises KvStorageError: that cannot be stored.
         """
         try:
-            self.folder.give_up(start, stop)
-            self.refusal = None
+            with self._open_lock:  # else an opening from before refuses the next call
+                self.folder.give_up(start, stop)
+                self._refused = None
         except OSError as error:
             raise KvStorageError(f"{self.folder.path}: {error.strerror or error}") from error
 
@@ -309,16 +334,37 @@ class KvTablet:
         store = self._store
         if store is not None:
             return store
-        with self._open_lock:
+        refused = self._refuse_at_once()
+        # Else callers of a store that is refused wait for each attempt, on all of the workers.
+        if not self._open_lock.acquire(blocking=refused is None):
+            assert refused is not None
+            raise refused.error()
+        try:
             if self._store is None:
-                try:
-                    self._store = self._open()
-                except CorruptRecord as error:
-                    # a copy, as the frames of the error keep files open
-                    self.refusal = CorruptRecord(str(error), **error.details)
-                    raise
-                self.refusal = None
+                self._refuse_at_once()  # if the caller before has just failed
+                self._store = self._tried()
             return self._store
+        finally:
+            self._open_lock.release()
+
+    def _refuse_at_once(self) -> _Refused | None:
+        """:raises CorruptRecord: the store could not be opened a short time ago."""
+        refused = self._refused
+        if refused is not None and self._environment.clock.monotonic_s() < refused.until_s:
+            raise refused.error()
+        return refused
+
+    def _tried(self) -> KvStore:
+        now_s = self._environment.clock.monotonic_s
+        began_s = now_s()
+        try:
+            store = self._open()
+        except CorruptRecord as error:
+            wait_s = max(REFUSED_S, (now_s() - began_s) * _REFUSED_TIMES)
+            self._refused = _Refused(str(error), error.details, now_s() + wait_s)
+            raise
+        self._refused = None
+        return store
 
     def _open(self) -> KvStore:
         """Opens the store and catches up with the log; rebuilds a lost or damaged store."""

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from sluice.errors import CorruptRecord, KvStorageError
 from sluice.formats.kv_snapshots import METADATA_FILE, kv_snapshot_from_json
+from sluice.server.tablet.files import LogFiles
 from sluice.server.tablet.kv_files import KvFolder
 from sluice.server.tablet.kv_store import KvStoreCorrupt
+from sluice.server.tablet.kv_tablet import REFUSED_S
 from sluice.server.tablet.sst_check import check_sst
 
 from .kv_support import KvCaller, snapshot_rows
@@ -19,6 +23,7 @@ from .support import Node, OwnedClock
 from .test_retention import HOUR_MS, QUIET, check
 
 ROWS = 300
+REFUSED_MS = int(REFUSED_S * 1000) + 1_000
 
 
 @pytest.fixture
@@ -134,6 +139,7 @@ def test_if_no_copy_is_left_the_error_names_the_file_and_what_to_do(
         else:
             assert str(damaged) in text
     damaged.write_bytes(content)
+    clock.ms += REFUSED_MS
     assert kv.table() == expected
 
 
@@ -228,5 +234,60 @@ def test_the_last_copy_of_a_damaged_store_is_kept(
     (aside,) = stores(tmp_path).rglob(KvFolder.DAMAGED)
     assert list(aside.glob("*.sst"))
     remote.write_bytes(content)
+    clock.ms += REFUSED_MS
     assert kv.table() == expected
     assert not aside.exists()
+
+
+class HeldCopies(LogFiles):
+    """Copies of snapshot files wait for the test, once it says so."""
+
+    def __init__(self) -> None:
+        self.began, self.may_go_on = threading.Event(), threading.Event()
+        self.may_go_on.set()
+
+    def copy(self, source: Path, target: Path) -> None:
+        self.began.set()
+        assert self.may_go_on.wait(60)
+        super().copy(source, target)
+
+
+def test_a_store_that_is_lost_refuses_calls_at_once(
+    start: Callable[..., Node], clock: OwnedClock, tmp_path: Path
+) -> None:
+    """Each attempt reads and copies whole snapshots, so calls must not repeat it."""
+    files = HeldCopies()
+    node = start(clock=clock, files=files, **QUIET | {"segment_bytes": 1_300})
+    kv = filled(node)
+    node.cluster.take_kv_snapshots(kv.path)
+    expire(node, clock)
+    node.stop()
+    shutil.rmtree(stores(tmp_path))
+    flip(*manifests(shared(tmp_path).parent / "snap-0"))
+    node.start()
+    kv = KvCaller(node.caller, create=False)
+
+    def refused(calls: int) -> None:
+        for _ in range(calls):
+            with pytest.raises(CorruptRecord, match="its key-value store is lost or damaged"):
+                kv.lookup((1,))
+
+    with capture_logs() as events:
+        together = [threading.Thread(target=refused, args=(1,)) for _ in range(4)]
+        for each in together:
+            each.start()
+        for each in together:
+            each.join()
+        refused(3)
+        assert [one["event"] for one in events].count("a KV snapshot is damaged") == 1
+        clock.ms += REFUSED_MS
+        files.began.clear()
+        files.may_go_on.clear()
+        trying = threading.Thread(target=refused, args=(1,))
+        trying.start()
+        assert files.began.wait(60)
+        refused(3)  # while another caller tries it again
+        files.may_go_on.set()
+        trying.join()
+        refused(3)
+    assert [one["event"] for one in events].count("a KV snapshot is damaged") == 2
