@@ -429,7 +429,8 @@ class KvTablet:
         self.folder.discard()
         if self.log.start_offset:
             raise self._lost(problems or ["it has no KV snapshot"])
-        _log.warning("rebuilding a KV store from its log alone", bucket=self.log.name)
+        if self.log.end_offset:
+            _log.warning("rebuilding a KV store from its log alone", bucket=self.log.name)
         return KvStore(self.folder.db, self._environment.resources)
 
     def _restored(self, snapshot_id: int) -> KvStore:

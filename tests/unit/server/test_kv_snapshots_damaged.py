@@ -291,3 +291,10 @@ def test_a_store_that_is_lost_refuses_calls_at_once(
         trying.join()
         refused(3)
     assert [one["event"] for one in events].count("a KV snapshot is damaged") == 2
+
+
+def test_a_new_table_rebuilds_nothing(node: Node) -> None:
+    with capture_logs() as events:
+        kv = filled(node)
+        kv.lookup((1,))
+    assert [one for one in events if one["log_level"] != "info"] == []
