@@ -487,18 +487,21 @@ class KvTablet:
         :raises CorruptRecord: a batch is damaged; its details have its offsets.
         """
         table = self._current_table()
-        for header, view in self._batches(store.log_offset):
-            try:
+        try:
+            for header, view in self._batches(store.log_offset):
                 puts, deletes, kinds = _replayed(table, header, view)
-            except CorruptRecord as error:
-                raise CorruptRecord(
-                    str(error),
-                    base_offset=header.base_offset,
-                    next_offset=header.next_offset,
-                    problem=str(error),
-                ) from error
-            store.write(puts, deletes, header.next_offset, table.rows_added(kinds))
-            failpoint("server.kv_replay.after_batch")
+                store.write(puts, deletes, header.next_offset, table.rows_added(kinds))
+                failpoint("server.kv_replay.after_batch")
+        except CorruptRecord as error:
+            if "base_offset" in error.details:
+                raise
+            # The log knows where the batch ends. Its header may be what is damaged.
+            raise CorruptRecord(
+                str(error),
+                base_offset=store.log_offset,
+                next_offset=self.log.end_of(store.log_offset),
+                problem=str(error),
+            ) from error
 
     def _end_of_given_up(self, error: CorruptRecord) -> int:
         """The end of a damaged range, if a user has given it up.

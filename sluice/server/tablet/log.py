@@ -102,6 +102,12 @@ class BucketLog:
                         return found
             return self.end_offset
 
+    def end_of(self, offset: int) -> int:
+        """The offset after the batch that has this offset, which must be in the log."""
+        with self._lock:
+            segment = next(one for one in reversed(self._segments) if one.base_offset <= offset)
+            return segment.end_of(offset)
+
     def beyond(self, offset: int) -> tuple[int, int | None]:
         """The number of offsets from ``offset`` on, and the time of the first one."""
         with self._lock:

@@ -100,6 +100,28 @@ def test_a_refused_bucket_is_told_and_can_be_given_up(
     assert snapshot_rows(kv, 0, tmp_path / "read") == kv.table()
 
 
+def test_a_flipped_bit_of_a_header_is_told_and_can_be_given_up(node: Node, tmp_path: Path) -> None:
+    damaged(node, tmp_path, (), is_clean=True)
+    node.stop()
+    shutil.copytree(tmp_path / "data", tmp_path / "good")
+    for place in (12, 21, 25, 28, 31, 32, 40, 44, 47):
+        shutil.rmtree(tmp_path / "data")
+        shutil.copytree(tmp_path / "good", tmp_path / "data")
+        shutil.rmtree(tmp_path / "data/kv", ignore_errors=True)
+        (log,) = (tmp_path / "data/log").rglob("*.log")
+        content = bytearray(log.read_bytes())
+        content[place_of(content, 1) + 2 + place] ^= 1  # batch 2
+        log.write_bytes(content)
+        node.start()
+        kv = KvCaller(node.caller, create=False)
+        with pytest.raises(CorruptRecord, match=r"needs offsets 2 to 2 .*skip-damaged db.kv 0:2"):
+            kv.lookup((0,))
+        assert run(node, "skip-damaged", "db.kv", "0:2", "--yes")[0] == 0
+        assert sorted(kv.table()) == [0, 1, 3, 4], f"byte {place}"
+        node.stop()
+    node.start()
+
+
 def test_each_range_is_given_up_by_itself(node: Node, tmp_path: Path) -> None:
     kv = damaged(node, tmp_path, (0, 3), is_clean=False)
     code, told = run(node, "skip-damaged", "db.kv", "0:3", "--yes")
