@@ -29,7 +29,8 @@ class DamageService:
     def list_damage(self, request: pb.ListDamageRequest) -> pb.ListDamageResponse:
         """Returns the damaged ranges of logs, and the stores that refuse calls.
 
-        A store is opened where its log is damaged. Another one shows once it has refused a call.
+        A store is opened where its log is damaged. Another one shows once it has refused a call,
+        and is opened if that was before a restart.
         """
         tables = list(self._tables.tables())
         if request.HasField("table_path"):

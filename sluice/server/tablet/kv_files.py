@@ -4,6 +4,7 @@
 <data_dir>/kv/.../kv-<bucket>/snapshot.json    the last snapshot of that RocksDB
 <data_dir>/kv/.../kv-<bucket>/checkpoint       a snapshot in progress
 <data_dir>/kv/.../kv-<bucket>/db.damaged       a damaged RocksDB, until another one replaces it
+<data_dir>/kv/.../kv-<bucket>/refused          it exists while the store cannot be opened
 <data_dir>/kv/.../kv-<bucket>/given-up.json    damaged ranges of its log that the store does without
 """
 
@@ -29,6 +30,7 @@ class KvFolder:
     """The folder of one bucket."""
 
     DAMAGED = "db.damaged"
+    REFUSED = "refused"
 
     def __init__(self, path: Path, files: LogFiles) -> None:
         self.path = path
@@ -38,6 +40,7 @@ class KvFolder:
         self._snapshot = path / "snapshot.json"
         self.damaged = path / self.DAMAGED
         self._given_up = path / "given-up.json"
+        self._refused = path / self.REFUSED
 
     def snapshot_id(self) -> int | None:
         """The snapshot whose SST files equal this store's files of the same name, if known.
@@ -95,6 +98,11 @@ class KvFolder:
     def mark_rebuilt(self) -> None:
         """Deletes the damaged store, which another one has replaced."""
         shutil.rmtree(self.damaged, ignore_errors=True)
+        self._refused.unlink(missing_ok=True)
+
+    def mark_refused(self) -> None:
+        """Notes that the store cannot be opened, for a later start. :raises OSError: it failed."""
+        self._refused.touch()
 
     def restore(self, snapshot: KvSnapshot) -> None:
         """Restores the store of a snapshot atomically.

@@ -21,6 +21,7 @@ from sluice.errors import (
 )
 from sluice.model import TableBucket, TableInfo
 from sluice.server.data_dir import bucket_folder, delete_table
+from sluice.server.tablet.kv_files import KvFolder
 from sluice.server.tablet.kv_store import KvStoreCorrupt
 from sluice.server.tablet.kv_tablet import Environment, KvTablet, require_hosted
 from sluice.server.tablet.log_manager import LogManager, orphans
@@ -126,13 +127,15 @@ class KvManager:
     def refusal(self, bucket: TableBucket, *, opens: bool) -> CorruptRecord | None:
         """Why a store refuses calls, for a reason that does not pass; None if that is not known.
 
-        :param opens: open the store to find out.
+        :param opens: open the store to find out; so is one that refused calls before a restart.
         """
         tablet = self._tablets.get(bucket)
         known = None if tablet is None else tablet.refusal
-        if known is not None or not opens:
+        if known is not None:
             return known
         try:
+            if not opens and not self._was_refused(bucket):
+                return None
             with self.leading(bucket) as (tablet, _):
                 tablet.row_count()
         except CorruptRecord as error:
@@ -140,6 +143,10 @@ class KvManager:
         except FlussError:
             pass  # dropped, led by another server, or it may pass
         return None
+
+    def _was_refused(self, bucket: TableBucket) -> bool:
+        """:raises UnknownTableOrBucket, NonPrimaryKeyTable: as :meth:`leading`."""
+        return (self._folder(self._keyed(bucket), bucket) / KvFolder.REFUSED).exists()
 
     def log_end(self, bucket: TableBucket) -> int:
         """The end of a bucket's log, with any leader of the bucket. Does not open the store.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -362,6 +363,8 @@ class KvTablet:
         except CorruptRecord as error:
             wait_s = max(REFUSED_S, (now_s() - began_s) * _REFUSED_TIMES)
             self._refused = _Refused(str(error), error.details, now_s() + wait_s)
+            with suppress(OSError):
+                self.folder.mark_refused()
             raise
         self._refused = None
         return store

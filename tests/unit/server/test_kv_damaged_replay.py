@@ -122,6 +122,20 @@ def test_a_flipped_bit_of_a_header_is_told_and_can_be_given_up(node: Node, tmp_p
     node.start()
 
 
+@pytest.mark.parametrize("action", ["status", "doctor", "skip-damaged"])
+def test_a_restart_in_between_forgets_no_refusal(node: Node, tmp_path: Path, action: str) -> None:
+    """The start trusts the index of a log, so only the store meets the damage."""
+    kv = damaged(node, tmp_path, (3,), is_clean=True)
+    with pytest.raises(CorruptRecord, match=r"`sluice skip-damaged db.kv 0:3`"):
+        kv.lookup((0,))
+    node.restart()
+    if action == "skip-damaged":
+        assert run(node, "skip-damaged", "db.kv", "0:3", "--yes")[0] == 0
+        assert sorted(KvCaller(node.caller, create=False).table()) == [0, 1, 2, 4]
+    else:
+        assert "sluice skip-damaged db.kv 0:3" in run(node, action)[1]
+
+
 def test_each_range_is_given_up_by_itself(node: Node, tmp_path: Path) -> None:
     kv = damaged(node, tmp_path, (0, 3), is_clean=False)
     code, told = run(node, "skip-damaged", "db.kv", "0:3", "--yes")
