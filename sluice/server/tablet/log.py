@@ -22,6 +22,8 @@ from sluice.failpoints import failpoint
 from sluice.formats.log_batch import (
     V0_HEADER_SIZE,
     LogBatchHeader,
+    check_crc,
+    read_header,
     set_offset_and_timestamp,
 )
 from sluice.model import EARLIEST
@@ -165,14 +167,39 @@ class BucketLog:
     def _check_undamaged(self, header: LogBatchHeader, stored: int) -> None:
         """:raises OutOfOrderSequence: nobody can read the stored copy of a repeated batch.
 
-        Its writer has the rows, and clients report this error to their user at once.
+        Its writer has the rows, and clients report this error to their user at once. The copy is
+        read, as a start trusts the index of a closed segment. :raises LogStorageError: it cannot
+        be read now.
         """
-        if any(one.start <= stored < one.stop for one in self._damaged):
-            raise OutOfOrderSequence(
-                f"bucket {self.name}: writer {header.writer_id}: its batch {header.batch_sequence}"
-                f" was stored at offset {stored}, and is damaged on the server's disk since: send"
-                " its rows again with a new writer"
-            )
+        if not any(one.start <= stored < one.stop for one in self._damaged):
+            segment = self._segment_of(stored)
+            if segment is None or self._is_intact(segment, stored):
+                return  # in the lake, or expired: it was intact then
+        raise OutOfOrderSequence(
+            f"bucket {self.name}: writer {header.writer_id}: its batch {header.batch_sequence}"
+            f" was stored at offset {stored}, and is damaged on the server's disk since: send"
+            " its rows again with a new writer"
+        )
+
+    def _segment_of(self, offset: int) -> Segment | None:
+        return next((s for s in self._segments if s.base_offset <= offset < s.next_offset), None)
+
+    def _is_intact(self, segment: Segment, offset: int) -> bool:
+        """Whether the batch there can be read. :raises LogStorageError: not now."""
+        piece = segment.slice(offset, 0, min_one_batch=True)
+        assert piece is not None, "one batch at least"
+        content = memoryview(bytearray(piece.length))
+        try:
+            self._files.read_into(piece.path, piece.position, content)
+            piece.heads.restore(content)
+            check_crc(content, read_header(content))
+        except (CorruptRecord, EOFError):
+            return False
+        except OSError as error:
+            raise LogStorageError(
+                f"bucket {self.name}: {piece.path}: cannot be read: {error.strerror or error}"
+            ) from error
+        return True
 
     def stored(self, writer_id: int, sequence: int) -> tuple[int, int] | None:
         """The base offset of a writer's batch that is already stored, and the offset after it.

@@ -71,16 +71,22 @@ def test_a_flipped_bit_takes_no_intact_batch_with_it(
         damaged(tmp_path, seed, (is_clean, segment_bytes, is_old), flip)
 
 
-def test_a_repeated_batch_that_is_damaged_is_not_answered_as_stored(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", [12, -1])
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_repeated_batch_that_is_damaged_is_not_answered_as_stored(
+    tmp_path: Path, *, is_closed: bool, place: int
+) -> None:
     """Its writer may be the only one that still has the rows."""
     log = open_log(tmp_path)
     sent = [batch("x" * 20, writer_id=3, sequence=n) for n in range(4)]
     for one in sent:
         log.append(read_header(one), one)
     log.sync()  # the index file knows the writers from now on
+    if is_closed:
+        log.close()  # the next start trusts it and reads no batch
     (path,) = tmp_path.glob("*.log")
     content = bytearray(path.read_bytes())
-    content[-1] ^= 1
+    content[-len(sent[3]) * (place >= 0) + place] ^= 1
     path.write_bytes(content)
     again = open_log(tmp_path)
     assert [again.append(read_header(one), one) for one in sent[:3]] == [0, 1, 2]
