@@ -46,7 +46,10 @@ def doctor(
     In the lake and in the work folder, the command writes, reads and removes a small file. It
     changes nothing else. If all is well, it shows the health of each tiered table: files, deleted
     rows, kinds of deletes, snapshots and size of the metadata. A table that `needs work` is no
-    failure: `sluice maintain` does the work. Exit code 1: a check failed.
+    failure: `sluice maintain` does the work. A table whose last round failed is `Failed`, with the
+    error that `sluice status` shows.
+
+    Exit code 1: a check failed, or the last round of a table.
     """
     config = settings.config()
     from sluice.cli.cluster import require_cluster

@@ -15,7 +15,7 @@ from sluice.client import connect
 from sluice.client.reachability import require_listener
 from sluice.config import ClientConfig, Config, DatalakeConfig
 from sluice.driver.jvm import iceberg_jar
-from sluice.driver.table_health import table_findings
+from sluice.driver.table_health import failed_rounds, table_findings, with_failures
 from sluice.errors import SluiceError
 from sluice.masking import mask, reason_text, secrets_of
 from sluice.model import ServerInfo, TableInfo
@@ -33,7 +33,8 @@ def findings(
     """Runs the checks and yields their findings.
 
     They are of cluster, versions, Java, jars, lake and work folder. If none failed, the health of
-    the tables follows. Without a lake here, it is the lake that the cluster names for its tables.
+    the tables follows; tables whose rounds fail are always named. Without a lake here, it is the
+    lake that the cluster names for its tables.
 
     :param work_uri: the folder that Airflow and Spark share, as in the Airflow connection.
     :param require_cluster: raises NetworkError if nothing listens at the cluster's address.
@@ -59,8 +60,9 @@ def findings(
     yield from found
     if not work_uri:
         yield Finding("work folder", None, "give --work-uri URI to check it")
-    if all(one.ok is not False for one in (answer, jar, *found)):
-        yield from table_findings(config)
+    is_well = all(one.ok is not False for one in (answer, jar, *found))
+    failed = failed_rounds(config) if answer.ok else []
+    yield from with_failures(table_findings(config) if is_well else (), failed)
 
 
 def _named_lake(config: Config) -> TableInfo | None:

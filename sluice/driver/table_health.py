@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from sluice.checks.findings import Finding
 from sluice.client import connect
 from sluice.clock import Clock, SystemClock
 from sluice.config import Config
 from sluice.driver.maintaining import maintain_tables
-from sluice.errors import UnsupportedLakeOption
+from sluice.errors import SluiceError, UnsupportedLakeOption
 from sluice.masking import reason_text
-from sluice.model import TableInfo
+from sluice.model import TableInfo, TieringStatus
+from sluice.quantities import counted
 from sluice.rounds.maintain import MaintenanceReport
 from sluice.rounds.maintenance_line import NOT_REWRITTEN
 from sluice.rounds.named_lake import other_lake
 from sluice.rounds.plan import check_options
 
-DIFFERS, NEEDS_WORK = "differs", "needs work"
+DIFFERS, FAILED, NEEDS_WORK = "differs", "Failed", "needs work"
 SECONDS_MAX = 60.0
 """Tables that were not looked at after this time are left out."""
 
@@ -46,6 +48,44 @@ def table_findings(config: Config, clock: Clock | None = None) -> Iterator[Findi
     except Exception as error:  # whatever it is, the other findings count
         said = reason_text(f"{type(error).__name__}: {error}", config.secrets())
         yield Finding("tables", False, said)
+
+
+def failed_rounds(config: Config) -> list[Finding]:
+    """One finding for each table that `sluice status` shows as failing, with its last error."""
+    try:
+        with connect(config.client) as client:
+            statuses = client.statuses.list(lags=False)
+    except SluiceError as error:
+        said = reason_text(f"{type(error).__name__}: {error}", config.secrets())
+        return [Finding("tiering states", False, said)]
+    found = [_failed_round(one) for one in statuses if one.is_failing]
+    if unread := sorted({str(one.note) for one in statuses if one.is_unread}):
+        found.append(Finding("tiering states", False, "; ".join(unread)))
+    return found
+
+
+def _failed_round(status: TieringStatus) -> Finding:
+    failures = f"{counted(status.failures, 'failure')}, " if status.failures else ""
+    said = "no reason reported"
+    if status.last_error is not None:
+        said = f"last error: {status.last_error}"
+    return Finding(f"table {status.path}", False, f"{failures}{said}", result=FAILED)
+
+
+def with_failures(health: Iterable[Finding], failed: Sequence[Finding]) -> Iterator[Finding]:
+    """The findings of tables; one for a table whose rounds fail says so first."""
+    left = {one.what: one for one in failed}
+    for one in health:
+        failure = left.pop(one.what, None)
+        if failure is None:
+            yield one
+        else:
+            yield replace(failure, seen=f"{failure.seen}. {_in_the_lake(one)}")
+    yield from left.values()
+
+
+def _in_the_lake(health: Finding) -> str:
+    return f"It has {health.seen}" if health.ok and not health.result else health.seen
 
 
 def _other_lake(config: Config, tiered: Iterable[TableInfo]) -> Iterator[Finding]:

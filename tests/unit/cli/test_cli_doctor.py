@@ -15,6 +15,7 @@ from sluice.artifacts.iceberg import installed_iceberg
 from sluice.cli.main import cli
 from sluice.client import connect
 from sluice.config import DatalakeConfig, ServerConfig
+from sluice.model import Reason
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.wire_server import WireServer
 
@@ -184,3 +185,16 @@ def test_no_secret_is_shown(examine: Examine, tmp_path: Path) -> None:
     )
     assert "https://***@catalog/" in found["lake configured"][1]
     assert "planted" not in json.dumps(found)
+
+
+def test_a_table_whose_round_failed_is_wrong(examine: Examine, address: str) -> None:
+    """Also if the lake was not looked at; `sluice status` says the same."""
+    with connect(address) as client:
+        words = ["create-table", "shop.orders", "--schema", "id BIGINT", "--bootstrap", address]
+        assert CliRunner().invoke(cli, words).exit_code == 0
+        claim = client.tiering.claim()
+        assert claim is not None
+        client.tiering.failed(claim, Reason.from_text("use `sluice repair shop.orders --skip 0:0`"))
+    code, found = examine()
+    said = "1 failure, last error: use `sluice repair shop.orders --skip 0:0`"
+    assert (code, found["table shop.orders"]) == (1, (False, said))

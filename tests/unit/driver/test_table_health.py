@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sluice.client import connect
 from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig
-from sluice.driver.table_health import _finding, _refused, table_findings
-from sluice.model import TablePath
+from sluice.driver.table_health import (
+    _finding,
+    _refused,
+    failed_rounds,
+    table_findings,
+    with_failures,
+)
+from sluice.model import Reason, TablePath
 from sluice.model import types as t
 from sluice.rounds.maintain import MaintenanceReport
 from sluice.rounds.maintenance import TableHealth
@@ -74,3 +81,37 @@ def test_another_lake_of_the_cluster_is_told(tmp_path: Path) -> None:
 def test_a_healthy_table_needs_no_help() -> None:
     finding = _finding(MaintenanceReport("shop.stock"))
     assert (finding.ok, finding.result, finding.seen) == (True, "", str(TableHealth()))
+
+
+ADVICE = "offset 0 cannot be read: `sluice repair shop.stock --skip 0:0`"
+
+
+def test_a_table_whose_rounds_fail_is_told_as_status_does(tmp_path: Path) -> None:
+    path, server = TablePath("shop", "stock"), ServerConfig(str(tmp_path), "grpc://127.0.0.1:0")
+    with EmbeddedCluster(server) as cluster, connect(cluster.address) as client:
+        client.admin.create_database(path.database)
+        enabled = {"table.datalake.enabled": "true"}
+        info = table_info({"id": t.BIGINT}, properties=enabled)
+        client.admin.create_table(path, info.descriptor)
+        config = Config(ClientConfig(cluster.address))
+        assert failed_rounds(config) == []
+        claim = client.tiering.claim()
+        assert claim is not None
+        client.tiering.failed(claim, Reason.from_text(ADVICE))
+        [found] = failed_rounds(config)
+        said = f"1 failure, last error: {ADVICE}"
+        assert (found.what, found.ok, found.result, found.seen) == (
+            "table shop.stock", False, "Failed", said,
+        )  # fmt: skip
+        healthy = [_finding(MaintenanceReport(name)) for name in ("shop.a", "shop.stock")]
+        assert [*with_failures(healthy, [found])] == [
+            healthy[0],
+            replace(found, seen=f"{said}. It has {healthy[1].seen}"),
+        ]
+        assert [*with_failures([], [found])] == [found], "the lake was not looked at"
+
+
+def test_states_that_cannot_be_read_are_told() -> None:
+    [found] = failed_rounds(Config(ClientConfig("grpc://127.0.0.1:1", connect_timeout_ms=200)))
+    assert (found.what, found.ok) == ("tiering states", False)
+    assert found.seen.startswith("NetworkError: ")
