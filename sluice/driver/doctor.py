@@ -54,13 +54,16 @@ def findings(
     if answer.ok and not config.datalake.iceberg and (info := _named_lake(config)) is not None:
         config = replace(config, datalake=DatalakeConfig("iceberg", _lake_options(info)))
         yield _found_lake(info)
-    others = lake_checks(config, CheckScope())
+    has_lake = config.datalake.format != "none"
+    if not has_lake:
+        yield Finding("lake configured", None, "datalake.format=none: this server has no lake")
+    others = lake_checks(config, CheckScope()) if has_lake else []
     others += [work_folder_check(work_uri)] if work_uri else []
     found = run_checks(others, hidden, _TIMEOUT_S)
     yield from found
     if not work_uri:
         yield Finding("work folder", None, "give --work-uri URI to check it")
-    is_well = all(one.ok is not False for one in (answer, jar, *found))
+    is_well = has_lake and all(one.ok is not False for one in (answer, jar, *found))
     failed = failed_rounds(config) if answer.ok else []
     yield from with_failures(table_findings(config) if is_well else (), failed)
 

@@ -118,6 +118,21 @@ def test_without_a_lake_here_it_checks_that_of_the_server(
     assert found[f"write to the lake, {tmp_path / 'lake'}"][0]
 
 
+def test_a_server_without_a_lake_is_well(jars: str, tmp_path: Path) -> None:
+    (tmp_path / "none.toml").write_text('[datalake]\nformat = "none"\n')
+    server = ServerConfig(data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0")
+    with EmbeddedCluster(server, datalake=DatalakeConfig("none")) as cluster:
+        env = {"SLUICE_CLIENT_BOOTSTRAP": cluster.address, "SLUICE_TIERING_JARS": jars}
+        words = ["doctor", "--format", "json", "--config", str(tmp_path / "none.toml")]
+        done = CliRunner().invoke(cli, words, env=env)
+    found = {f["what"]: (f["ok"], f["seen"]) for f in json.loads(done.stdout)}
+    assert (done.exit_code, found["lake configured"]) == (
+        0,
+        (None, "datalake.format=none: this server has no lake"),
+    )
+    assert not [what for what in found if "write to" in what]
+
+
 @pytest.mark.parametrize("option", ["--work-uri", "--warehouse"])
 def test_keys_in_an_address_are_not_shown(examine: Examine, option: str) -> None:
     code, found = examine(option, "nowhere://AKID:zQ9hunter2x@bucket/x")
