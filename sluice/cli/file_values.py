@@ -33,6 +33,8 @@ _LARGEST = {16: "6.5e4", 32: "3.4e38", 64: "1.8e308"}
 """The largest floating-point number, by the bits of its type."""
 _FRACTIONS = {"s": "", "ms": ".123", "us": ".123456", "ns": ".123456789"}
 """The fraction of a second that a unit of time can hold."""
+_RANGE = ", from 1677-09-21 00:12:44 to 2262-04-11 23:47:16: nanoseconds have 64 bits"
+"""The times of a column with nanoseconds; those of other units end after the year 9999."""
 _TAKES: dict[str, tuple[str, ...]] = {
     "number": ("number",),
     "text": ("text", "number", "boolean", "date", "time", "timestamp", "bytes"),
@@ -290,4 +292,5 @@ def _form(field: pa.Field, value: object) -> str:
     time = "13:45:00" + _FRACTIONS[kind.unit]
     if types.is_time(kind):
         return f"write it as {time}"
-    return f"write it as {f'2024-05-01T{time}Z' if _is_instant(field) else f'2024-05-01 {time}'}"
+    form = f"2024-05-01T{time}Z" if _is_instant(field) else f"2024-05-01 {time}"
+    return f"write it as {form}{_RANGE if kind.unit == 'ns' else ''}"

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluice.cli.files import columns_of, rows_of, schema_of
-from sluice.model import Column, Schema
+from sluice.model import Column, DataType, Schema
 from sluice.model import types as t
 
 WANTED = pa.schema(
@@ -92,6 +92,26 @@ def test_no_instant_is_refused_by_its_column(tmp_path: Path) -> None:
         click.ClickException, match=r"line 2: column at: expected TIMESTAMP_LTZ\(6\), found 'soon'"
     ):
         read(tmp_path / "t.csv", wanted)
+
+
+@pytest.mark.parametrize("data_type", [t.timestamp(9), t.timestamp_ltz(7)], ids=str)
+@pytest.mark.parametrize("kind", [pa.string(), pa.timestamp("us")], ids=["text", "microseconds"])
+def test_nanoseconds_end_with_their_64_bits(
+    tmp_path: Path, data_type: DataType, kind: pa.DataType
+) -> None:
+    """An error names the range, because "for ever" is often written as a day of the year 9999."""
+    wanted = columns_of(Schema((Column("at", data_type, 0),), highest_field_id=0), ["at"])
+    inside = ["1677-09-21 00:12:44", "2262-04-11 23:47:16"]
+    pq.write_table(pa.table({"at": pa.array(inside).cast(kind)}), tmp_path / "t.parquet")
+    found = read(tmp_path / "t.parquet", wanted).column("at")
+    assert found.cast(pa.timestamp("s")).cast(pa.string()).to_pylist() == inside
+    for outside in ("1677-09-21 00:12:43", "2262-04-11 23:47:17", "9999-12-31 23:59:59"):
+        pq.write_table(pa.table({"at": pa.array([outside]).cast(kind)}), tmp_path / "t.parquet")
+        with pytest.raises(
+            click.ClickException,
+            match=r"from 1677-09-21 00:12:44 to 2262-04-11 23:47:16: nanoseconds have 64 bits$",
+        ):
+            read(tmp_path / "t.parquet", wanted)
 
 
 def test_an_instant_of_a_parquet_file_keeps_its_moment(tmp_path: Path) -> None:
