@@ -35,6 +35,11 @@ STOP_LIMIT_S = 9.5
 OPEN_FILES_MAX = 65_536
 """Most files that the process may open; connections and stores need them."""
 
+_TWO_LAKES = (
+    "--warehouse names a lake, and datalake.format=none is a server without one: leave out one of"
+    " the two (SLUICE_DATALAKE_FORMAT or [datalake] in --config FILE)"
+)
+
 
 @click.command(
     short_help="Run the embedded Fluss server.",
@@ -131,6 +136,8 @@ def serve(
     A stop takes at most 10 seconds; a second signal ends the process at once.
     """
     check_warehouse(warehouse, must_exist=False)
+    if warehouse is not None and configuration(config_file).datalake.format == "none":
+        raise click.UsageError(_TWO_LAKES)
     config = configuration(
         config_file,
         {

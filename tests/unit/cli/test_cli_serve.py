@@ -44,3 +44,18 @@ def test_a_lake_that_cannot_work_is_refused(tmp_path: Path, lines: str, told: st
     words = ["serve", "--data-dir", str(tmp_path / "data"), "--listen", "grpc://127.0.0.1:0"]
     done = CliRunner().invoke(cli, [*words, "--config", str(tmp_path / "sluice.toml")])
     assert (done.exit_code, done.stderr) == (2, f"sluice: {told}\n")
+
+
+@pytest.mark.parametrize("is_variable", [False, True])
+def test_a_lake_of_a_server_without_one_is_refused(tmp_path: Path, *, is_variable: bool) -> None:
+    (tmp_path / "sluice.toml").write_text('[datalake]\nformat = "none"\n')
+    (tmp_path / "data").write_text("no folder, so that no server runs here")
+    words = ["serve", "--data-dir", str(tmp_path / "data"), "--listen", "grpc://127.0.0.1:0"]
+    words += ["--warehouse", str(tmp_path / "lake")]
+    env = {"SLUICE_DATALAKE_FORMAT": "none"} if is_variable else {}
+    words += [] if is_variable else ["--config", str(tmp_path / "sluice.toml")]
+    done = CliRunner().invoke(cli, words, env=env)
+    assert done.exit_code == 2
+    assert "--warehouse names a lake, and datalake.format=none is a server without one" in " ".join(
+        done.stderr.split()
+    )
