@@ -49,12 +49,14 @@ def answer_heartbeat(
     now_ms: int,
     monotonic_ms: int,
     report: Report,
+    warn: Report,
 ) -> pb.LakeTieringHeartbeatResponse:
     """Process failed, tiering and finished tables, then assign one: Fluss's order.
 
     Released tables are processed before the assignment, so the same call may assign them again.
 
     :param request: as :func:`made_safe` returns it.
+    :param warn: called for a failure whose reason is not that of the failure before.
     """
     response = pb.LakeTieringHeartbeatResponse(
         coordinator_epoch=statuses.coordinator_epoch, claim_timeout_ms=statuses.timeout_ms
@@ -62,9 +64,13 @@ def answer_heartbeat(
     forced = set(request.force_finished_tables)
     for entry in request.failed_tables:
         reason = entry.error_message
+        known = statuses.get(entry.table_id)
         with _error_in(response.failed_table_resp.add(table_id=entry.table_id), report):
             changed = statuses.failed(*_round(entry), now_ms, reason or None, _details(entry))
-            _report(report, "tiering failed", entry, changed, reason=reason)
+            is_new = changed and known is not None and reason != known.last_error
+            table = {} if known is None else {"table": str(known.path)}
+            tell = warn if is_new else report
+            _report(tell, "tiering failed", entry, changed, **table, reason=reason)
     for entry in request.tiering_tables:
         with _error_in(response.tiering_table_resp.add(table_id=entry.table_id), report):
             statuses.heartbeat(*_round(entry), monotonic_ms)

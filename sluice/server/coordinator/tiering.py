@@ -130,7 +130,7 @@ class Tiering:
         """Processes the reports of a worker, and assigns it a table: see :mod:`heartbeats`."""
         request = made_safe(request)
         with self._change() as draft:
-            return answer_heartbeat(draft, request, *self._times(), _log.info)
+            return answer_heartbeat(draft, request, *self._times(), _log.info, _log.warning)
 
     def check_round(self, table_id: int, coordinator_epoch: int | None, epoch: int | None) -> None:
         """Checks that a round is the table's current one; accepts old clients that send no epoch.

@@ -233,7 +233,8 @@ class SimCluster:
         if not self.fenced:
             known.ClearField("released_tables")
         with self._change():
-            return answer_heartbeat(self.statuses, known, *self._times(), _not_logged)
+            times = self._times()
+            return answer_heartbeat(self.statuses, known, *times, _not_logged, _not_logged)
 
     def list_statuses(
         self, request: pb.ListTieringStatusesRequest

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from sluice.client import Client, Heartbeats, connect
 from sluice.errors import (
@@ -114,6 +115,26 @@ def test_a_finished_table_is_tiered_again_after_its_freshness(lake: Client, clus
 def test_a_forced_finish_queues_the_table_at_once(lake: Client) -> None:
     lake.tiering.finished(claimed(lake), forced=True)
     assert claimed(lake).tiering_epoch == 2
+
+
+def test_the_server_warns_once_of_a_reason(lake: Client, cluster: Any) -> None:
+    """It may name a damaged batch, which the server itself has not read."""
+    levels = []
+    for reason in ("bucket 0: offset 3", "bucket 0: offset 3", "bucket 1: offset 7", None):
+        claim = claimed(lake)
+        with capture_logs() as events:
+            if reason is None:
+                lake.tiering.finished(claim, forced=True)
+            else:
+                lake.tiering.failed(claim, Reason.from_text(reason))
+        failed = [one for one in events if one["event"] == "tiering failed"]
+        levels += [(one["log_level"], one["table"], one["reason"]) for one in failed]
+        cluster.clock.ms += 120_000
+    assert levels == [
+        ("warning", "shop.orders", "bucket 0: offset 3"),
+        ("info", "shop.orders", "bucket 0: offset 3"),
+        ("warning", "shop.orders", "bucket 1: offset 7"),
+    ]
 
 
 def test_a_failed_table_keeps_its_reason_and_comes_again(lake: Client, cluster: Any) -> None:
