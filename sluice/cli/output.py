@@ -71,7 +71,7 @@ def print_table(
     console = Console()
     lines: list[list[object]] = [list(columns), *content]
     if not console.is_terminal or (not fold and _line_width(_full_widths(lines)) > console.width):
-        _print_lines(lines, numbers)
+        _print_lines(lines, numbers, console.width)
         return
     if shorten is not None:
         _shorten_column(lines, shorten, console.width)
@@ -124,12 +124,17 @@ def shortened(line: str, width: int) -> str:
     return f"{line[: width - 1 - tail]}…{line[len(line) - tail :]}"
 
 
-def _print_lines(rows: Sequence[Sequence[object]], numbers: Sequence[bool]) -> None:
-    """Prints each row on one line, below a line of headings and a rule, with aligned columns."""
+def _print_lines(
+    rows: Sequence[Sequence[object]], numbers: Sequence[bool], rule_width: int
+) -> None:
+    """Prints each row on one line, below a line of headings and a rule, with aligned columns.
+
+    :param rule_width: the rule is no wider: mails and logs would fold it.
+    """
     from rich.cells import cell_len
 
     widths = [min(width, _PADDED) for width in _full_widths(rows)]
-    rule = "─" * _line_width(widths)
+    rule = "─" * min(_line_width(widths), rule_width)
     for number, row in enumerate(rows):
         line = ""
         for cell, width, is_number in zip(row, widths, numbers, strict=True):

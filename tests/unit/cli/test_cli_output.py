@@ -69,3 +69,15 @@ def test_where_nobody_looks_each_row_has_one_line(capsys: pytest.CaptureFixture[
     path = "/lake/" + "x" * 400
     print_table(["", "file", "why"], [["not removed", path, "Permission denied"]], empty="")
     assert capsys.readouterr().out.splitlines()[-1] == f"not removed  {path}  Permission denied"
+
+
+@pytest.mark.parametrize(("length", "rule"), [(10, 21), (300, 80)])
+def test_a_rule_in_a_file_is_no_wider_than_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, length: int, rule: int
+) -> None:
+    """A row stays one line of any length."""
+    monkeypatch.setenv("COLUMNS", "80")
+    print_table(["checked", "seen"], [["lake", "x"], ["table ten", "y" * length]], empty="")
+    lines = capsys.readouterr().out.splitlines()
+    assert (len(lines), len(lines[1]), lines[1].strip("─")) == (4, rule, "")
+    assert lines[3].endswith("y" * length)
