@@ -15,6 +15,7 @@ from sluice.masking import reason_text
 from sluice.model import TableInfo, TieringStatus
 from sluice.quantities import counted
 from sluice.rounds.maintain import MaintenanceReport
+from sluice.rounds.maintenance import SMALL_BYTES
 from sluice.rounds.maintenance_line import NOT_REWRITTEN
 from sluice.rounds.named_lake import other_lake
 from sluice.rounds.plan import check_options
@@ -110,7 +111,7 @@ def _finding(report: MaintenanceReport) -> Finding:
     what = f"table {report.table}"
     if report.error:
         return Finding(what, False, f"cannot be read: {report.error}")
-    needs = "; ".join(report.before.needs())
+    needs = "; ".join(report.before.needs(dead_of_bytes=SMALL_BYTES))
     if not needs:
         return Finding(what, True, str(report.before))
     seen = ". ".join(filter(None, [needs, f"It has {report.before}", _help(report)]))

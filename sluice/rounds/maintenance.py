@@ -31,6 +31,10 @@ MANY_MANIFESTS = 20
 """More small manifests of data files than these are merged."""
 
 
+SMALL_BYTES = 1 << 20
+"""A scan reads so much data at once, whatever part of it is deleted."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableHealth:
     """What a scan of one lake table has to read, and how much of it for nothing."""
@@ -135,8 +139,11 @@ class TableHealth:
         keys = self.equality_files + self.useless_equality_files
         return keys > 0 or self.small_data_manifests > MANY_MANIFESTS
 
-    def needs(self) -> Iterator[str]:
-        """What is worth doing, in words."""
+    def needs(self, *, dead_of_bytes: int = 0) -> Iterator[str]:
+        """What is worth doing, in words.
+
+        :param dead_of_bytes: deleted rows count if the data files have this many bytes.
+        """
         if self.unknown:
             yield f"its files could not be counted: {self.unknown}"
         if count := self.equality_files + self.useless_equality_files:
@@ -145,7 +152,7 @@ class TableHealth:
         if self.small_files_of_worst > MANY_FILES:
             files = counted(self.small_files_of_worst, "small data file")
             yield f"up to {files} in a bucket: scans are slow"
-        if self.dead_share > DEAD_SHARE:
+        if self.dead_share > DEAD_SHARE and self.data_bytes >= dead_of_bytes:
             yield f"about {self.dead_share:.0%} of its rows are deleted, and are still read"
         if self.small_data_manifests > MANY_MANIFESTS:
             manifests = counted(self.small_data_manifests, "small manifest")

@@ -78,6 +78,25 @@ def test_another_lake_of_the_cluster_is_told(tmp_path: Path) -> None:
     assert "datalake.iceberg.warehouse is /there there and /here here. That may" in found[0].seen
 
 
+@pytest.mark.parametrize(
+    ("data_bytes", "others", "result", "needs"),
+    [
+        ((1 << 20) - 1, {}, "", "1 data file"),
+        (1 << 20, {}, "needs work", "about 67% of its rows are deleted"),
+        (1_000, {"equality_files": 1}, "needs work", "1 equality delete file"),
+    ],
+)
+def test_deleted_rows_of_a_tiny_table_need_no_work(
+    data_bytes: int, others: dict[str, int], result: str, needs: str
+) -> None:
+    """A table of two rows has many deleted ones after its first changes."""
+    health = TableHealth(buckets=1, data_files=1, data_bytes=data_bytes, rows=3, dead_rows=2)
+    finding = _finding(MaintenanceReport("shop.stock", replace(health, **others)))
+    assert (finding.ok, finding.result) == (True, result)
+    assert finding.seen.startswith(needs)
+    assert ("of its rows" in finding.seen) == (data_bytes == 1 << 20)
+
+
 def test_a_healthy_table_needs_no_help() -> None:
     finding = _finding(MaintenanceReport("shop.stock"))
     assert (finding.ok, finding.result, finding.seen) == (True, "", str(TableHealth()))
