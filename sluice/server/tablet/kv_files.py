@@ -31,6 +31,7 @@ class KvFolder:
 
     DAMAGED = "db.damaged"
     REFUSED = "refused"
+    _HALF = "db.tmp"
 
     def __init__(self, path: Path, files: LogFiles) -> None:
         self.path = path
@@ -88,10 +89,11 @@ class KvFolder:
     def set_aside(self) -> None:
         """Moves a damaged store away: if nothing can replace it, it is the last copy of its rows.
 
+        One that was moved before, and that nothing has replaced since, is kept instead.
+
         :raises OSError: the store is unchanged.
         """
-        if self.db.exists():
-            shutil.rmtree(self.damaged, ignore_errors=True)
+        if self.db.exists() and not self.damaged.exists():
             self.db.rename(self.damaged)
         self.discard()
 
@@ -104,28 +106,45 @@ class KvFolder:
         """Notes that the store cannot be opened, for a later start. :raises OSError: it failed."""
         self._refused.touch()
 
-    def restore(self, snapshot: KvSnapshot) -> None:
-        """Restores the store of a snapshot atomically.
+    def bring(self, snapshot: KvSnapshot) -> Path:
+        """Copies a snapshot into a folder beside the store, for :meth:`take`; the folder.
 
         :raises KvSnapshotDamaged: a file of the snapshot is missing or damaged.
         :raises KvStorageError: a file cannot be written.
         """
-        self.discard()
-        half = self.path / "db.tmp"
-        shutil.rmtree(half, ignore_errors=True)
+        half = self.path / self._HALF
+        self.discard_brought()
         try:
             half.mkdir(parents=True)
             for file in snapshot.files:
                 source, target = local_path(file.path), half / Path(file.local_name).name
                 _check(source, file.size, is_sst=file in snapshot.shared)
                 self._files.copy(source, target)
+        except OSError as error:
+            raise self._not_restored(snapshot, error) from error
+        return half
+
+    def take(self, half: Path, snapshot: KvSnapshot) -> None:
+        """Makes the folder of a snapshot the store, atomically; the one that is there is set aside.
+
+        :raises KvStorageError: that failed.
+        """
+        try:
+            self.set_aside()
             half.rename(self.db)
             self.store_snapshot_id(snapshot.snapshot_id)
         except OSError as error:
-            raise KvStorageError(
-                f"bucket {snapshot.bucket}: KV snapshot {snapshot.snapshot_id} cannot be restored"
-                f" to {self.path}: {error}"
-            ) from error
+            raise self._not_restored(snapshot, error) from error
+
+    def discard_brought(self) -> None:
+        """Deletes what :meth:`bring` has copied, and maybe not completely."""
+        shutil.rmtree(self.path / self._HALF, ignore_errors=True)
+
+    def _not_restored(self, snapshot: KvSnapshot, error: OSError) -> KvStorageError:
+        return KvStorageError(
+            f"bucket {snapshot.bucket}: KV snapshot {snapshot.snapshot_id} cannot be restored"
+            f" to {self.path}: {error}"
+        )
 
 
 def _check(path: Path, size: int, *, is_sst: bool) -> None:

@@ -36,9 +36,9 @@ from sluice.server.tablet.kv_store import (
     StoreProgress,
     checkpoint_progress,
 )
-from sluice.server.tablet.kv_tablet import KvTablet, Snapshots
+from sluice.server.tablet.kv_tablet import KvTablet
 from sluice.server.tablet.log_manager import buckets_of
-from sluice.server.tablet.ports import Tables
+from sluice.server.tablet.ports import Snapshots, Tables
 from sluice.server.tablet.sst_check import check_sst
 from sluice.server.ticker import Ticker
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +28,6 @@ from sluice.errors import (
 )
 from sluice.failpoints import failpoint
 from sluice.formats.kv_batch import KvBatch
-from sluice.formats.kv_snapshots import KvSnapshot
 from sluice.formats.log_batch import LogBatchHeader, check_crc, iter_batches, read_header
 from sluice.formats.types import arrow_schema
 from sluice.model import TableBucket
@@ -42,7 +40,7 @@ from sluice.server.tablet.kv_merge import MergeResult, RowBytesLimit, merge
 from sluice.server.tablet.kv_rows import DELETE, UPDATE_BEFORE, KvTable
 from sluice.server.tablet.kv_store import KvResources, KvStore, KvStoreCorrupt
 from sluice.server.tablet.log import BucketLog
-from sluice.server.tablet.ports import HostedTable
+from sluice.server.tablet.ports import HostedTable, Snapshots
 from sluice.server.tablet.scan_view import KvView
 
 _REPLAY_BYTES = 4 * 1024 * 1024
@@ -55,35 +53,6 @@ REFUSED_S = 30.0
 _REFUSED_TIMES = 10  # as long as the attempt took: the next one is seldom more lucky
 
 _log = structlog.get_logger("sluice.kv")
-
-
-class Snapshots(Protocol):
-    """The coordinator's registry of KV snapshots, as a tablet uses it."""
-
-    def ids(self, bucket: TableBucket) -> list[int]:
-        """The ids of a bucket's snapshots, newest first."""
-
-    def metadata(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot:
-        """A snapshot with its files. :raises KvSnapshotNotExist: it cannot be read."""
-
-    def newest(self, bucket: TableBucket) -> KvSnapshot | None:
-        """The newest snapshot of a bucket with its files, or None.
-
-        :raises KvSnapshotNotExist: the snapshot cannot be read.
-        """
-
-    def covered(self, bucket: TableBucket) -> int:
-        """The log offset of the newest snapshot; 0 if there is none."""
-
-    def folder(self, bucket: TableBucket) -> Path:
-        """The folder of the bucket's snapshots. :raises UnknownTableOrBucket: it was dropped."""
-
-    def next_id(self, bucket: TableBucket) -> int: ...
-
-    def exists(self, bucket: TableBucket, snapshot_id: int) -> bool: ...
-
-    def retain(self) -> None:
-        """Deletes snapshots that are neither among the newest nor leased."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +346,16 @@ class KvTablet:
             raise KvStorageError(f"{self.folder.path}: {error.strerror or error}") from error
         store = self._open_local() or self._rebuild()
         try:
-            self._catch_up(store)
+            try:
+                self._catch_up(store)
+            except CorruptRecord as damage:
+                self._close(store)
+                stop = damage.details.get("next_offset")
+                newer = None if stop is None else self._from_snapshot([], at_least=int(stop))
+                if newer is None:
+                    raise
+                store = newer
+                self._catch_up(store)
             self.folder.mark_rebuilt()
         except OSError as error:
             self._close(store)
@@ -418,16 +396,9 @@ class KvTablet:
 
         :raises CorruptRecord: neither is left.
         """
-        problems = []
-        for snapshot_id in self._environment.snapshots.ids(self.bucket):
-            try:
-                store = self._restored(snapshot_id)
-            except (KvSnapshotNotExist, KvSnapshotDamaged, KvStoreCorrupt) as error:
-                problem = f"KV snapshot {snapshot_id} cannot be used: {error}"
-                _log.error("a KV snapshot is damaged", bucket=self.log.name, problem=problem)
-                problems.append(problem)
-                continue
-            _log.info("KV store restored", bucket=self.log.name, snapshot_id=snapshot_id)
+        problems: list[str] = []
+        store = self._from_snapshot(problems)
+        if store is not None:
             return store
         self.folder.discard()
         if self.log.start_offset:
@@ -436,20 +407,51 @@ class KvTablet:
             _log.warning("rebuilding a KV store from its log alone", bucket=self.log.name)
         return KvStore(self.folder.db, self._environment.resources)
 
-    def _restored(self, snapshot_id: int) -> KvStore:
-        """:raises KvSnapshotNotExist, KvSnapshotDamaged, KvStoreCorrupt: it cannot be used."""
+    def _from_snapshot(self, problems: list[str], at_least: int = 0) -> KvStore | None:
+        """The store of the newest usable snapshot; None if there is none.
+
+        :param problems: gets why others cannot be used.
+        :param at_least: the log offset that a snapshot must have reached.
+        """
+        if self._environment.snapshots.covered(self.bucket) < at_least:
+            return None
+        for snapshot_id in self._environment.snapshots.ids(self.bucket):
+            try:
+                store = self._restored(snapshot_id, at_least)
+            except (KvSnapshotNotExist, KvSnapshotDamaged, KvStoreCorrupt) as error:
+                problem = f"KV snapshot {snapshot_id} cannot be used: {error}"
+                _log.error("a KV snapshot is damaged", bucket=self.log.name, problem=problem)
+                problems.append(problem)
+                self.folder.discard_brought()
+                continue
+            if store is not None:
+                _log.info("KV store restored", bucket=self.log.name, snapshot_id=snapshot_id)
+            return store
+        return None
+
+    def _restored(self, snapshot_id: int, at_least: int) -> KvStore | None:
+        """None if the snapshot has not reached that offset.
+
+        The store that is there stays until the one of the snapshot has been opened.
+
+        :raises KvSnapshotNotExist, KvSnapshotDamaged: it cannot be used.
+        """
         snapshot = self._environment.snapshots.metadata(self.bucket, snapshot_id)
+        if snapshot.log_offset < at_least:
+            return None
         start, end = self.log.start_offset, self.log.end_offset
         if not start <= snapshot.log_offset <= end:
             raise KvSnapshotDamaged(
                 f"it ends at log offset {snapshot.log_offset}, but the log has only the offsets"
                 f" {start} to {end}"
             )
-        self.folder.restore(snapshot)
+        half = self.folder.bring(snapshot)
         try:
-            return KvStore(self.folder.db, self._environment.resources)
+            KvStore(half, self._environment.resources).close()
         except KvStoreCorrupt as error:
             raise KvSnapshotDamaged(f"{local_path(snapshot.location)}: {error}") from error
+        self.folder.take(half, snapshot)
+        return KvStore(self.folder.db, self._environment.resources)
 
     def _lost(self, problems: Sequence[str]) -> CorruptRecord:
         return CorruptRecord(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Protocol
 
+from sluice.formats.kv_snapshots import KvSnapshot
 from sluice.model import Partition, TableBucket, TableInfo
 
 
@@ -56,6 +58,35 @@ class LogEnds(Protocol):
 
     def drop(self, table_id: int, partition_id: int | None) -> None:
         """Forgets a dropped table or partition."""
+
+
+class Snapshots(Protocol):
+    """The coordinator's registry of KV snapshots, as a tablet uses it."""
+
+    def ids(self, bucket: TableBucket) -> list[int]:
+        """The ids of a bucket's snapshots, newest first."""
+
+    def metadata(self, bucket: TableBucket, snapshot_id: int) -> KvSnapshot:
+        """A snapshot with its files. :raises KvSnapshotNotExist: it cannot be read."""
+
+    def newest(self, bucket: TableBucket) -> KvSnapshot | None:
+        """The newest snapshot of a bucket with its files, or None.
+
+        :raises KvSnapshotNotExist: the snapshot cannot be read.
+        """
+
+    def covered(self, bucket: TableBucket) -> int:
+        """The log offset of the newest snapshot; 0 if there is none."""
+
+    def folder(self, bucket: TableBucket) -> Path:
+        """The folder of the bucket's snapshots. :raises UnknownTableOrBucket: it was dropped."""
+
+    def next_id(self, bucket: TableBucket) -> int: ...
+
+    def exists(self, bucket: TableBucket, snapshot_id: int) -> bool: ...
+
+    def retain(self) -> None:
+        """Deletes snapshots that are neither among the newest nor leased."""
 
 
 class WriterIds(Protocol):

@@ -12,9 +12,11 @@ from click.testing import CliRunner
 from sluice.cli.main import cli
 from sluice.client import connect
 from sluice.errors import CorruptRecord, LogOffsetOutOfRange, OutOfOrderSequence
+from sluice.server.tablet.kv_files import KvFolder
 
 from .kv_support import KvCaller, snapshot_rows
 from .support import Node, batch
+from .test_kv_snapshots_damaged import flip, largest, manifests, shared
 
 QUIET = {"kv_snapshot_interval_ms": 0, "log_ttl_check_interval_ms": 0}
 
@@ -120,6 +122,44 @@ def test_a_flipped_bit_of_a_header_is_told_and_can_be_given_up(node: Node, tmp_p
         assert sorted(kv.table()) == [0, 1, 3, 4], f"byte {place}"
         node.stop()
     node.start()
+
+
+@pytest.mark.parametrize("damaged_part", ["", "rows", "MANIFEST"])
+def test_a_newer_snapshot_has_what_the_log_has_lost(
+    node: Node, tmp_path: Path, damaged_part: str
+) -> None:
+    """The store is an older copy: it meets the damage, and a snapshot is behind it."""
+    kv = KvCaller(node.caller)
+    for key in range(3):
+        kv.put((key, "row", key))
+    node.stop()
+    shutil.copytree(tmp_path / "data/kv", tmp_path / "older")
+    node.start()
+    kv = KvCaller(node.caller, create=False)
+    for key in range(3, 6):
+        kv.put((key, "row", key))
+    node.cluster.take_kv_snapshots(kv.path)
+    expected = kv.table()
+    node.stop()
+    shutil.rmtree(tmp_path / "data/kv")
+    shutil.copytree(tmp_path / "older", tmp_path / "data/kv")
+    damage(tmp_path, (3,))
+    if damaged_part == "rows":
+        flip(largest(shared(tmp_path)))
+    elif damaged_part == "MANIFEST":
+        flip(*manifests(shared(tmp_path).parent / "snap-0"))
+    node.start()
+    kv = KvCaller(node.caller, create=False)
+    if not damaged_part:
+        assert kv.table() == expected
+        assert not list((tmp_path / "data/kv").rglob(KvFolder.DAMAGED))
+        return
+    with pytest.raises(CorruptRecord, match="skip-damaged db.kv 0:3"):
+        kv.table()
+    stores = [path.name for path in (tmp_path / "data/kv/db").rglob("db*")]
+    assert stores == ["db"], "the older copy stays, and nothing else"
+    assert run(node, "skip-damaged", "db.kv", "0:3", "--yes")[0] == 0
+    assert sorted(kv.table()) == [0, 1, 2, 4, 5]
 
 
 @pytest.mark.parametrize("action", ["status", "doctor", "skip-damaged"])
