@@ -188,6 +188,34 @@ def test_each_range_is_given_up_by_itself(node: Node, tmp_path: Path) -> None:
         kv.table()
     assert run(node, "skip-damaged", "db.kv", "0:3", "--yes")[0] == 0
     assert sorted(kv.table()) == [1, 2, 4]
+    with connect(node.caller.address) as client:
+        assert [one.refused for one in client.damage.list()] == ["", ""]
+    node.stop()
+    (store,) = (tmp_path / "data/kv/db").rglob("db")
+    shutil.rmtree(store)
+    node.start()
+    kv = KvCaller(node.caller, create=False)
+    assert sorted(kv.table()) == [1, 2, 4], "both stay given up"
+
+
+def test_a_refused_replay_keeps_the_damaged_store(node: Node, tmp_path: Path) -> None:
+    """It may be the only one that still has the rows."""
+    kv = KvCaller(node.caller)
+    for key in range(5):
+        kv.put((key, "row", key))
+    node.stop()
+    flip(largest(tmp_path / "data/kv", "*.sst"))
+    damage(tmp_path, (3,))
+    node.start()
+    kv = KvCaller(node.caller, create=False)
+    for _ in range(2):
+        with pytest.raises(CorruptRecord, match="skip-damaged db.kv 0:3"):
+            kv.table()
+        assert list((tmp_path / "data/kv/db").rglob(KvFolder.DAMAGED))
+        node.restart()
+        kv = KvCaller(node.caller, create=False)
+    assert run(node, "skip-damaged", "db.kv", "0:3", "--yes")[0] == 0
+    assert sorted(kv.table()) == [0, 1, 2, 4]
 
 
 def test_a_repeated_put_is_not_stored_once_its_changes_are_given_up(
