@@ -111,15 +111,17 @@ class BucketLog:
             return segment.end_of(offset)
 
     def beyond(self, offset: int) -> tuple[int, int | None]:
-        """The number of offsets from ``offset`` on, and the time of the first one."""
+        """The number of offsets from ``offset`` on, and the time of the first one that has a time.
+
+        Batches that the log has lost may have none.
+        """
         with self._lock:
             first = max(offset, self.start_offset)
             if first >= self.end_offset:
                 return 0, None
-            for segment in reversed(self._segments):
-                if segment.base_offset <= first and not segment.is_empty:
-                    return self.end_offset - first, segment.timestamp_at(first)
-            raise AssertionError(f"bucket {self.name}: no segment holds offset {first}")
+            rest = (one for one in self._segments if one.next_offset > first)
+            times = (one.time_from(first) for one in rest)
+            return self.end_offset - first, next((one for one in times if one is not None), None)
 
     # -- writing
 

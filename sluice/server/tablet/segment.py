@@ -195,9 +195,15 @@ class Segment:
         at = bisect_left(self._columns.timestamp_ms, timestamp_ms)
         return self._columns.base_offset[at] if at < len(self._columns) else None
 
-    def timestamp_at(self, offset: int) -> int:
-        """Returns the write time of the batch with ``offset``, in epoch milliseconds."""
-        return self._columns.timestamp_ms[bisect_right(self._columns.base_offset, offset) - 1]
+    def time_from(self, offset: int) -> int | None:
+        """The write time in epoch milliseconds of the first batch from the one with ``offset`` on.
+
+        None if no batch from there on has a time: damaged ones may have none.
+        """
+        first = max(bisect_right(self._columns.base_offset, offset) - 1, 0)
+        times = self._columns.timestamp_ms
+        known = bisect_right(times, 0, first)
+        return times[known] if known < len(times) else None
 
     def delete(self) -> None:
         """Deletes its files, and what a crash left of its appends; may be repeated.

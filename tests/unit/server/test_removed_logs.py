@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from sluice.client import connect
 from sluice.errors import CorruptRecord, LogStorageError
 from sluice.model import TablePath
 from sluice.server.storage.database import Database
@@ -56,6 +57,24 @@ def test_a_removed_log_continues_at_its_end(node: Node, tmp_path: Path) -> None:
                 node.caller.fetch(table, offset)
         assert node.caller.offsets(table, kind=1) == [END + 1]
         node.restart()
+
+
+@pytest.mark.parametrize("is_written_after", [False, True])
+def test_a_removed_log_makes_no_age_of_decades(
+    node: Node, tmp_path: Path, *, is_written_after: bool
+) -> None:
+    """What was lost has no time; the age is that of the first row that has one."""
+    table = node.caller.create_table(descriptor=LAKE_TABLE)
+    node.caller.produce(table, batch("a"))
+    node.stop()
+    shutil.rmtree(folder_of(tmp_path, table))
+    node.start()
+    if is_written_after:
+        node.caller.produce(table, batch("b"))
+    with connect(node.caller.address) as client:
+        [status] = client.statuses.list()
+    assert (status.lag_rows, status.lag_ms is not None) == (1 + is_written_after, True)
+    assert 0 <= (status.lag_ms or 0) < 600_000
 
 
 def test_an_untouched_bucket_stays_empty(node: Node) -> None:
