@@ -74,7 +74,10 @@ come from a Parquet file, with --like.
 )
 @click.option("--buckets", type=click.IntRange(min=1), metavar="N", help="Number of buckets.")
 @click.option(
-    "--bucket-key", metavar="COLUMN", help="Store rows that have the same value in the same bucket."
+    "--bucket-key",
+    metavar="COLUMN",
+    help="Store rows that have the same value in the same bucket. A primary key of several columns"
+    " needs it, also with --no-datalake, unless the server has no lake (datalake.format=none).",
 )
 @click.option(
     "--partition-by",
