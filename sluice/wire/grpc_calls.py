@@ -163,9 +163,10 @@ class ApiCalls:
             self._used(admitted.client)
             try:
                 payload = self._receiver.message(messages, context, admitted)
-                self._wait_for_worker(context, party_of(admitted.peer, user.name))
+                party = party_of(admitted.peer, user.name)
+                self._wait_for_worker(context, party)
                 try:
-                    response = _served(api, call, payload, user, context)
+                    response = _served(api, call, payload, user, party, context)
                 finally:
                     self._workers.give_back()
                 admitted.expect_end(SEND_S)
@@ -229,10 +230,15 @@ class _NotOffered(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 def _served(
-    api: Api, call: Handler, payload: bytes, user: Caller, context: grpc.ServicerContext
+    api: Api,
+    call: Handler,
+    payload: bytes,
+    user: Caller,
+    party: str,
+    context: grpc.ServicerContext,
 ) -> bytes:
     try:
-        return serve_call(api, call, payload, user=user)
+        return serve_call(api, call, payload, user=user, party=party)
     except FlussError as error:
         abort(context, error)
     except Exception as error:

@@ -35,6 +35,14 @@ def caller() -> Caller:
     return _caller.get()
 
 
+_party: ContextVar[str] = ContextVar("party", default="")
+
+
+def calling_party() -> str:
+    """The party of the current call, as calls take turns by it: ``fair_turns.party_of``."""
+    return _party.get()
+
+
 def parse_request(api: Api, payload: bytes) -> Message:
     """:raises CorruptMessage: the bytes are not a complete request of that call."""
     try:
@@ -47,13 +55,21 @@ def parse_request(api: Api, payload: bytes) -> Message:
 
 
 def serve_call(
-    api: Api, call: Handler, payload: bytes, version: int | None = None, user: Caller = NOBODY
+    api: Api,
+    call: Handler,
+    payload: bytes,
+    version: int | None = None,
+    user: Caller = NOBODY,
+    *,
+    party: str,
 ) -> bytes:
     """The serialized response to a serialized request of a version, made by a user."""
     version_token, caller_token = _version.set(version), _caller.set(user)
+    party_token = _party.set(party)
     try:
         response = call(parse_request(api, payload))
     finally:
+        _party.reset(party_token)
         _caller.reset(caller_token)
         _version.reset(version_token)
     return response if isinstance(response, bytes) else response.SerializeToString()

@@ -381,8 +381,7 @@ class Connection:
         """Makes and sends the response to a request, then releases its memory."""
         try:
             make = self._shared.make_before_login if self._is_stranger else self._shared.make
-            user = "" if self._login is None else self._login.user
-            prefix, body = await make(self._call, request, party_of(self._host, user))
+            prefix, body = await make(self._call, request, self._party)
             async with self._write_lock:
                 self._check_complete()
                 self._is_cut = True
@@ -397,6 +396,10 @@ class Connection:
             self._memory.release(request.usage)
             self._slots.release()
 
+    @property
+    def _party(self) -> str:
+        return party_of(self._host, "" if self._login is None else self._login.user)
+
     def _call(self, request: _Request) -> _Answer:
         """Runs on the pool."""
         head = request.head
@@ -408,7 +411,8 @@ class Connection:
                     call = self._authenticate
                 else:
                     user = self._login.allow(api)
-            body = serve_call(api, call, bytes(request.payload), head.api_version, user)
+            payload, version = bytes(request.payload), head.api_version
+            body = serve_call(api, call, payload, version, user, party=self._party)
             return response_prefix(head.request_id, len(body)), body
         except FlussError as error:
             return encode_error(head.request_id, to_error_response(error)), b""

@@ -27,7 +27,7 @@ from sluice.server.tablet.replicas import Replicas
 from sluice.server.tablet.segment import Slice
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import put_error
-from sluice.wire.handlers import caller
+from sluice.wire.handlers import calling_party
 from sluice.wire.table_paths import bucket_in
 
 WAIT_MAX_MS = 10_000
@@ -63,8 +63,8 @@ class _Part:
 class Fetcher:
     """Handles FetchLog. At most ``waiting_max`` fetches wait; further ones return at once.
 
-    The limit keeps threads free for calls that do not wait. At the limit, the wait of a user who
-    has more than another ends early for the other's.
+    The limit keeps threads free for calls that do not wait. At the limit, the wait of a party (a
+    user on a host) that has more than another ends early for the other's.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Fetcher:
         self._max_bytes = max_bytes
         self._waiting_max = max(waiting_max, 1)
         self._stopped = False
-        self._waiters: dict[threading.Event, str] = {}  # with their users, the oldest first
+        self._waiters: dict[threading.Event, str] = {}  # with their parties, the oldest first
         self._lock = threading.Lock()  # guards _waiters and _stopped
 
     def fetch(self, request: pb.FetchLogRequest) -> bytes:
@@ -124,18 +124,18 @@ class Fetcher:
                 self._end_wait(waiter)
 
     def _may_begin(self, waiter: threading.Event) -> bool:
-        """Whether a wait may begin, if need be in place of another user's."""
-        user = caller().name
+        """Whether a wait may begin, if need be in place of another party's."""
+        party = calling_party()
         with self._lock:
             if self._stopped:
                 return False
             if len(self._waiters) >= self._waiting_max:
                 have = Counter(self._waiters.values())
                 greediest, most = have.most_common(1)[0]
-                if most <= have[user] + 1:
+                if most <= have[party] + 1:
                     return False
                 self._end_wait(next(one for one, of in self._waiters.items() if of == greediest))
-            self._waiters[waiter] = user
+            self._waiters[waiter] = party
         return True
 
     def _end_wait(self, waiter: threading.Event) -> None:

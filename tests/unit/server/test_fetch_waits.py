@@ -1,23 +1,31 @@
-"""Which fetches may wait for data: a user who waits much keeps no other user from waiting."""
+"""Which fetches may wait for data: who waits much keeps no other user or host from waiting."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from sluice.server.cluster import EmbeddedCluster
 from sluice.server.tablet import fetch
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.apis import Role
 from sluice.wire.grpc_transport import GrpcTransport
+from tests.support.http2_peer import Http2Peer
+from tests.support.native_listener import Peer
 from tests.support.processes import wait_for
 from tests.support.users import TOKENS, write_users
 
-from .support import Caller, batch, config
+from .support import Caller, Node, batch, config
 
 WORKERS = 8
 PLACES = WORKERS // 2
 """Fetches that wait at once."""
+HELLO = pb.ApiVersionsRequest(client_software_name="test", client_software_version="1")
 
 
 class UserCaller(Caller):
@@ -60,7 +68,7 @@ def test_a_user_with_all_waits_gives_one_to_another(
         assert [one.result() for one in early] == [b""], "one has made room"
         own.append(waiting(small))
         wait_for("the next", lambda: sum(one.done() for one in many) == 2)
-        wait_for("both", lambda: list(waits.values()).count("wim") == 2)
+        wait_for("both", lambda: list(waits.values()).count("wim@127.0.0.1") == 2)
         assert waiting(small).result(60) == b"", "both users have half"
         assert not any(one.done() for one in own)
 
@@ -70,3 +78,60 @@ def test_a_user_with_all_waits_gives_one_to_another(
         wait_for("no wait", lambda: not waits)
         for caller in (admin, greedy, small):
             caller.transport.close()
+
+
+def fetch_that_waits(table_id: int) -> pb.FetchLogRequest:
+    request = pb.FetchLogRequest(
+        follower_server_id=-1, max_bytes=1 << 20, min_bytes=1, max_wait_ms=200_000
+    )
+    table = request.tables_req.add(table_id=table_id, projection_pushdown_enabled=False)
+    table.buckets_req.add(bucket_id=0, fetch_offset=0, max_fetch_bytes=1 << 20)
+    return request
+
+
+def native_port(node: Node) -> int:
+    """That of the tablet server."""
+    coordinator = Peer(int(node.cluster.addresses[1].rpartition(":")[2]))
+    coordinator.send(apis.API_VERSIONS, HELLO)
+    coordinator.receive()
+    coordinator.send(apis.GET_METADATA, pb.MetadataRequest())
+    _, body = coordinator.receive()
+    coordinator.socket.close()
+    return int(pb.MetadataResponse.FromString(body).tablet_servers[0].port)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "fluss"])
+def test_a_host_with_all_waits_gives_one_to_another(
+    start: Callable[..., Node], monkeypatch: pytest.MonkeyPatch, protocol: str
+) -> None:
+    """Nobody logs in, so all callers are the same nobody."""
+    monkeypatch.setattr(fetch, "WAIT_MAX_MS", 200_000)  # nobody has to be quick
+    node = start(listen="grpc://127.0.0.1:0,fluss://127.0.0.1:0", max_workers=WORKERS)
+    message = fetch_that_waits(node.caller.create_table())
+    assert node.cluster._parts is not None
+    waits = node.cluster._parts._fetcher._waiters
+    with ExitStack() as stack:
+
+        def begin(host: str) -> None:
+            if protocol == "fluss":
+                native = Peer(native_port(node), source=host)
+                stack.callback(native.socket.close)
+                native.send(apis.API_VERSIONS, HELLO)
+                native.receive()
+                native.send(apis.FETCH_LOG, message)
+            else:
+                port = int(node.caller.address.rpartition(":")[2])
+                peer = Http2Peer(port, source=host)
+                stack.callback(peer.close)
+                call = peer.begin(apis.FETCH_LOG.grpc_method(Role.TABLET))
+                peer.message(call, message.SerializeToString())
+
+        for _ in range(PLACES):
+            begin("127.0.0.2")
+        wait_for("all places", lambda: len(waits) == PLACES)
+        first = next(iter(waits))
+        begin("127.0.0.3")
+        wait_for("the other host's", lambda: first not in waits and len(waits) == PLACES)
+        assert list(waits.values()) == ["@127.0.0.2"] * (PLACES - 1) + ["@127.0.0.3"]
+        node.caller.produce(message.tables_req[0].table_id, batch("a"))
+        wait_for("no wait", lambda: not waits)
