@@ -14,15 +14,18 @@ from sluice.server.coordinator.catalog import TableEntry
 
 _SECRET_WORDS = ("password", "secret", "key")
 """Fluss leaves out options with such a word in their name."""
-_ALSO_SECRET = ("pass", "authorization", "cookie")
+_ALSO_SECRET = ("pass", "authorization", "cookie", "jwt")
+_HEADER = "header."
+_KNOWN_HEADERS = ("header.x-iceberg-access-delegation",)
+"""Headers of requests to a REST catalog that hold no secret. What others hold is not known."""
 
 
 def lake_options(datalake: DatalakeConfig) -> Mapping[str, str]:
     """``datalake.FORMAT.*`` as ``table.datalake.FORMAT.*``, without secrets.
 
     Fluss leaves secrets out by their name. This server also knows further names (``token``,
-    ``credential``, ``pass``), headers by which a REST catalog knows a user, and secrets inside a
-    value, such as a password in an address.
+    ``credential``, ``pass``, ``jwt``) and secrets inside a value, such as a password in an address.
+    Headers that a REST catalog gets may let in who sends them, so only known ones are handed out.
     """
     if datalake.format != "iceberg":
         return {}
@@ -36,8 +39,8 @@ def lake_options(datalake: DatalakeConfig) -> Mapping[str, str]:
 def _is_secret(name: str, value: str) -> bool:
     lower = name.lower()
     named = any(word in lower for word in _SECRET_WORDS + _ALSO_SECRET) or is_secret_name(name)
-    is_login = lower.startswith("header.") and "auth" in lower
-    return named or is_login or mask(value) != value
+    is_unknown = lower.startswith(_HEADER) and lower not in _KNOWN_HEADERS
+    return named or is_unknown or mask(value) != value
 
 
 def described(entry: TableEntry, options: Mapping[str, str]) -> bytes:

@@ -24,6 +24,7 @@ OPTIONS = {
     "table.datalake.iceberg.type": "hadoop",
     "table.datalake.iceberg.warehouse": "/lake",
 }
+DELEGATION = "header.X-Iceberg-Access-Delegation"
 OWN = {"table.replication.factor": "1", "table.datalake.format": "iceberg"}
 
 
@@ -98,6 +99,10 @@ def test_a_table_like_another_has_to_leave_them_out(node: Node, client: Client) 
         ("token", "x"),
         ("header.Authorization", "Basic b3Bz"),
         ("header.X-Auth", "x"),
+        ("header.X-Session", "x"),
+        ("header.Api", "x"),
+        ("HEADER.X-Tenant", "x"),
+        ("rest.oauth2.jwt", "x"),
         ("header.Cookie", "session=1"),
         ("rest.auth.basic.pass", "x"),
         ("credential", "id:x"),
@@ -106,7 +111,13 @@ def test_a_table_like_another_has_to_leave_them_out(node: Node, client: Client) 
     ],
 )
 def test_secrets_are_left_out(start: Callable[..., Node], name: str, value: str) -> None:
-    options = {"type": "jdbc", name: value, "s3.region": "here", "cache-enabled": "false"}
+    options = {
+        "type": "jdbc",
+        name: value,
+        "s3.region": "here",
+        "cache-enabled": "false",
+        DELEGATION: "vended-credentials",
+    }
     caller = start(datalake=DatalakeConfig(iceberg=options)).caller
     caller.create_table(properties={ENABLED: "true"})
     assert properties(caller.table_info()) == {
@@ -115,4 +126,5 @@ def test_secrets_are_left_out(start: Callable[..., Node], name: str, value: str)
         "table.datalake.iceberg.type": "jdbc",
         "table.datalake.iceberg.s3.region": "here",
         "table.datalake.iceberg.cache-enabled": "false",
+        f"table.datalake.iceberg.{DELEGATION}": "vended-credentials",
     }
