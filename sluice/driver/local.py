@@ -25,7 +25,6 @@ from sluice.errors import (
     AuthorizationError,
     ClaimLost,
     FlussError,
-    LakeNotWritable,
     LeaseLost,
     SluiceError,
     SplitFailed,
@@ -307,8 +306,6 @@ def _report_failure(
 ) -> bool:
     """Reports the failure of a round; an interrupted round releases its claim instead.
 
-    So does a round whose lake could not be used for any table.
-
     :param command: the command that ran the round.
     :return: whether the coordinator released the claim.
     """
@@ -319,9 +316,6 @@ def _report_failure(
             text = f"{signal_name(error)} ended `{command}`"
             reason = Reason.from_text(text, kind=StoppedByUser.__name__)
             client.tiering.release(claim, reason, stopped=True)
-            return True
-        if isinstance(error, LakeNotWritable) and error.details.get("lake_unusable"):
-            client.tiering.release(claim, reason_of(error, secrets))  # no failure of this table
             return True
         # Without its kind: users of `sluice tier` know what failed, and read the text.
         failure = failure_of(error, secrets)

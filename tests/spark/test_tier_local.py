@@ -23,7 +23,7 @@ from sluice.errors import (
     TableNotDue,
     TableNotExist,
 )
-from sluice.model import Column, TablePath
+from sluice.model import Column, Reason, TablePath
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult
 from sluice.rounds.progress import NoProgress
@@ -228,7 +228,7 @@ CATALOGS = {
 
 
 @pytest.mark.parametrize("kind", CATALOGS)
-def test_a_lake_that_cannot_be_used_is_no_failure_of_the_table(
+def test_a_lake_that_cannot_be_used_is_the_reason_of_a_failed_round(
     kind: str, site: Site, tmp_path: Path
 ) -> None:
     site.create(PATH, {"id": t.BIGINT, "note": t.STRING})
@@ -236,6 +236,7 @@ def test_a_lake_that_cannot_be_used_is_no_failure_of_the_table(
     (tmp_path / "file").write_text("in the way")
     options, message = CATALOGS[kind]
 
+    site.client.tiering.failed(site.claim(PATH), Reason.from_text("an earlier error"))
     with kept_port() as port:
 
         def filled(text: str) -> str:
@@ -248,7 +249,9 @@ def test_a_lake_that_cannot_be_used_is_no_failure_of_the_table(
     end = "; `sluice doctor` with the same options checks the lake"
     assert re.fullmatch(filled(message) + end, str(refused.value))
     [status] = site.client.statuses.list(PATH)
-    assert (status.failures, status.last_error) == (0, None)
+    assert (status.failures, status.last_error) == (2, str(refused.value))
+    newest = site.client.statuses.history(PATH)[0]
+    assert (newest.outcome, newest.reason) == ("failed", str(refused.value))
     assert tier(site).rows == 10
 
 
