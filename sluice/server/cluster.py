@@ -339,6 +339,7 @@ class _Components:
         """Starts all components, then listens; returns the bound addresses."""
         self._logs.start(self._config.sync_interval_ms)
         self.data_dir.record_boot()
+        self._writer_ids = StoredWriterIds(self._database, self._logs.highest_writer_id())
         self._kv.start()
         self.scanners.start(self._config.kv_scanner_expiration_interval_ms)
         self._leases.start(self._config.kv_snapshot_lease_check_interval_ms)
@@ -446,12 +447,11 @@ class _Components:
             self._defaults,
             self.auto_partitioner,
         )
-        writer_ids = StoredWriterIds(self._database)
         kv = KvService(
             self.catalog,
             self._kv,
             self._replicas,
-            writer_ids,
+            self._writer_ids,
             max_batch_rows=self._config.max_batch_rows,
             max_bytes=self._config.max_message_bytes,
         )
@@ -462,7 +462,7 @@ class _Components:
             kv,
             ScanService(self.scanners),
             self._replicas,
-            writer_ids,
+            self._writer_ids,
             self._clock,
             files=self._files,
             max_batch_rows=self._config.max_batch_rows,

@@ -123,6 +123,11 @@ class BucketLog:
             times = (one.time_from(first) for one in rest)
             return self.end_offset - first, next((one for one in times if one is not None), None)
 
+    def highest_writer_id(self) -> int:
+        """The highest id of a writer that the log knows, or -1."""
+        with self._lock:
+            return self._writers.highest_id
+
     # -- writing
 
     def append(self, header: LogBatchHeader, records: bytes) -> int:

@@ -121,6 +121,10 @@ class LogManager:
         """The bucket's log if it was ever written to, else None."""
         return self._logs.get(bucket)
 
+    def highest_writer_id(self) -> int:
+        """The highest id of a writer that a log knows, or -1."""
+        return max((log.highest_writer_id() for log in list(self._logs.values())), default=-1)
+
     def beyond(self, bucket: TableBucket, offset: int) -> tuple[int, int | None]:
         """The number of offsets in a bucket's log from ``offset`` on, and the time of the first.
 

@@ -49,6 +49,11 @@ class WriterStates:
     def __len__(self) -> int:
         return len(self._writers)
 
+    @property
+    def highest_id(self) -> int:
+        """The highest id of a writer, or -1."""
+        return max(self._writers, default=-1)
+
     def check(self, writer_id: int, sequence: int) -> int | None:
         """Returns None for the writer's next batch, or the base offset of a stored one.
 

@@ -22,7 +22,8 @@ TODO = (
     "Nothing was changed, and the logs are untouched. Restore metadata.sqlite from a backup of the"
     " data directory, and delete metadata.sqlite-wal and metadata.sqlite-shm. Without it the server"
     " cannot tell which logs belong to which tables: their schemas, options, partitions, tiered"
-    " offsets and leases are in it alone"
+    " offsets and leases are in it alone. With tables that have an auto-increment column, restore"
+    " the whole data directory from one backup: beside newer logs, their numbers are given twice"
 )
 
 
