@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from sluice.errors import AuthenticateError, FlussError, NetworkError
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
-from sluice.wire.native_server import LOGIN_S, NativeServer
+from sluice.wire.native_memory import Limits
+from sluice.wire.native_server import ACCEPTS_AT_ONCE, LOGIN_S, NativeServer
 from sluice.wire.native_transport import NativeTransport
 from sluice.wire.refusals import LOGGED_MAX
 from sluice.wire.sasl import AUTHENTICATE
@@ -233,14 +235,32 @@ def test_little_is_read_behind_a_request_that_was_refused(
 class Noting(NativeServer):
     """Notes the hosts of clients in the order in which it starts to serve them."""
 
-    def __init__(self, handlers: Handlers) -> None:
+    def __init__(self, handlers: Handlers, limits: Limits = LIMITS) -> None:
         self.order: list[str] = []
+        self.most_waiting = 0
         ports = dict.fromkeys(Role, 0)
-        super().__init__(handlers.all(), "127.0.0.1", ports, max_workers=WORKERS, limits=LIMITS)
+        super().__init__(handlers.all(), "127.0.0.1", ports, max_workers=WORKERS, limits=limits)
 
     def _take(self, arrived: Any) -> None:
         self.order.append(arrived.host)
+        self.most_waiting = max(self.most_waiting, len(self._arrived) + 1)
         super()._take(arrived)
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """Lets all clients that connect meanwhile wait to be accepted."""
+        begun, go_on = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            begun.set()
+            assert go_on.wait(60)
+
+        self._loop.call_soon_threadsafe(wait)
+        assert begun.wait(60)
+        try:
+            yield
+        finally:
+            go_on.set()
 
 
 def test_a_host_that_opens_many_connections_delays_no_other_host(
@@ -249,28 +269,62 @@ def test_a_host_that_opens_many_connections_delays_no_other_host(
     """All of them wait to be accepted, and another host's comes last."""
     server = Noting(handlers)
     port = server.start()[Role.TABLET]
-    begun, go_on = threading.Event(), threading.Event()
-
-    def busy() -> None:
-        begun.set()
-        assert go_on.wait(60)
-
-    server._loop.call_soon_threadsafe(busy)
-    assert begun.wait(60)
     try:
-        many = [connected(port, "127.0.0.2") for _ in range(400)]
-        for peer in [connected(port, "127.0.0.3") for _ in range(100)]:
-            peer.socket.close()
-        other = connected(port, "127.0.0.9")
-        go_on.set()
+        with server.busy():
+            many = [connected(port, "127.0.0.2") for _ in range(400)]
+            for peer in [connected(port, "127.0.0.3") for _ in range(100)]:
+                peer.socket.close()
+            other = connected(port, "127.0.0.9")
         assert other.exists("yes") is True
         assert all(peer.exists("yes") is True for peer in many)
     finally:
-        go_on.set()
         server.stop(2)
     assert server.order.index("127.0.0.9") < 200
     assert server.order.count("127.0.0.2") == 400
     assert len(server.order) == 401, "those that have left are not started"
+
+
+def test_few_clients_wait_for_their_start(
+    handlers: Handlers, connected: Callable[..., Peer]
+) -> None:
+    """The oldest of the host that has the most are closed, not one of another host."""
+    server = Noting(handlers, FEW)
+    port = server.start()[Role.TABLET]
+    try:
+        with server.busy():
+            other = connected(port, "127.0.0.9")
+            many = [connected(port, "127.0.0.2") for _ in range(400)]
+        assert other.exists("yes") is True
+        assert many[30].closed(), "behind those that were started at once"
+        wait_for("all others", lambda: not server._arrived and not server._starting)
+        newest = connected(port, "127.0.0.8")
+        assert newest.exists("yes") is True, "and all before it were accepted"
+    finally:
+        server.stop(2)
+    assert server.most_waiting == ACCEPTS_AT_ONCE
+    assert ACCEPTS_AT_ONCE < server.order.count("127.0.0.2") < 400
+    assert server.order.count("127.0.0.9") == 1
+
+
+class Holding(NativeServer):
+    """Accepts clients, whose turns never come."""
+
+    def _start_some(self) -> None:
+        pass
+
+
+def test_clients_that_wait_for_their_start_are_closed_at_a_stop(
+    handlers: Handlers, connected: Callable[..., Peer]
+) -> None:
+    ports = dict.fromkeys(Role, 0)
+    server = Holding(handlers.all(), "127.0.0.1", ports, max_workers=WORKERS, limits=LIMITS)
+    port = server.start()[Role.TABLET]
+    peers = [connected(port, f"127.0.0.{host}") for host in (2, 2, 3)]
+    wait_for("all", lambda: len(server._arrived) == len(peers))
+    server.stop(2)
+    for peer in peers:
+        peer.socket.settimeout(PATIENCE_S)
+        assert peer.closed()
 
 
 def test_users_do_not_wait_for_the_requests_of_strangers(
@@ -292,7 +346,9 @@ def test_users_do_not_wait_for_the_requests_of_strangers(
     assert handlers.most == 1
 
 
-@pytest.mark.parametrize("host", ["127.0.0.2", "127.0.0.1"])
+@pytest.mark.parametrize(
+    ("host", "user"), [("127.0.0.2", OTHER), ("127.0.0.1", OTHER), ("127.0.0.2", USER)]
+)
 def test_users_and_hosts_take_turns_for_workers(
     start: Start,
     running: list[NativeServer],
@@ -300,12 +356,16 @@ def test_users_and_hosts_take_turns_for_workers(
     users: UsersFile,
     handlers: Handlers,
     host: str,
+    user: str,
 ) -> None:
-    """A user has all workers and 40 requests waiting: another's only request comes second."""
+    """A user has all workers and 40 requests waiting from one host.
+
+    The only request of another comes second, and that of the same user from another host.
+    """
     port = start(users)
     greedy, other = connected(port), connected(port, host)
     log_in(greedy)
-    log_in(other, OTHER)
+    log_in(other, user)
     for _ in range(WORKERS):
         greedy.fetch(wait=True)
     wait_for("all workers", lambda: handlers.running == WORKERS)
