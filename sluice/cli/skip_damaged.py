@@ -35,7 +35,8 @@ def skip_damaged(table: TablePath, place: BatchName, yes: bool, settings: Settin
     the log is damaged, the bucket refuses reads and writes. `sluice doctor` and `sluice status`
     name such a range. Restore the log from a backup if there is one. Otherwise this command lets
     the bucket go on. Rows that were changed in this range may then be old, or missing, or still
-    there although they were deleted: put or delete them again.
+    there although they were deleted: put or delete them again. The lake keeps what was tiered
+    before, and no status names the difference.
 
     Exit code 1: no such range is needed, and nothing was changed.
     """
@@ -59,7 +60,8 @@ def skip_damaged(table: TablePath, place: BatchName, yes: bool, settings: Settin
         client.damage.skip(damage)
         print_wrapped(
             f"{table}: bucket {bucket} goes on without the offsets {damage.start} to"
-            f" {(damage.stop or 0) - 1} of its log. Its rows may lack changes of these offsets"
+            f" {(damage.stop or 0) - 1} of its log. Its rows may lack changes of these offsets. The"
+            " lake keeps those that it has: append these rows again, so that both are the same"
         )
         for one in _refusing(client.damage.list(table)):
             print_wrapped(one.refused)

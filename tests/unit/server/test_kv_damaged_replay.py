@@ -90,6 +90,7 @@ def test_a_refused_bucket_is_told_and_can_be_given_up(
         kv.lookup((0,))
     code, told = run(node, "skip-damaged", "db.kv", "0:3", "--yes")
     assert (code, "may lack changes" in told) == (0, True), told
+    assert "The lake keeps those that it has" in told
     expected = {key: (key, "row", key) for key in (0, 2, 4)} | {1: (1, "new", 1)}
     assert kv.table() == expected
     assert run(node, "skip-damaged", "db.kv", "0:3", "--yes")[0] == 1, "nothing refuses any more"
