@@ -27,7 +27,9 @@ Every program reads its settings once, at its start. Later sources override earl
 2. environment variables, such as `SLUICE_SERVER_DATA_DIR`;
 3. command-line options.
 
-An unknown key or a wrong value ends the program with exit code 2 and a line that names it.
+An unknown key or a wrong value ends the program with exit code 2 and a line that names it. A
+variable `SLUICE_...` that resembles no section and no setting is left alone, because other programs
+may use it.
 
 ```toml
 [server]

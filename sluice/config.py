@@ -374,6 +374,8 @@ def _variable(dotted: str) -> str:
 _VARIABLES = {_variable(d): d for d in _KEYS if tuple(d.split(".")) not in _MAPPINGS}
 _MISSPELT = 0.95
 """How similar the name of a variable outside of the sections must be to that of a setting."""
+_MISSPELT_SECTION = 0.9
+"""The same for the name of its section: ``servr`` is refused, ``service`` is not."""
 _OF_SERVICE = re.compile(
     r"SLUICE(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?)"
 )
@@ -558,6 +560,11 @@ def _add_variable(name: str, value: str, found: _Settings) -> None:
         raise ConfigurationError(f"{name}: no such setting; {reason}")
     elif suggestion := did_you_mean(name, _VARIABLES, cutoff=_MISSPELT):
         raise ConfigurationError(f"{name}: no such setting{suggestion}")
+    elif key and (near := closest(section, _SECTIONS, cutoff=_MISSPELT_SECTION)):
+        raise ConfigurationError(
+            f"{name}: no such setting; did you mean a setting of section {near!r}?"
+            " docs/configuration.md lists them"
+        )
     # any other SLUICE_ variable is not a setting, for example SLUICE_FAILPOINTS
 
 

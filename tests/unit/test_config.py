@@ -130,6 +130,10 @@ VARIABLES = {
     "SLUICE_CLENT_BOOTSTRAP": (
         "SLUICE_CLENT_BOOTSTRAP: no such setting; did you mean 'SLUICE_CLIENT_BOOTSTRAP'?"
     ),
+    "SLUICE_SERVR_X": (
+        "SLUICE_SERVR_X: no such setting; did you mean a setting of section 'server'?"
+        " docs/configuration.md lists them"
+    ),
     "SLUICE_CLIENT_FS": (
         "SLUICE_CLIENT_FS: a group of options has no value of its own;"
         " set SLUICE_CLIENT_FS_NAME (client.fs.NAME)"
@@ -200,7 +204,9 @@ def test_variables_of_kubernetes_for_a_service_are_left_alone(name: str) -> None
     assert load_config(environment={name: SERVICES[name]}) == Config()
 
 
-@pytest.mark.parametrize("name", ["SLUICE_SERVICE_METRICS", "SLUICE_REQUEST_TIMEOUT_MS"])
+@pytest.mark.parametrize(
+    "name", ["SLUICE_SERVICE_METRICS", "SLUICE_REQUEST_TIMEOUT_MS", "SLUICE_SERVR"]
+)
 def test_outside_of_the_sections_only_a_near_miss_is_refused(name: str) -> None:
     assert load_config(environment={name: "1"}) == Config()
 
