@@ -97,6 +97,21 @@ def test_remote_files_need_no_token(native: dict[Role, NativeCall]) -> None:
     assert (answer.schema, answer.token, answer.HasField("expiration_time")) == ("file", b"", False)
 
 
+def test_a_writer_may_change_the_listener(node: Node, native: dict[Role, NativeCall]) -> None:
+    table_id = node.caller.create_table()
+    records = batch("a", writer_id=node.caller.init_writer(), sequence=0)
+    answer = native[Role.TABLET].call(
+        apis.PRODUCE_LOG,
+        pb.ProduceLogRequest(
+            acks=-1,
+            table_id=table_id,
+            timeout_ms=1000,
+            buckets_req=[pb.PbProduceLogReqForBucket(bucket_id=0, records=records)],
+        ),
+    )
+    assert not answer.buckets_resp[0].HasField("error_code"), answer
+
+
 def test_both_listeners_lead_to_one_log(node: Node, native: dict[Role, NativeCall]) -> None:
     node.caller.create_database()
     table_id = node.caller.create_table()
