@@ -164,9 +164,13 @@ def _check_format(root: Path) -> None:
 
 def _check_database(root: Path) -> None:
     """Refuses a directory whose metadata is lost; ``log`` is created after the database."""
-    if (root / "log").exists() and not (root / "metadata.sqlite").exists():
+    database = root / "metadata.sqlite"
+    problem = "" if database.exists() else "missing"
+    if not problem and not database.stat().st_size:  # SQLite takes it for a new database
+        problem = "empty"
+    if problem and (root / "log").exists():
         raise DataDirError(
-            f"data directory {root}: metadata.sqlite is missing, although a server has run here."
+            f"data directory {root}: metadata.sqlite is {problem}, although a server has run here."
             " Without it the server cannot tell which logs belong to existing tables: restore it"
             " from a backup, or choose an empty directory. Nothing was deleted"
         )

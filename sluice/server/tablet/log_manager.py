@@ -250,7 +250,8 @@ class LogManager:
                 raise DataDirError(
                     f"{folder} has an id that metadata.sqlite never issued to a table or partition,"
                     " so the metadata is new or older than the logs. Nothing was deleted: restore"
-                    " metadata.sqlite from a backup, or move the folder out of the data directory"
+                    " metadata.sqlite from a backup. If there is none, be sure that no table needs"
+                    " its rows, and only then move the folder out of the data directory"
                 )
         for folder, _ in found:
             _log.info("deleted the log of a dropped table", folder=str(folder))

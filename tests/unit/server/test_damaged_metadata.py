@@ -11,7 +11,7 @@ import pytest
 
 from sluice.client import connect
 from sluice.config import ServerConfig
-from sluice.errors import StorageError
+from sluice.errors import DataDirError, StorageError
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
@@ -80,6 +80,22 @@ def test_the_start_ends_with_what_to_do(damage: str, intact: Path, tmp_path: Pat
         (folder / name).unlink(missing_ok=True)
     with EmbeddedCluster(config) as cluster, connect(cluster.address) as client:
         assert len(client.admin.list_tables("shop")) == 40
+
+
+@pytest.mark.parametrize("is_left", [True, False])
+def test_empty_metadata_are_as_bad_as_none(is_left: bool, intact: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    shutil.copytree(intact, folder)
+    metadata = folder / "metadata.sqlite"
+    metadata.write_bytes(b"") if is_left else metadata.unlink()
+    before = files(folder)
+    config = ServerConfig(data_dir=str(folder), listen="grpc://127.0.0.1:0")
+    with pytest.raises(DataDirError) as refused, EmbeddedCluster(config):
+        pass
+    said = f"data directory {folder}: metadata.sqlite is {'empty' if is_left else 'missing'}, "
+    assert str(refused.value).startswith(said)
+    assert "move" not in str(refused.value)
+    assert files(folder) == before
 
 
 def test_a_damage_while_the_server_runs_says_it_too(intact: Path, tmp_path: Path) -> None:
