@@ -509,8 +509,8 @@ class BucketLog:
         moved first, so that after a crash the next start does the same.
         """
         _log.warning(
-            "the log ends before its lake offset, so it lost rows in a power loss or by a restored"
-            " backup; the lake has these rows, and the log continues after them",
+            "the log ends before its lake offset: its files were removed or replaced, or the disk"
+            " lost rows. Only the lake has these rows, and reads of the log begin after them",
             bucket=self.name,
             log_start_offset=self.start_offset,
             log_end_offset=self.end_offset,

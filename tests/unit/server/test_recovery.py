@@ -350,6 +350,13 @@ def test_a_log_never_goes_on_below_what_the_lake_has(
     else:
         for log in logs[1 if kept == "some" else 0 :]:
             os.truncate(log, 0) if kept == "none" and log is logs[0] else log.unlink()
+    with capture_logs() as events:
+        node.restart()
+    (told,) = (one for one in events if one["log_level"] == "warning" and "lake_offset" in one)
+    assert told["event"] == (
+        "the log ends before its lake offset: its files were removed or replaced, or the disk lost"
+        " rows. Only the lake has these rows, and reads of the log begin after them"
+    )
     for _ in range(2):  # the second start finds what the first one has made
         node.restart()
         assert node.caller.offsets(table, kind=0) == [20]
