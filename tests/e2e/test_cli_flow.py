@@ -129,12 +129,13 @@ def test_tier_brings_rows_to_the_lake_once(
 def test_a_lake_that_cannot_be_written_is_one_line_with_kind_and_reason(
     server: ServerProcess, cli: Callable[..., Any], tmp_path: Path
 ) -> None:
-    (tmp_path / "lake").write_text("a file, not a folder")
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    (lake / "shop").write_text("a file where the folder of the database should be")
     cli("create-table", "shop.blocked", "--schema", SCHEMA, "--freshness", "1s")
     (tmp_path / "a.csv").write_text("id,item,price\n1,pen,1.20\n")
     cli("append", "shop.blocked", str(tmp_path / "a.csv"))
-    lake = str(tmp_path / "lake" / "below")
-    told = cli("tier", "shop.blocked", "--warehouse", lake, "--wait", "1min", fails=1)
+    told = cli("tier", "shop.blocked", "--warehouse", str(lake), "--wait", "1min", fails=1)
     assert "sluice: LakeNotWritable: " in told
     failing = sluice(
         "status", "shop.blocked", "--format", "json", SLUICE_CLIENT_BOOTSTRAP=server.address
