@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -37,47 +37,84 @@ class UserCaller(Caller):
         self.transport = GrpcTransport(address, host, int(port), 64 << 20, token=token)
 
 
-def test_a_user_with_all_waits_gives_one_to_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fetch, "WAIT_MAX_MS", 200_000)  # nobody has to be quick
-    users = write_users(tmp_path / "users")
-    with (
-        EmbeddedCluster(
-            config(tmp_path / "data", users_file=str(users), max_workers=WORKERS)
-        ) as cluster,
-        ThreadPoolExecutor(20) as pool,
-    ):
-        admin, greedy, small = (UserCaller(cluster.address, user) for user in ("ada", "ria", "wim"))
-        table = admin.create_table()
+class Users:
+    """A server with three users, whose fetches wait for the data of one empty table."""
+
+    def __init__(self, cluster: EmbeddedCluster, pool: ThreadPoolExecutor) -> None:
+        callers = [UserCaller(cluster.address, user) for user in ("ada", "ria", "wim")]
+        self.admin, self.greedy, self.small = callers
+        self.table = self.admin.create_table()
         assert cluster._parts is not None
-        waits = cluster._parts._fetcher._waiters
+        self.waits = cluster._parts._fetcher._waiters
+        self._pool = pool
 
-        def waiting(caller: UserCaller) -> Future[bytes]:
-            return pool.submit(
-                lambda: caller.fetch(table, 0, min_bytes=1, max_wait_ms=200_000).records
-            )
+    def waiting(self, caller: UserCaller) -> Future[bytes]:
+        """The records of a fetch that has begun."""
+        return self._pool.submit(
+            lambda: caller.fetch(self.table, 0, min_bytes=1, max_wait_ms=200_000).records
+        )
 
-        many = [waiting(greedy) for _ in range(PLACES)]
-        wait_for("all places", lambda: len(waits) == PLACES)
-        assert waiting(greedy).result(60) == b"", "one more of the same user does not wait"
+    def close(self) -> None:
+        for caller in (self.admin, self.greedy, self.small):
+            caller.transport.close()
+
+
+@contextmanager
+def users_of(tmp_path: Path, places: int) -> Iterator[Users]:
+    settings = config(
+        tmp_path / "data", users_file=str(write_users(tmp_path / "users")), max_workers=2 * places
+    )
+    with (
+        ThreadPoolExecutor(20) as pool,
+        EmbeddedCluster(settings) as cluster,
+        closing(Users(cluster, pool)) as users,
+    ):
+        yield users
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has to be quick."""
+    monkeypatch.setattr(fetch, "WAIT_MAX_MS", 200_000)
+
+
+def test_a_user_with_all_waits_gives_one_to_another(tmp_path: Path) -> None:
+    with users_of(tmp_path, PLACES) as users:
+        many = [users.waiting(users.greedy) for _ in range(PLACES)]
+        wait_for("all places", lambda: len(users.waits) == PLACES)
+        one_more = users.waiting(users.greedy)
+        assert one_more.result(60) == b"", "one more of the same user does not wait"
         assert not any(one.done() for one in many)
 
-        own = [waiting(small)]
+        own = [users.waiting(users.small)]
         early, _ = wait(many, 60, FIRST_COMPLETED)
         assert [one.result() for one in early] == [b""], "one has made room"
-        own.append(waiting(small))
+        own.append(users.waiting(users.small))
         wait_for("the next", lambda: sum(one.done() for one in many) == 2)
-        wait_for("both", lambda: list(waits.values()).count("wim@127.0.0.1") == 2)
-        assert waiting(small).result(60) == b"", "both users have half"
+        wait_for("both", lambda: list(users.waits.values()).count("wim@127.0.0.1") == 2)
+        assert users.waiting(users.small).result(60) == b"", "both users have half"
         assert not any(one.done() for one in own)
 
-        admin.produce(table, batch("a"))
+        users.admin.produce(users.table, batch("a"))
         assert all(one.result(60) for one in own)
         assert [bool(one.result(60)) for one in many].count(True) == PLACES - 2
-        wait_for("no wait", lambda: not waits)
-        for caller in (admin, greedy, small):
-            caller.transport.close()
+        wait_for("no wait", lambda: not users.waits)
+
+
+def test_the_odd_place_stays_whose_it_is(tmp_path: Path) -> None:
+    """Else each takes it from the other with its next fetch, for ever."""
+    with users_of(tmp_path, 3) as users:
+        many = [users.waiting(users.greedy) for _ in range(3)]
+        wait_for("all places", lambda: len(users.waits) == 3)
+        own = users.waiting(users.small)
+        early, late = wait(many, 60, FIRST_COMPLETED)
+        assert [one.result() for one in early] == [b""], "one has made room"
+        for caller in (users.small, users.greedy, users.small):
+            again = users.waiting(caller)
+            ended, _ = wait([again, own, *late], 60, FIRST_COMPLETED)
+            assert ended == {again}
+        users.admin.produce(users.table, batch("a"))
+        assert all(one.result(60) for one in (own, *late))
 
 
 def fetch_that_waits(table_id: int) -> pb.FetchLogRequest:
@@ -102,10 +139,9 @@ def native_port(node: Node) -> int:
 
 @pytest.mark.parametrize("protocol", ["grpc", "fluss"])
 def test_a_host_with_all_waits_gives_one_to_another(
-    start: Callable[..., Node], monkeypatch: pytest.MonkeyPatch, protocol: str
+    start: Callable[..., Node], protocol: str
 ) -> None:
     """Nobody logs in, so all callers are the same nobody."""
-    monkeypatch.setattr(fetch, "WAIT_MAX_MS", 200_000)  # nobody has to be quick
     node = start(listen="grpc://127.0.0.1:0,fluss://127.0.0.1:0", max_workers=WORKERS)
     message = fetch_that_waits(node.caller.create_table())
     assert node.cluster._parts is not None
