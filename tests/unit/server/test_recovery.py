@@ -301,7 +301,9 @@ def test_logs_without_their_metadata_are_never_deleted(
         with pytest.raises(DataDirError, match=r"metadata\.sqlite is missing.*restore"):
             node.cluster.start()
         assert log.read_bytes() == content
-    database.touch()  # new and empty
+    other = Node(tmp_path / "other")
+    other.stop()
+    shutil.copy(tmp_path / "other/metadata.sqlite", database)  # of a server without tables
     for _ in range(2):
         with pytest.raises(DataDirError, match=rf"t-{table}.*restore"):
             node.cluster.start()
