@@ -198,7 +198,7 @@ def test_a_guessed_lease_id_does_not_block_a_round(
     claim = Claim(world.bucket.table_id, KV_PATH, 1, 1)
     tiering = world.of("wes", listener)
     with _leased_snapshots(tiering, claim, threading.Event(), None) as snapshots:
-        assert [snapshot.bucket.bucket for snapshot in snapshots] == [0, 1]
+        assert {snapshot.bucket.bucket for snapshot in snapshots} == {0, 1}
         owners = {lease.owner: lease.lease_id for lease in tiering.leases.all()}
     assert owners.pop("wim") == guessed
     assert re.fullmatch(r"sluice-tier-[0-9a-f-]{36}", owners["wes"])
