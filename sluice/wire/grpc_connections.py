@@ -36,7 +36,6 @@ ROOM_SHARE = 8
 GREEDY_S = 1.0
 """Time for the first call of a peer's connections, if those without one take that part."""
 
-
 CALM_S = 2.0
 """How often it looks while three quarters of all places are free: a look at 6,000 files takes
 13 ms of CPU."""

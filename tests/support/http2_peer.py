@@ -98,6 +98,16 @@ class Http2Peer:
             self._received += more
         return found
 
+    def is_open(self) -> bool:
+        """Whether the server has not closed the connection; drops the frames that have come."""
+        self.socket.settimeout(0.01)
+        try:
+            while self.frames():
+                pass
+        except TimeoutError:
+            return True
+        return False
+
     def ended(self, streams: set[int]) -> set[int]:
         """Waits until the server has ended some of these calls; which ones."""
         while not self.ended_calls & streams and self.frames():

@@ -426,16 +426,6 @@ def test_further_connections_and_silent_ones_are_closed(
     wait_for("its place", lambda: bool(peers(port).frames()))
 
 
-def is_open(peer: Http2Peer) -> bool:
-    peer.socket.settimeout(0.01)
-    try:
-        while peer.frames():
-            pass
-    except TimeoutError:
-        return True
-    return False
-
-
 def test_connections_of_one_host_keep_no_other_host_out(peers: Callable[..., Http2Peer]) -> None:
     """All that the server accepts, without a call. The host's connection with a call stays."""
     handlers = {Role.TABLET: {apis.INIT_WRITER: lambda _: pb.InitWriterResponse(writer_id=7)}}
@@ -457,7 +447,7 @@ def test_connections_of_one_host_keep_no_other_host_out(peers: Callable[..., Htt
             assert known.ended({call}) == {call}
             idle = [peers(port, "127.0.0.2") for _ in range(60)]
             few = limits.max_connections // 2 - 1
-            wait_for("the end of others", lambda: sum(map(is_open, idle)) <= few, 20)
+            wait_for("the end of others", lambda: sum(map(Http2Peer.is_open, idle)) <= few, 20)
         others.assert_served()
         known.wait_processed()
     finally:
@@ -484,7 +474,7 @@ def test_a_connection_with_a_running_upload_is_ended_last(peers: Callable[..., H
             others[-1].message(call, b"")
             others[-1].ended({call})
         few = limits.max_connections // 2 - 1
-        wait_for("the end of others", lambda: sum(map(is_open, others)) <= few, 20)
+        wait_for("the end of others", lambda: sum(map(Http2Peer.is_open, others)) <= few, 20)
         slow.send(upload, message[20:], last=True)
         assert slow.ended({upload}) == {upload}
         assert slow.answered == {upload}

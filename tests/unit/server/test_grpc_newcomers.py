@@ -56,16 +56,6 @@ def answered(_: pb.InitWriterRequest) -> pb.InitWriterResponse:
     return pb.InitWriterResponse(writer_id=7)
 
 
-def is_open(peer: Http2Peer) -> bool:
-    peer.socket.settimeout(0.01)
-    try:
-        while peer.frames():
-            pass
-    except TimeoutError:
-        return True
-    return False
-
-
 def test_two_hosts_without_a_token_keep_no_newcomer_out(
     peers: Callable[..., Http2Peer], tmp_path: Path
 ) -> None:
@@ -95,10 +85,10 @@ def test_two_hosts_without_a_token_keep_no_newcomer_out(
             strangers = [
                 peers(port, source) for _ in range(20) for source in ("127.0.0.2", "127.0.0.3")
             ]
-            for stranger in filter(is_open, strangers):
+            for stranger in filter(Http2Peer.is_open, strangers):
                 stranger.begin(INIT, "guessed")
             few = limits.max_connections - limits.max_connections // 8 - 1
-            wait_for("the end of others", lambda: sum(map(is_open, strangers)) <= few, 20)
+            wait_for("the end of others", lambda: sum(map(Http2Peer.is_open, strangers)) <= few, 20)
         others.assert_served(PATIENCE_S)
         known.socket.settimeout(60)
         known.wait_processed()
