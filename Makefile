@@ -21,9 +21,11 @@ FLAKY_LIST := $(or $(FLAKY_LIST),$(shell mktemp -u -t sluice-flaky-XXXXXX))
 # Groups of tests start in the order of tests/conftest.py.
 PYTEST = $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --rerun-alone \
   --durations=15 --durations-min=2 --flaky-list=$(FLAKY_LIST)
+# Node.js of the lock file, for the page's front end
+NPM = PATH="$(CURDIR)/.venv/bin:$$PATH" npm --prefix frontend
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
 
-.PHONY: help setup demo quick-java test test-slow test-long test-full lint format bench matrix protos zip lock docs config-docs clean
+.PHONY: help setup demo quick-java test test-slow test-long test-full lint format bench matrix protos page page-test zip lock docs config-docs clean
 
 help: ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -57,6 +59,8 @@ lint: setup ## run ruff, mypy and the import contract, compare generated code wi
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-cache | tail -n 12
 	@$(PYTHON) scripts/gen_protos.py --check
+	@$(PYTHON) scripts/page_description.py --check
+	@$(NPM) run --silent lint
 
 format: setup ## format the code
 	@.venv/bin/ruff check --fix -q . ; .venv/bin/ruff format -q .
@@ -70,6 +74,14 @@ protos: setup ## generate sluice/wire from protos/
 docs: setup quick-java config-docs ## write the outputs, settings and commands that pages show (PAGES=...)
 	@$(PYTHON) scripts/command_docs.py
 	@$(PYTHON) -m tests.docs.runner --write $(PAGES)
+
+page: setup ## build the page's front end into sluice/page/static
+	@$(PYTHON) scripts/page_description.py
+	@$(NPM) run --silent types
+	@$(NPM) run --silent build
+
+page-test: setup ## run the tests of the page's front end
+	@$(NPM) test
 
 config-docs: setup ## write docs/configuration.md from sluice/config.py
 	@$(PYTHON) scripts/config_docs.py

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs what the project needs: .venv with the packages of the lock file, Java 17, and Iceberg's
-# Spark runtime. A second run finds its stamp and ends at once. Never prompts: an error is one line
+# Installs what the project needs: .venv with the packages of the lock file, Java 17, Iceberg's Spark
+# runtime, and a browser and Node's packages for the page. A second run finds its stamp and ends at once. Never prompts: an error is one line
 # with the command to run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 stamp=.venv/.sluice-stamp
-want=$(cat requirements.lock protos/requirements.lock pyproject.toml scripts/setup.sh sluice/artifacts/jars.py sluice/artifacts/iceberg.py \
+want=$(cat requirements.lock protos/requirements.lock frontend/package-lock.json pyproject.toml scripts/setup.sh sluice/artifacts/jars.py sluice/artifacts/iceberg.py \
   | sha256sum | cut -d' ' -f1)
 if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null || true)" = "$want $PWD" ]; then exit 0; fi
 
@@ -40,6 +40,8 @@ is_311 "$python" || die "Python 3.11 or newer is required, found $($python --ver
 "$python" -c 'import ensurepip, venv' 2>/dev/null || install python3-venv "Python's venv module"
 command -v cc >/dev/null || install gcc "a C compiler, for the compiled loops of a wheel"
 command -v objdump >/dev/null || install binutils "objdump, to read what a wheel needs"
+command -v chromium >/dev/null || command -v google-chrome >/dev/null ||
+  install chromium "a browser, to test the page"
 java_17() { command -v java >/dev/null && java -version 2>&1 | grep -qE 'version "(1[7-9]|2[0-9])'; }
 java_17 || install openjdk-17-jre-headless "Java 17, for Spark"
 
@@ -55,6 +57,9 @@ retry .venv/bin/uv pip install -q --python .venv/bin/python --no-deps -e .
 rm -rf .cache/protoc
 retry .venv/bin/uv pip install -q --python .venv/bin/python --no-deps --require-hashes \
   --target .cache/protoc -r protos/requirements.lock
+
+say "packages of frontend/package-lock.json"
+(cd frontend && PATH="$PWD/../.venv/bin:$PATH" retry npm ci --silent --no-progress >/dev/null)
 
 say "compiled loops (once per machine)"
 .venv/bin/sluice warm --loops-only >/dev/null

@@ -39,6 +39,7 @@ from sluice.cli.sql import sql
 from sluice.cli.status import status
 from sluice.cli.tables import tables
 from sluice.cli.tier import tier
+from sluice.cli.ui import ui
 from sluice.cli.warm import warm
 
 
@@ -130,6 +131,7 @@ for command in (
     retier,
     doctor,
     exporter,
+    ui,
     sql,
     jars,
     spark_files,

@@ -1,0 +1,60 @@
+/** How the page writes numbers, times and sizes: as `sluice status` does. */
+
+const COUNT = new Intl.NumberFormat("en");
+
+export function count(n: number): string {
+  return COUNT.format(n);
+}
+
+/** `3 rows`, `1 row` */
+export function counted(n: number, noun: string): string {
+  return `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
+}
+
+const SPANS: [number, string][] = [
+  [86_400, "d"],
+  [3_600, "h"],
+  [60, "min"],
+  [1, "s"],
+];
+
+/** A duration with one unit, or two: `57 s`, `2 h`, `3 min 5 s`. */
+export function span(ms: number, units = 1): string {
+  let seconds = Math.max(Math.round(ms / 1000), 0);
+  const parts: string[] = [];
+  for (const [size, unit] of SPANS) {
+    const n = Math.floor(seconds / size);
+    if (n > 0 && parts.length < units) {
+      parts.push(`${n} ${unit}`);
+      seconds -= n * size;
+    } else if (parts.length > 0) break;
+  }
+  return parts.join(" ") || "0 s";
+}
+
+export function ago(thenMs: number, nowMs: number): string {
+  return `${span(nowMs - thenMs)} ago`;
+}
+
+/** `35 ms`, `2.7 s`, `3 min 5 s` */
+export function duration(ms: number): string {
+  if (ms > 0 && ms < 1000) return `${ms} ms`;
+  return ms < 10_000 ? `${(ms / 1000).toFixed(1)} s` : span(ms, 2);
+}
+
+/** `1.1 kB`, `46 MB` */
+export function bytes(n: number): string {
+  const units = ["B", "kB", "MB", "GB", "TB", "PB"];
+  let at = 0;
+  let value = n;
+  while (value >= 999.5 && at < units.length - 1) {
+    value /= 1000;
+    at += 1;
+  }
+  return `${at > 0 && value < 9.95 ? value.toFixed(1) : Math.round(value)} ${units[at]}`;
+}
+
+/** A point in time, in the browser's time zone. */
+export function moment(ms: number): string {
+  return new Date(ms).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+}

@@ -1,0 +1,73 @@
+"""The page as one FastAPI application: built front end, JSON API, and its description."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.responses import FileResponse, JSONResponse
+from fastapi.staticfiles import StaticFiles
+
+from sluice import __version__
+from sluice.errors import SluiceError, TableNotExist
+from sluice.masking import reason_text
+from sluice.page.actions import actions
+from sluice.page.lease_reads import lease_reads
+from sluice.page.maintenance_reads import maintenance_reads
+from sluice.page.models import Problem
+from sluice.page.reads import reads
+from sluice.page.table_reads import table_reads
+
+STATIC = Path(__file__).parent / "static"
+"""The built front end: `make page` writes it from `frontend/`."""
+API = "/api/v1"
+_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    404: {"model": Problem},
+    409: {"model": Problem},
+    502: {"model": Problem},
+}
+
+
+def page_app(prefix: str, may_read: Sequence[Any], may_act: Sequence[Any]) -> FastAPI:
+    """The application, to mount or to serve.
+
+    :param prefix: of each page: empty, or with a path parameter that names the cluster.
+    :param may_read: FastAPI dependencies of everything; one of them calls ``serve``.
+    :param may_act: more dependencies of each POST.
+    """
+    app = FastAPI(
+        title="Sluice: lake tiering",
+        version=__version__,
+        description="What the page of Sluice shows, and what it does.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,  # served below, behind the dependencies
+    )
+    api = APIRouter(responses=_PROBLEMS)
+    for router in (reads, table_reads, lease_reads, maintenance_reads):
+        api.include_router(router)
+    api.include_router(actions, dependencies=list(may_act))
+    app.include_router(api, prefix=f"{prefix}{API}", dependencies=list(may_read))
+    page = APIRouter(dependencies=list(may_read), include_in_schema=False)
+
+    @page.get(f"{prefix}/")
+    def index() -> FileResponse:
+        return FileResponse(STATIC / "index.html")
+
+    @page.get(f"{prefix}{API}/openapi.json")
+    def description() -> JSONResponse:
+        return JSONResponse(app.openapi())
+
+    app.include_router(page)
+    app.mount(f"{prefix}/assets", StaticFiles(directory=STATIC / "assets", check_dir=False))
+    app.add_exception_handler(SluiceError, _problem)
+    return app
+
+
+def _problem(request: Request, error: Exception) -> JSONResponse:  # noqa: ARG001
+    """An error of the cluster as one line, without secrets."""
+    name = type(error).__name__
+    status = 404 if isinstance(error, TableNotExist) else 502
+    return JSONResponse(Problem(error=name, message=reason_text(str(error))).model_dump(), status)

@@ -1,0 +1,52 @@
+"""The cluster of `sluice ui`, which runs without Airflow."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from sluice.client import Client
+from sluice.clock import Clock, SystemClock
+from sluice.model import TablePath, TieringRound
+from sluice.page.cluster_reader import ClusterReader
+from sluice.page.models import Answer, DagState, Leases, Link, PageLink
+from sluice.page.ports import Viewer
+
+
+class LocalPlace:
+    """One cluster. Safe for use by many threads."""
+
+    tier_now_by: Literal["run", "request"] = "request"
+
+    def __init__(
+        self, client: Client, clock: Clock | None = None, work_uri: str | None = None
+    ) -> None:
+        """:param work_uri: the work folder of Airflow's runs; None: not known."""
+        self.client = client
+        self.work_uri = work_uri
+        self.clock = clock or SystemClock()
+        self.reader = ClusterReader(client, self.clock)
+
+    @property
+    def cluster(self) -> str:
+        return self.client.config.bootstrap
+
+    def tier_now(self, path: TablePath, viewer: Viewer) -> Answer:  # noqa: ARG002
+        self.client.statuses.request_round(path)
+        return Answer(
+            message=f"table {path}: a round is requested; `sluice tier` or a DAG run starts it"
+        )
+
+    def dag(self) -> DagState | None:
+        return None
+
+    def pages(self) -> list[PageLink]:
+        return []
+
+    def table_links(self, path: TablePath) -> list[Link]:  # noqa: ARG002
+        return []
+
+    def round_links(self, path: TablePath, ended: TieringRound) -> list[Link]:  # noqa: ARG002
+        return []
+
+    def unlisted_leases(self) -> Leases:
+        return Leases(now_ms=self.clock.now_ms(), is_complete=False, leases=[])

@@ -1,0 +1,326 @@
+"""What the JSON API of the page answers. FastAPI makes its OpenAPI description from these classes.
+
+Times end in ``_ms`` and are epoch milliseconds, as do durations in milliseconds. Null: not known.
+Ids of 64 bits are text, because a browser rounds large numbers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, Field
+
+from sluice.page.recorded_models import RecordedRoundModel, RecordedStatusModel
+
+if TYPE_CHECKING:  # mypy knows no class that is made at run time
+    RecordedStatus = BaseModel
+    RecordedRound = BaseModel
+else:
+    RecordedStatus = RecordedStatusModel
+    RecordedRound = RecordedRoundModel
+
+Health = Literal["failing", "late", "waiting", "paused", "tiering", "ok", "unknown"]
+"""failing: the last round failed. late: the lake lacks rows that are too old. waiting: due for
+long, and no worker has claimed it. paused: by a user. tiering: a round is running. ok: none of
+these. unknown: the state cannot be read, or no round is recorded."""
+
+SortKey = Literal[
+    "attention",
+    "table",
+    "health",
+    "lag_rows",
+    "lag",
+    "last_tiered",
+    "failures",
+    "next_attempt",
+    "lake_bytes",
+    "lake_rows",
+]
+
+
+class RoundPoint(BaseModel):
+    """A round, as a point of a sparkline."""
+
+    ended_ms: int | None = None
+    outcome: str | None = None
+    rows_written: int | None = None
+    lag_rows_after: int | None = None
+    duration_ms: int | None = Field(default=None, description="From claim to report")
+
+
+class Table(RecordedStatus):
+    """A lake table: its status, and what follows from it."""
+
+    path: str = Field(description="DATABASE.TABLE")
+    database: str
+    table: str
+    health: Health
+    stuck_since_ms: int | None = Field(
+        default=None, description="Since when the table is failing, late, waiting or paused"
+    )
+    why: str | None = Field(default=None, description="Why it is not ok: one line")
+    status_read_ms: int = Field(description="When the status was read")
+    lag_read_ms: int | None = Field(default=None, description="When the lag was read")
+    rounds_shown: list[RoundPoint] = Field(
+        default_factory=list, description="The newest rounds, the oldest first"
+    )
+
+
+class Reading(BaseModel):
+    """How fresh an answer is: the cluster is read in the background."""
+
+    now_ms: int = Field(description="The clock of the server that answers")
+    read_ms: int | None = Field(
+        default=None, description="When the statuses were read; null: not yet"
+    )
+    lags_read_ms: int | None = Field(
+        default=None, description="When the oldest lag was read; null: at least one is not read yet"
+    )
+    tables_read: int = Field(default=0, description="Lake tables whose status has been read")
+    is_complete: bool = Field(default=False, description="Whether every table was read once")
+    error: str | None = Field(default=None, description="Why the last read failed, without secrets")
+
+
+class Tables(BaseModel):
+    """One page of the tables that match."""
+
+    reading: Reading
+    total: int = Field(description="Lake tables of the cluster")
+    matched: int = Field(description="Those that match search and filters")
+    offset: int
+    tables: list[Table]
+
+
+class Overview(BaseModel):
+    """The cluster in numbers, and what this user may do."""
+
+    reading: Reading
+    cluster: str = Field(description="Address of the cluster, without secrets")
+    version: str = Field(description="Version of Sluice")
+    is_fluss: bool = Field(description="Whether it is an Apache Fluss cluster, and not embedded")
+    user: str | None = Field(default=None, description="Who is logged in")
+    may_act: bool = Field(description="Whether this user may tier, pause, retry and drop")
+    why_not: str | None = Field(default=None, description="Why this user may not act")
+    tier_now: Literal["run", "request"] = Field(
+        description="What tier now does: start a run of the DAG, or request a round of any worker"
+    )
+    total: int
+    by_health: dict[Health, int]
+    lag_rows: int | None = Field(
+        default=None, description="Rows that the lake lacks, of all tables"
+    )
+    lake_bytes: int | None = Field(
+        default=None, description="Bytes of all lake tables that are known"
+    )
+    attention: list[Table] = Field(
+        default_factory=list,
+        description="Tables that need a person, the worst first, at most 20",
+    )
+    pages: list[PageLink] = Field(
+        default_factory=list, description="The pages of other DAGs, if there are several"
+    )
+    dag: DagState | None = Field(
+        default=None, description="The DAG that tiers; null without Airflow"
+    )
+
+
+class PageLink(BaseModel):
+    """The page of another DAG that tiers tables."""
+
+    name: str
+    url: str
+    is_this: bool = False
+
+
+class DagState(BaseModel):
+    """The DAG that tiers these tables."""
+
+    dag_id: str
+    url: str
+    is_paused: bool | None = None
+    schedule: str | None = None
+    last_run_state: str | None = None
+    last_run_ms: int | None = None
+    last_run_url: str | None = None
+
+
+class Link(BaseModel):
+    """A link to another page."""
+
+    name: str
+    url: str
+
+
+class TableDetails(BaseModel):
+    """One table: its status, facts of its definition, and links."""
+
+    table: Table
+    has_primary_key: bool
+    primary_key: list[str]
+    partition_keys: list[str]
+    bucket_count: int
+    bucket_keys: list[str]
+    freshness_ms: int
+    created_ms: int
+    columns: list[Column]
+    properties: dict[str, str] = Field(description="Its options, without secrets")
+    damage: list[str] = Field(
+        default_factory=list, description="Buckets that refuse calls because of a damaged disk"
+    )
+    links: list[Link]
+
+
+class Column(BaseModel):
+    name: str
+    type: str
+    comment: str | None = None
+
+
+class Round(RecordedRound):
+    """One ended round of a table, with links."""
+
+    duration_ms: int | None = Field(default=None, description="From claim to report")
+    links: list[Link] = Field(
+        default_factory=list, description="Its task instance and its Spark application"
+    )
+
+
+class Rounds(BaseModel):
+    """The newest rounds of a table, the newest first."""
+
+    now_ms: int
+    kept: int = Field(description="Rounds that are kept of a table")
+    rounds: list[Round]
+
+
+class Split(BaseModel):
+    """One bucket: what the next round would copy."""
+
+    partition: str | None = None
+    bucket: int
+    tiered_offset: int | None = Field(
+        default=None, description="Its end in the lake; null: never tiered"
+    )
+    end_offset: int | None = Field(default=None, description="End of its log")
+    lag_rows: int | None = None
+    leased_snapshot_id: str | None = Field(
+        default=None, description="Its leased KV snapshot, if known"
+    )
+
+
+class Splits(BaseModel):
+    """The buckets of a table, the largest lag first."""
+
+    now_ms: int
+    lake_snapshot_id: str | None
+    total: int
+    offset: int
+    splits: list[Split]
+
+
+class LakeSnapshot(BaseModel):
+    """A lake snapshot that a round committed."""
+
+    lake_snapshot_id: str
+    committed_ms: int | None = None
+    round_number: int | None = None
+    rows_written: int | None = None
+    keys_deleted: int | None = None
+    files_written: int | None = None
+    bytes_written: int | None = None
+    lake_rows: int | None = Field(
+        default=None, description="Rows of the lake table then, before deletes"
+    )
+    lake_files: int | None = None
+    lake_bytes: int | None = None
+    is_registered: bool = Field(default=False, description="Whether Fluss names this one")
+    url: str | None = None
+
+
+class LakeSnapshots(BaseModel):
+    """The lake snapshots that rounds committed, the newest first."""
+
+    now_ms: int
+    registered_snapshot_id: str | None = Field(default=None, description="The one that Fluss names")
+    snapshots: list[LakeSnapshot]
+    note: str = Field(description="What the list cannot have")
+
+
+class LeasedTable(BaseModel):
+    """What a lease holds of one table."""
+
+    path: str | None = Field(default=None, description="Null: the table was dropped")
+    table_id: int
+    buckets: int | None = None
+    held_bytes: int | None = Field(default=None, description="Bytes of its leased KV snapshots")
+    oldest_snapshot_id: str | None = None
+
+
+class Lease(BaseModel):
+    """A lease on KV snapshots. Null: the cluster does not say."""
+
+    lease_id: str
+    owner: str | None = Field(default=None, description="The user who made it")
+    holder: str = Field(description="What holds it: a run of the DAG, `sluice tier`, or a reader")
+    buckets: int | None = None
+    held_bytes: int | None = None
+    created_ms: int | None = None
+    renewed_ms: int | None = None
+    expires_ms: int | None = None
+    tables: list[LeasedTable]
+    links: list[Link] = Field(default_factory=list)
+
+
+class Leases(BaseModel):
+    """All leases, or those that are known where the cluster lists none."""
+
+    now_ms: int
+    is_complete: bool
+    note: str | None = Field(
+        default=None, description="Where the list comes from, if it is not complete"
+    )
+    leases: list[Lease]
+
+
+class MaintainedTable(BaseModel):
+    """What maintenance says of one table."""
+
+    path: str
+    compaction_requested_ms: int | None = None
+    last_compacted_ms: int | None = None
+    last_compaction: str | None = None
+    files_compacted: int | None = None
+    last_expired_ms: int | None = None
+    snapshots_expired: int | None = None
+    deletes_as: str | None = None
+    lake_files: int | None = None
+    lake_bytes: int | None = None
+    needs: list[str] = Field(default_factory=list, description="Of the last maintenance run")
+    problems: list[str] = Field(default_factory=list)
+    line: str | None = None
+
+
+class Maintenance(BaseModel):
+    """What the last runs of the maintenance did, and what rounds compacted."""
+
+    reading: Reading
+    last_run_ms: int | None = None
+    last_run_url: str | None = None
+    note: str | None = None
+    total: int
+    offset: int
+    tables: list[MaintainedTable]
+
+
+class Answer(BaseModel):
+    """What an action did."""
+
+    message: str
+    url: str | None = Field(default=None, description="The run that it started")
+
+
+class Problem(BaseModel):
+    """Why a request failed: one line that names what to do, without secrets."""
+
+    error: str = Field(description="The class of the error")
+    message: str

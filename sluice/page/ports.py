@@ -1,0 +1,90 @@
+"""What the page needs from where it is served: Airflow, or `sluice ui`.
+
+Where it is served, a FastAPI dependency calls :func:`serve` for each request, after it has checked
+who asks. The API takes place and viewer from the request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, Protocol
+
+from fastapi import Depends, Request
+
+from sluice.client import Client
+from sluice.clock import Clock
+from sluice.model import TablePath, TieringRound
+from sluice.page.cluster_reader import ClusterReader
+from sluice.page.models import Answer, DagState, Leases, Link, PageLink
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Who asks, and what they may do."""
+
+    name: str | None
+    may_act: bool
+    why_not: str | None = None
+    """Why they may not act."""
+
+
+class Place(Protocol):
+    """One cluster as it is served to people. Safe for use by many threads."""
+
+    @property
+    def client(self) -> Client: ...
+    @property
+    def reader(self) -> ClusterReader: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def cluster(self) -> str:
+        """The cluster's address, without secrets."""
+        ...
+
+    @property
+    def work_uri(self) -> str | None:
+        """The work folder of the runs, with their plans and reports; None: not known."""
+        ...
+
+    @property
+    def tier_now_by(self) -> Literal["run", "request"]:
+        """Whether :meth:`tier_now` starts a run of the DAG, or requests a round of any worker."""
+        ...
+
+    def tier_now(self, path: TablePath, viewer: Viewer) -> Answer: ...
+
+    def dag(self) -> DagState | None:
+        """The DAG that tiers; None without Airflow."""
+        ...
+
+    def pages(self) -> list[PageLink]:
+        """The pages of all DAGs that tier, if there are several."""
+        ...
+
+    def table_links(self, path: TablePath) -> list[Link]: ...
+    def round_links(self, path: TablePath, ended: TieringRound) -> list[Link]: ...
+
+    def unlisted_leases(self) -> Leases:
+        """The leases that are known of a cluster that lists none."""
+        ...
+
+
+def serve(request: Request, place: Place, viewer: Viewer) -> None:
+    """Says which cluster a request is about, and who asks."""
+    request.state.sluice_place = place
+    request.state.sluice_viewer = viewer
+
+
+def _place_of(request: Request) -> Place:
+    place: Place = request.state.sluice_place
+    return place
+
+
+def _viewer_of(request: Request) -> Viewer:
+    viewer: Viewer = request.state.sluice_viewer
+    return viewer
+
+
+AtPlace = Annotated[Place, Depends(_place_of)]
+By = Annotated[Viewer, Depends(_viewer_of)]
