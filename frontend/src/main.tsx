@@ -4,6 +4,7 @@ import { createRoot } from "react-dom/client";
 import { Router } from "wouter";
 import { useHashLocation } from "wouter/use-hash-location";
 import { App } from "./App";
+import { ActionsProvider } from "./parts/Actions";
 import "./style.css";
 
 const queries = new QueryClient({
@@ -14,7 +15,9 @@ createRoot(document.getElementById("root")!).render(
   <StrictMode>
     <QueryClientProvider client={queries}>
       <Router hook={useHashLocation}>
-        <App />
+        <ActionsProvider>
+          <App />
+        </ActionsProvider>
       </Router>
     </QueryClientProvider>
   </StrictMode>,

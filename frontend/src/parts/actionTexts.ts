@@ -1,0 +1,144 @@
+/** The actions of the page: which there are, and what each does and does not do. */
+import type { Overview, Table } from "../api/client";
+
+export type TableActionKind = "tier" | "retry" | "pause" | "resume";
+
+/** An action that a user asks for. `table` has what its texts depend on. */
+export type Action =
+  { kind: TableActionKind; table: Table } | { kind: "drop"; leaseId: string; holder?: string };
+
+/** How the page acts in this cluster. */
+export type Manner = Pick<Overview, "tier_now" | "is_fluss">;
+
+interface Words {
+  /** On the button that asks. */
+  label: string;
+  /** The question of the dialog. */
+  title: string;
+  /** On the button that confirms. */
+  confirm: string;
+  /** While the server works. */
+  doing: string;
+  /** What happens and what does not: a paragraph each. */
+  says: string[];
+  isDangerous: boolean;
+}
+
+export const LABELS: Record<Action["kind"], string> = {
+  tier: "Tier now",
+  retry: "Retry",
+  pause: "Pause",
+  resume: "Resume",
+  drop: "Drop lease",
+};
+
+/** What an action acts on. */
+export function subjectOf(action: Action): string {
+  return action.kind === "drop" ? action.leaseId : action.table.path;
+}
+
+/** The actions that change anything for a table in its state, the most useful first. */
+export function actionsFor(table: Table): TableActionKind[] {
+  if (table.paused) return ["resume", "tier", ...retryIf(table)];
+  return [...retryIf(table), "tier", "pause"];
+}
+
+function retryIf(table: Table): TableActionKind[] {
+  return (table.failures ?? 0) > 0 ? ["retry"] : [];
+}
+
+export function wordsOf(action: Action, manner: Manner): Words {
+  const label = LABELS[action.kind];
+  switch (action.kind) {
+    case "tier":
+      return {
+        label,
+        title: `Tier ${action.table.path} now?`,
+        confirm: manner.tier_now === "run" ? "Start a run" : "Request a round",
+        doing: manner.tier_now === "run" ? "Starting a run…" : "Requesting a round…",
+        says: tierSays(action.table, manner),
+        isDangerous: false,
+      };
+    case "retry":
+      return {
+        label,
+        title: `Retry ${action.table.path}?`,
+        confirm: label,
+        doing: "Clearing the failures…",
+        says: [
+          `${failuresOf(action.table)}, so that the next round may start now. Retry once the ` +
+            "cause is repaired: if the round fails again, the table waits again.",
+        ],
+        isDangerous: false,
+      };
+    case "pause":
+      return {
+        label,
+        title: `Pause ${action.table.path}?`,
+        confirm: label,
+        doing: "Pausing…",
+        says: [
+          "No round of the table starts until it is resumed, also after a restart of the server. " +
+            "Rows can still be written to it, and rows in the lake stay there.",
+          "An Airflow task ends its round of the table; a round of `sluice tier` continues." +
+            (manner.is_fluss
+              ? " An Apache Fluss cluster has no pause: only Sluice's rounds honour it."
+              : ""),
+        ],
+        isDangerous: false,
+      };
+    case "resume":
+      return {
+        label,
+        title: `Resume ${action.table.path}?`,
+        confirm: label,
+        doing: "Resuming…",
+        says: [
+          "The pause ends, and the next round starts when the table is due. Its failures and its " +
+            "last error stay until a round succeeds.",
+        ],
+        isDangerous: false,
+      };
+    case "drop":
+      return {
+        label,
+        title: `Drop the lease ${action.leaseId}?`,
+        confirm: label,
+        doing: "Dropping…",
+        says: [
+          "The server may then delete the snapshots of the lease. A reader that still uses the " +
+            "lease fails at its next renewal. This cannot be undone.",
+          ...(manner.is_fluss
+            ? ["An Apache Fluss cluster does not report whether the lease existed."]
+            : []),
+        ],
+        isDangerous: true,
+      };
+  }
+}
+
+function failuresOf(table: Table): string {
+  const failures = table.failures ?? 0;
+  if (failures === 0) return "Failures of the table are cleared";
+  if (failures === 1) return "The failure of the table is cleared";
+  return `The ${failures} failures of the table are cleared`;
+}
+
+function tierSays(table: Table, manner: Manner): string[] {
+  const says = [
+    manner.tier_now === "run"
+      ? "A run of the DAG tiers the table without waiting for its freshness. Rows that are in " +
+        "the lake are not copied again."
+      : "A round is requested without waiting for the freshness: `sluice tier` or the next run " +
+        "of the DAG starts it. Rows that are in the lake are not copied again.",
+  ];
+  if (table.paused) says.push("The table stays paused, and the round starts after it is resumed.");
+  else if (table.status === "Tiering" || table.claimed_by) {
+    says.push(
+      manner.is_fluss
+        ? "A round is under way. An Apache Fluss cluster refuses the request until it has ended."
+        : "A round is under way. The requested one follows it.",
+    );
+  }
+  return says;
+}
