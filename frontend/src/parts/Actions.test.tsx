@@ -63,7 +63,7 @@ test("Escape and Cancel send nothing", async () => {
 });
 
 test("while the server works, the dialog says so and cannot send again", async () => {
-  let answer = (_: { json: object }) => {};
+  let answer!: (reply: { json: object }) => void;
   server.on("POST /tables/shop/orders/tier", () => new Promise((resolve) => (answer = resolve)));
   show(<TableActions table={tableOf()} />);
   await userEvent.click(await enabled("Tier now: shop.orders"));
