@@ -2,10 +2,16 @@ import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { Router } from "wouter";
-import { useHashLocation } from "wouter/use-hash-location";
 import { App } from "./App";
+import { openLinksOutside, shareHash } from "./frame";
+import { useHashLocation } from "./location";
 import { ActionsProvider } from "./parts/Actions";
 import "./style.css";
+import { applyTheme, storedTheme } from "./theme";
+
+shareHash();
+openLinksOutside();
+applyTheme(storedTheme());
 
 const queries = new QueryClient({
   defaultOptions: { queries: { refetchOnWindowFocus: true, retry: 1, staleTime: 2_000 } },

@@ -2,6 +2,8 @@
 import createClient from "openapi-fetch";
 import type { components, paths } from "./schema";
 
+export type { paths };
+
 export type Schemas = components["schemas"];
 export type Table = Schemas["Table"];
 export type Overview = Schemas["Overview"];

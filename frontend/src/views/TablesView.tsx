@@ -1,22 +1,124 @@
-import { useQuery } from "@tanstack/react-query";
-import { Link } from "wouter";
-import { api, dataOf } from "../api/client";
+/** The first view: is anything stuck, since when, why, and what may I do; then all tables. */
+import { useCallback, useLayoutEffect, useRef, useState } from "react";
+import type { Health } from "../api/client";
+import { useOverview, useTablePages } from "../api/queries";
+import { Banner } from "../parts/Banner";
+import { Attention } from "./tables/Attention";
+import { Empty, NoMatch } from "./tables/Empty";
+import { addressOf, useFilters, withHealth, type Filters } from "./tables/filters";
+import { HealthStrip } from "./tables/HealthStrip";
+import { TableList } from "./tables/TableList";
+import { Toolbar } from "./tables/Toolbar";
+import "./tables/tables.css";
+
+const FIRST_PAGE = [0];
 
 export function TablesView() {
-  const { data, error } = useQuery({
-    queryKey: ["tables"],
-    queryFn: () => dataOf(api.GET("/api/v1/tables")),
-    refetchInterval: 5_000,
-  });
-  if (error) return <p role="alert">{error.message}</p>;
-  return (
-    <ul>
-      {data?.tables.map((each) => (
-        <li key={each.path}>
-          <Link href={`/tables/${each.database}/${each.table}`}>{each.path}</Link> {each.health}{" "}
-          {each.why}
-        </li>
-      ))}
-    </ul>
+  const overview = useOverview();
+  const [filters, setFilters] = useFilters();
+  const [inSight, setInSight] = useState(FIRST_PAGE);
+  const pages = useTablePages(filters, inSight);
+  const list = useRef<HTMLElement>(null);
+  const address = addressOf(filters);
+  useBackToTheTop(list, address);
+
+  const toggle = useCallback(
+    (health: Health) => setFilters(withHealth(filters, health)),
+    [filters, setFilters],
   );
+  const seen = useCallback((found: number[]) => {
+    setInSight((old) => (String(old) === String(found) ? old : found));
+  }, []);
+  const { head } = pages;
+  const known = overview.data as (typeof overview.data & { databases?: string[] }) | undefined;
+  const isEmpty = head?.total === 0;
+  return (
+    <>
+      {overview.data ? <Attention overview={overview.data} /> : <LoadingAttention />}
+      {!isEmpty && (
+        <HealthStrip overview={overview.data} chosen={filters.health} onToggle={toggle} />
+      )}
+      <section ref={list} aria-label="All tables" className="tables">
+        {!isEmpty && (
+          <Toolbar
+            filters={filters}
+            onFilters={setFilters}
+            databases={known?.databases ?? []}
+            matched={head?.matched}
+            total={head?.total}
+          />
+        )}
+        {pages.error && head && (
+          <Banner kind="warning">The list could not be read again: {pages.error.message}</Banner>
+        )}
+        <List
+          filters={filters}
+          onFilters={setFilters}
+          pages={pages}
+          onPages={seen}
+          isComplete={head?.reading.is_complete ?? false}
+        />
+      </section>
+    </>
+  );
+}
+
+interface ListProps {
+  filters: Filters;
+  onFilters: (filters: Filters) => void;
+  pages: ReturnType<typeof useTablePages>;
+  onPages: (pages: number[]) => void;
+  isComplete: boolean;
+}
+
+function List({ filters, onFilters, pages, onPages, isComplete }: ListProps) {
+  const { head, error } = pages;
+  if (!head) {
+    return error ? (
+      <div className="empty card" role="alert">
+        <h2>The tables could not be read</h2>
+        <p>{error.message}</p>
+      </div>
+    ) : (
+      <LoadingList />
+    );
+  }
+  if (head.total === 0) return isComplete ? <Empty /> : <LoadingList />;
+  if (head.matched === 0 && !pages.isPrevious)
+    return <NoMatch filters={filters} onFilters={onFilters} />;
+  return <TableList filters={filters} onFilters={onFilters} pages={pages} onPages={onPages} />;
+}
+
+function LoadingAttention() {
+  return (
+    <section aria-busy="true" aria-label="Attention">
+      <h1>
+        <span className="hidden">Reading the tables</span>
+        <span className="bone wide" />
+      </h1>
+    </section>
+  );
+}
+
+function LoadingList() {
+  return (
+    <div className="list card" role="status" aria-label="The tables are being read">
+      {Array.from({ length: 8 }, (_, i) => (
+        <div key={i} className="row-bone">
+          <span className="bone" />
+        </div>
+      ))}
+    </div>
+  );
+}
+
+/** Other filters begin at the first row: the list must not stay scrolled to where no rows are. */
+function useBackToTheTop(list: React.RefObject<HTMLElement | null>, address: string): void {
+  const before = useRef(address);
+  useLayoutEffect(() => {
+    if (before.current === address) return;
+    before.current = address;
+    const top = list.current?.getBoundingClientRect().top ?? 0;
+    if (top < 0) window.scrollTo({ top: window.scrollY + top - 64 });
+  }, [list, address]);
 }

@@ -1,0 +1,64 @@
+/** What the views read, again and again. */
+import { keepPreviousData, useQueries, useQuery } from "@tanstack/react-query";
+import { useEffect } from "react";
+import { setServerTime } from "../clock";
+import { queryOf, type Filters } from "../views/tables/filters";
+import { api, dataOf, type Schemas, type Table } from "./client";
+
+export const REFRESH_MS = 5_000;
+export const PAGE_ROWS = 100;
+
+export function useOverview() {
+  const query = useQuery({
+    queryKey: ["overview"],
+    queryFn: () => dataOf(api.GET("/api/v1/overview")),
+    refetchInterval: REFRESH_MS,
+  });
+  const { data, dataUpdatedAt } = query;
+  useEffect(() => {
+    if (data) setServerTime(data.reading.now_ms, dataUpdatedAt);
+  }, [data, dataUpdatedAt]);
+  return query;
+}
+
+function pageQuery(filters: Filters, page: number) {
+  return {
+    queryKey: ["tables", filters, page],
+    queryFn: () =>
+      dataOf(
+        api.GET("/api/v1/tables", {
+          params: { query: queryOf(filters, page * PAGE_ROWS, PAGE_ROWS) },
+        }),
+      ),
+    refetchInterval: REFRESH_MS,
+  };
+}
+
+export interface TablePages {
+  /** Null until the first answer. */
+  head: Schemas["Tables"] | null;
+  /** The table at an index of the matching ones; undefined while its page is loading. */
+  at: (index: number) => Table | undefined;
+  error: Error | null;
+  /** Whether the rows are those of the filters before. */
+  isPrevious: boolean;
+}
+
+/** The matching tables: the first page, and those that `pages` names. */
+export function useTablePages(filters: Filters, pages: number[]): TablePages {
+  const head = useQuery({ ...pageQuery(filters, 0), placeholderData: keepPreviousData });
+  const others = head.isPlaceholderData ? [] : pages.filter((page) => page > 0);
+  const rest = useQueries({ queries: others.map((page) => pageQuery(filters, page)) });
+  const tables = new Map<number, Table[]>();
+  if (head.data) tables.set(0, head.data.tables);
+  others.forEach((page, i) => {
+    const found = rest[i]?.data;
+    if (found) tables.set(page, found.tables);
+  });
+  return {
+    head: head.data ?? null,
+    at: (index) => tables.get(Math.floor(index / PAGE_ROWS))?.[index % PAGE_ROWS],
+    error: head.error ?? rest.find((each) => each.error)?.error ?? null,
+    isPrevious: head.isPlaceholderData,
+  };
+}

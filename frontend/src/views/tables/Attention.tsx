@@ -1,0 +1,122 @@
+/** The tables that need a person: what, since when, why, and what one may do. */
+import { useState } from "react";
+import { Link } from "wouter";
+import type { Overview, Table } from "../../api/client";
+import { useNow } from "../../clock";
+import { count, counted } from "../../format";
+import { TableActions } from "../../parts/Actions";
+import { HealthMark } from "../../parts/HealthMark";
+import { Reason } from "../../parts/Reason";
+import { Sparkline } from "../../parts/Sparkline";
+import { For } from "../../parts/Times";
+import {
+  guessOf,
+  isStuck,
+  nextAttempt,
+  recordedReason,
+  storyOf,
+  stuckSinceMs,
+} from "../../parts/words";
+import { addressOfTable } from "./addressOfTable";
+
+const SHOWN_FIRST = 5;
+
+export function Attention({ overview }: { overview: Overview }) {
+  const [isWhole, setWhole] = useState(false);
+  const stuck = (overview.attention ?? []).filter(isStuck);
+  const { by_health: by } = overview;
+  const all = Math.max((by.failing ?? 0) + (by.late ?? 0) + (by.waiting ?? 0), stuck.length);
+  if (all === 0) return <Calm overview={overview} />;
+  const shown = isWhole ? stuck : stuck.slice(0, SHOWN_FIRST);
+  return (
+    <section aria-labelledby="attention">
+      <h1 id="attention">
+        {count(all)} of {counted(overview.total, "table")} {all === 1 ? "needs" : "need"} attention
+      </h1>
+      <ul className="attention card">
+        {shown.map((table) => (
+          <StuckTable key={table.path} table={table} />
+        ))}
+      </ul>
+      {stuck.length > SHOWN_FIRST && (
+        <button
+          type="button"
+          className="plain more"
+          aria-expanded={isWhole}
+          onClick={() => setWhole(!isWhole)}
+        >
+          {isWhole ? "Show fewer" : `Show ${counted(stuck.length - SHOWN_FIRST, "more table")}`}
+        </button>
+      )}
+      {all > stuck.length && (
+        <p className="quiet">
+          These are the worst {count(stuck.length)}; the list below has all {count(all)}.
+        </p>
+      )}
+    </section>
+  );
+}
+
+function Calm({ overview }: { overview: Overview }) {
+  const { by_health: by, total, reading } = overview;
+  const paused = by.paused ?? 0;
+  if (total === 0) return <h1 className="hidden">Lake tables</h1>;
+  return (
+    <section className="calm" aria-label="Attention">
+      <h1>Nothing is stuck</h1>
+      <p className="quiet">
+        {reading.is_complete ? "" : "So far: "}No table is failing, late or waiting for a worker.
+        {paused > 0 && ` ${counted(paused, "table")} ${paused === 1 ? "is" : "are"} paused.`}
+      </p>
+    </section>
+  );
+}
+
+function StuckTable({ table }: { table: Table }) {
+  const now = useNow();
+  const reason = recordedReason(table);
+  const guess = guessOf(table);
+  const since = stuckSinceMs(table);
+  return (
+    <li className={`stuck health-${table.health}`}>
+      <div className="stuck-head">
+        <h2>
+          <Link href={addressOfTable(table)}>{table.path}</Link>
+        </h2>
+        <p className="stuck-state">
+          <HealthMark health={table.health} />
+          {since != null && (
+            <strong>
+              <For ms={since} />
+            </strong>
+          )}
+        </p>
+      </div>
+      <p className="stuck-story">
+        {storyOf(table, now).map((part) => (
+          <span key={part}>{part}</span>
+        ))}
+        <span>
+          next attempt: <strong>{nextAttempt(table, now)}</strong>
+        </span>
+      </p>
+      {guess && <p className="stuck-guess">{guess}</p>}
+      {reason && (
+        <>
+          {table.health === "late" && <p className="stuck-guess">The last round was stopped:</p>}
+          <Reason text={reason} of={table.path} />
+        </>
+      )}
+
+      <div className="stuck-side">
+        {(table.rounds_shown ?? []).length > 0 && (
+          <div className="stuck-rounds">
+            <span className="quiet">last rounds</span>
+            <Sparkline points={table.rounds_shown} />
+          </div>
+        )}
+        <TableActions table={table} />
+      </div>
+    </li>
+  );
+}

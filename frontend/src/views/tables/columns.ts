@@ -1,0 +1,22 @@
+/** The columns of the list, and by what each is sorted. */
+import type { SortKey } from "./filters";
+
+export interface Column {
+  id: string;
+  heading: string;
+  sort?: SortKey;
+  isNumber?: boolean;
+}
+
+export const COLUMNS: Column[] = [
+  { id: "table", heading: "Table", sort: "table" },
+  { id: "state", heading: "State", sort: "health" },
+  { id: "lag-rows", heading: "Lag", sort: "lag_rows", isNumber: true },
+  { id: "lag-age", heading: "Oldest", sort: "lag", isNumber: true },
+  { id: "rounds", heading: "Last rounds" },
+  { id: "tiered", heading: "Last tiered", sort: "last_tiered", isNumber: true },
+  { id: "failures", heading: "Failures", sort: "failures", isNumber: true },
+  { id: "next", heading: "Next attempt", sort: "next_attempt", isNumber: true },
+  { id: "size", heading: "Lake size", sort: "lake_bytes", isNumber: true },
+  { id: "actions", heading: "Actions" },
+];
