@@ -38,20 +38,20 @@ const SHAPES: Record<Health, ReactNode> = {
     </>
   ),
   waiting: (
-    <path d="M4.5 2.2h7m-7 11.6h7M5.4 2.2c0 4 5.2 4 5.2 5.8s-5.2 1.8-5.2 5.800m5.2-11.600c0 4-5.2 4-5.2 5.800s5.2 1.8 5.2 5.8" />
+    <path d="M4.5 2.2h7m-7 11.6h7M5.4 2.2c0 4 5.2 4 5.2 5.8s-5.2 1.8-5.2 5.8m5.2-11.6c0 4-5.2 4-5.2 5.8s5.2 1.8 5.2 5.8" />
   ),
   unknown: (
     <>
       <circle cx="8" cy="8" r="6.2" strokeDasharray="2.4 2.4" />
-      <path d="M6.5 6.300a1.5 1.5 0 1 1 2.3 1.300c-.5.3-.8.6-.8 1.200m0 2v.05" />
+      <path d="M6.5 6.3a1.5 1.5 0 1 1 2.3 1.3c-.5.3-.8.6-.8 1.2m0 2v.05" />
     </>
   ),
-  paused: <path d="M5.7 3.800v8.400m4.6-8.400v8.4" strokeWidth="2.2" />,
-  tiering: <path d="M8 1.800a6.2 6.2 0 1 1-6.2 6.2" className="spin" />,
+  paused: <path d="M5.7 3.8v8.4m4.6-8.4v8.4" strokeWidth="2.2" />,
+  tiering: <path d="M8 1.8a6.2 6.2 0 1 1-6.2 6.2" className="spin" />,
   ok: (
     <>
       {RING}
-      <path d="M5.4 8.200l1.8 1.8 3.4-3.8" />
+      <path d="M5.4 8.2l1.8 1.8 3.4-3.8" />
     </>
   ),
 };
@@ -63,12 +63,12 @@ export function HealthIcon({ health }: { health: Health }) {
 export const SearchIcon = () => (
   <Icon>
     <circle cx="7" cy="7" r="4.5" />
-    <path d="M10.5 10.500L14 14" />
+    <path d="M10.5 10.5L14 14" />
   </Icon>
 );
 export const RefreshIcon = ({ isTurning }: { isTurning: boolean }) => (
   <Icon className={isTurning ? "icon turning" : "icon"}>
-    <path d="M13.5 8a5.5 5.5 0 1 1-1.7-4M13.5 1.800v2.700h-2.7" />
+    <path d="M13.5 8a5.5 5.5 0 1 1-1.7-4M13.5 1.8v2.7h-2.7" />
   </Icon>
 );
 export const MoreIcon = () => (
@@ -79,29 +79,29 @@ export const MoreIcon = () => (
 export const CopyIcon = () => (
   <Icon>
     <rect x="5.5" y="5.5" width="8" height="8" rx="1.5" />
-    <path d="M3.2 10.500h-.2a1 1 0 0 1-1-1V3.500a1 1 0 0 1 1-1h6a1 1 0 0 1 1 1v.2" />
+    <path d="M3.2 10.5h-.2a1 1 0 0 1-1-1V3.5a1 1 0 0 1 1-1h6a1 1 0 0 1 1 1v.2" />
   </Icon>
 );
 export const OutsideIcon = () => (
   <Icon>
-    <path d="M9.5 2.500h4v4m0-4L8 8M6.5 3.500h-3a1 1 0 0 0-1 1v8a1 1 0 0 0 1 1h8a1 1 0 0 0 1-1v-3" />
+    <path d="M9.5 2.5h4v4m0-4L8 8M6.5 3.5h-3a1 1 0 0 0-1 1v8a1 1 0 0 0 1 1h8a1 1 0 0 0 1-1v-3" />
   </Icon>
 );
 export const SunIcon = () => (
   <Icon>
     <circle cx="8" cy="8" r="3" />
-    <path d="M8 1v1.200m0 11.600V15M1 8h1.200m11.6 0H15M3 3l.9.9m8.2 8.200l.9.9m0-10l-.9.9M3.9 12.100L3 13" />
+    <path d="M8 1v1.2m0 11.6V15M1 8h1.2m11.6 0H15M3 3l.9.9m8.2 8.2l.9.9m0-10l-.9.9M3.9 12.1L3 13" />
   </Icon>
 );
 export const MoonIcon = () => (
   <Icon>
-    <path d="M13.5 9.500A5.8 5.8 0 0 1 6.5 2.500a5.8 5.8 0 1 0 7 7z" />
+    <path d="M13.5 9.5A5.8 5.8 0 0 1 6.5 2.5a5.8 5.8 0 1 0 7 7z" />
   </Icon>
 );
 export const SystemIcon = () => (
   <Icon>
     <rect x="1.8" y="2.5" width="12.4" height="8.5" rx="1.2" />
-    <path d="M5.5 13.800h5" />
+    <path d="M5.5 13.8h5" />
   </Icon>
 );
 /** The sign of the page: water that runs into a lake. */
@@ -109,7 +109,7 @@ export const Sign = () => (
   <svg viewBox="0 0 20 20" width="20" height="20" aria-hidden="true" className="sign">
     <rect width="20" height="20" rx="5" fill="var(--accent)" />
     <path
-      d="M4 7.500c2 0 2-1.5 4-1.500s2 1.5 4 1.5 2-1.5 4-1.500M4 11c2 0 2-1.5 4-1.500S10 11 12 11s2-1.5 4-1.500M4 14.500c2 0 2-1.5 4-1.500s2 1.5 4 1.5 2-1.5 4-1.5"
+      d="M4 7.5c2 0 2-1.5 4-1.5s2 1.5 4 1.5 2-1.5 4-1.5M4 11c2 0 2-1.5 4-1.5S10 11 12 11s2-1.5 4-1.5M4 14.5c2 0 2-1.5 4-1.5s2 1.5 4 1.5 2-1.5 4-1.5"
       fill="none"
       stroke="var(--card)"
       strokeWidth="1.5"

@@ -12,6 +12,8 @@ import { Toolbar } from "./tables/Toolbar";
 import "./tables/tables.css";
 
 const FIRST_PAGE = [0];
+/** The head of the page stays in sight above what is scrolled to. */
+const HEAD_PX = 64;
 
 export function TablesView() {
   const overview = useOverview();
@@ -23,7 +25,10 @@ export function TablesView() {
   useBackToTheTop(list, address);
 
   const toggle = useCallback(
-    (health: Health) => setFilters(withHealth(filters, health)),
+    (health: Health) => {
+      setFilters(withHealth(filters, health));
+      showList(list.current);
+    },
     [filters, setFilters],
   );
   const seen = useCallback((found: number[]) => {
@@ -32,11 +37,18 @@ export function TablesView() {
   const { head } = pages;
   const known = overview.data as (typeof overview.data & { databases?: string[] }) | undefined;
   const isEmpty = head?.total === 0;
+  const strip = isEmpty ? null : (
+    <HealthStrip overview={overview.data} chosen={filters.health} onToggle={toggle} />
+  );
   return (
     <>
-      {overview.data ? <Attention overview={overview.data} /> : <LoadingAttention />}
-      {!isEmpty && (
-        <HealthStrip overview={overview.data} chosen={filters.health} onToggle={toggle} />
+      {overview.data ? (
+        <Attention overview={overview.data}>{strip}</Attention>
+      ) : (
+        <>
+          <LoadingAttention />
+          {strip}
+        </>
       )}
       <section ref={list} aria-label="All tables" className="tables">
         {!isEmpty && (
@@ -112,6 +124,14 @@ function LoadingList() {
   );
 }
 
+/** A filter of the head must not change rows that are out of sight. */
+function showList(list: HTMLElement | null): void {
+  const top = list?.getBoundingClientRect().top ?? 0;
+  if (top < window.innerHeight * 0.6) return;
+  const isCalm = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+  window.scrollBy({ top: top - HEAD_PX, behavior: isCalm ? "auto" : "smooth" });
+}
+
 /** Other filters begin at the first row: the list must not stay scrolled to where no rows are. */
 function useBackToTheTop(list: React.RefObject<HTMLElement | null>, address: string): void {
   const before = useRef(address);
@@ -119,6 +139,6 @@ function useBackToTheTop(list: React.RefObject<HTMLElement | null>, address: str
     if (before.current === address) return;
     before.current = address;
     const top = list.current?.getBoundingClientRect().top ?? 0;
-    if (top < 0) window.scrollTo({ top: window.scrollY + top - 64 });
+    if (top < 0) window.scrollTo({ top: window.scrollY + top - HEAD_PX });
   }, [list, address]);
 }

@@ -1,5 +1,5 @@
 /** The tables that need a person: what, since when, why, and what one may do. */
-import { useState } from "react";
+import { useState, type ReactNode } from "react";
 import { Link } from "wouter";
 import type { Overview, Table } from "../../api/client";
 import { useNow } from "../../clock";
@@ -21,18 +21,31 @@ import { addressOfTable } from "./addressOfTable";
 
 const SHOWN_FIRST = 5;
 
-export function Attention({ overview }: { overview: Overview }) {
+interface Props {
+  overview: Overview;
+  /** Between the headline and the stuck tables. */
+  children: ReactNode;
+}
+
+export function Attention({ overview, children }: Props) {
   const [isWhole, setWhole] = useState(false);
   const stuck = (overview.attention ?? []).filter(isStuck);
   const { by_health: by } = overview;
   const all = Math.max((by.failing ?? 0) + (by.late ?? 0) + (by.waiting ?? 0), stuck.length);
-  if (all === 0) return <Calm overview={overview} />;
+  if (all === 0)
+    return (
+      <>
+        <Calm overview={overview} />
+        {children}
+      </>
+    );
   const shown = isWhole ? stuck : stuck.slice(0, SHOWN_FIRST);
   return (
     <section aria-labelledby="attention">
       <h1 id="attention">
         {count(all)} of {counted(overview.total, "table")} {all === 1 ? "needs" : "need"} attention
       </h1>
+      {children}
       <ul className="attention card">
         {shown.map((table) => (
           <StuckTable key={table.path} table={table} />

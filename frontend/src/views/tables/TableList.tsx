@@ -7,7 +7,8 @@ import { sortedBy, type Filters } from "./filters";
 import { TableRow } from "./TableRow";
 
 const ROW_PX = 52;
-const CARD_PX = 172;
+const CARD_PX = 150;
+const CARD_GAP_PX = 8;
 const NARROW = "(max-width: 799px)";
 
 interface Props {
@@ -27,6 +28,7 @@ export function TableList({ filters, onFilters, pages, onPages }: Props) {
     count: rows,
     estimateSize: () => (isNarrow ? CARD_PX : ROW_PX),
     overscan: 8,
+    gap: isNarrow ? CARD_GAP_PX : 0,
     scrollMargin: top,
     getItemKey: (index) => pages.at(index)?.path ?? index,
   });

@@ -73,10 +73,14 @@ function Cells({ table }: { table: Table }) {
       <div role="cell" className="cell-lag-rows number" data-label="Lag">
         <Lag table={table} />
       </div>
-      <div role="cell" className="cell-lag-age number" data-label="Oldest row">
+      <div role="cell" className={cell("lag-age", !table.lag_ms)} data-label="Oldest row">
         {table.lag_ms ? span(table.lag_ms) : <None />}
       </div>
-      <div role="cell" className="cell-rounds" data-label="Last rounds">
+      <div
+        role="cell"
+        className={`cell-rounds${table.rounds_shown?.length ? "" : " blank"}`}
+        data-label="Last rounds"
+      >
         <Sparkline points={table.rounds_shown} />
       </div>
       <div role="cell" className="cell-tiered number" data-label="Last tiered">
@@ -88,13 +92,17 @@ function Cells({ table }: { table: Table }) {
           "never"
         )}
       </div>
-      <div role="cell" className="cell-failures number" data-label="Failures">
+      <div role="cell" className={cell("failures", failures === 0)} data-label="Failures">
         {failures > 0 ? <strong className="bad">{count(failures)}</strong> : <None />}
       </div>
       <div role="cell" className="cell-next number" data-label="Next attempt">
         <Next table={table} />
       </div>
-      <div role="cell" className="cell-size number" data-label="Lake size">
+      <div
+        role="cell"
+        className={cell("size", sizeOf(table).lake_bytes == null)}
+        data-label="Lake size"
+      >
         <Size table={table} />
       </div>
       <div role="cell" className="cell-actions">
@@ -102,6 +110,11 @@ function Cells({ table }: { table: Table }) {
       </div>
     </>
   );
+}
+
+/** A card leaves out what a row shows as a dash. */
+function cell(id: string, isBlank: boolean): string {
+  return `cell-${id} number${isBlank ? " blank" : ""}`;
 }
 
 const None = () => (
@@ -138,12 +151,18 @@ function Next({ table }: { table: Table }) {
   return <>{nextAttempt(table, now)}</>;
 }
 
+interface LakeSize {
+  lake_bytes?: number | null;
+  lake_rows?: number | null;
+}
+
 /** Of clusters whose rounds write it down. */
+function sizeOf(table: Table): LakeSize {
+  return table as Table & LakeSize;
+}
+
 function Size({ table }: { table: Table }) {
-  const { lake_bytes: size, lake_rows: rows } = table as Table & {
-    lake_bytes?: number | null;
-    lake_rows?: number | null;
-  };
+  const { lake_bytes: size, lake_rows: rows } = sizeOf(table);
   if (size == null) return <None />;
   return (
     <>

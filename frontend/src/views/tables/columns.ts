@@ -12,7 +12,7 @@ export const COLUMNS: Column[] = [
   { id: "table", heading: "Table", sort: "table" },
   { id: "state", heading: "State", sort: "health" },
   { id: "lag-rows", heading: "Lag", sort: "lag_rows", isNumber: true },
-  { id: "lag-age", heading: "Oldest", sort: "lag", isNumber: true },
+  { id: "lag-age", heading: "Oldest row", sort: "lag", isNumber: true },
   { id: "rounds", heading: "Last rounds" },
   { id: "tiered", heading: "Last tiered", sort: "last_tiered", isNumber: true },
   { id: "failures", heading: "Failures", sort: "failures", isNumber: true },
