@@ -258,6 +258,12 @@ class Admin:
         found = [_partition(entry, keys) for entry in reply.partitions_info]
         return sorted(found, key=lambda partition: partition.partition_id)
 
+    def partition_ids(self, path: TablePath) -> list[int]:
+        """Returns the ids of the partitions of a partitioned table, sorted."""
+        request = pb.ListPartitionInfosRequest(table_path=table_path(path))
+        reply = self._ask(apis.LIST_PARTITION_INFOS, request)
+        return sorted(entry.partition_id for entry in reply.partitions_info)
+
     # ---- offsets and lake snapshots ----
 
     def list_offsets(

@@ -21,6 +21,7 @@ from sluice.client.log_writer import LogWriter
 from sluice.client.recorded_statuses import RecordedStatuses
 from sluice.client.sent_batches import WriterJournal
 from sluice.client.snapshot_lease import LeaseExit, SnapshotLease
+from sluice.client.status_watch import StatusWatch
 from sluice.client.statuses import StatusClient
 from sluice.client.tiering import TieringClient
 from sluice.clock import Clock
@@ -51,6 +52,13 @@ class Client:
     def idle_check(self) -> IdleCheck:
         """Returns a check of which claimed tables are idle; use it in a ``with`` block."""
         return IdleCheck(self.config, self._recorded, self._clock)
+
+    def status_watch(self) -> StatusWatch:
+        """Returns a reader for the statuses of many tables, again and again; the caller closes it.
+
+        It has connections of its own, with short time-outs.
+        """
+        return StatusWatch(self.config, self._clock)
 
     def log_writer(
         self,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Protocol
 
+from sluice.client.admin import Admin
 from sluice.client.status_table import StatusTable
 from sluice.clock import Clock
 from sluice.errors import SluiceError
-from sluice.model import TableBucket, TableInfo
+from sluice.model import TableBucket, TableInfo, TablePath
 
 LAG_ERRORS = (SluiceError, OSError, ValueError, ImportError)
 """Errors that leave a lag unknown: of the cluster, its storage, or a missing file system."""
@@ -22,6 +24,22 @@ class Lag:
     rows: int | None = None
     ms: int | None = None
     lake_snapshot_id: int | None = None
+
+
+NO_LAG = Lag()
+
+
+class Described(Protocol):
+    """What a lag needs of a table's description."""
+
+    @property
+    def path(self) -> TablePath: ...
+    @property
+    def table_id(self) -> int: ...
+    @property
+    def bucket_count(self) -> int: ...
+    @property
+    def is_partitioned(self) -> bool: ...
 
 
 def read_lags(
@@ -40,7 +58,7 @@ def read_lags(
         if is_late():
             return
         with suppress(*LAG_ERRORS):  # dropped in the meantime, or no leader
-            behind.append((info, _rows_behind(table, info, found)))
+            behind.append((info, rows_behind(table.admin, info, found)))
     for info, offsets in behind:
         if offsets and not is_late():
             with suppress(*LAG_ERRORS):  # expired, or in an unreachable storage
@@ -49,18 +67,15 @@ def read_lags(
                 found[info.table_id] = replace(found[info.table_id], ms=age_ms)
 
 
-def _rows_behind(
-    table: StatusTable, info: TableInfo, found: dict[int, Lag]
-) -> dict[TableBucket, int]:
+def rows_behind(admin: Admin, info: Described, found: dict[int, Lag]) -> dict[TableBucket, int]:
     """Adds the number of untiered rows to ``found``; returns their first offsets."""
-    admin = table.admin
     snapshot = admin.lake_snapshot(info.path)
     snapshot_id = None if snapshot is None else snapshot.snapshot_id
     found[info.table_id] = Lag(lake_snapshot_id=snapshot_id)
     offsets = {} if snapshot is None else snapshot.offsets
     partitions: list[int | None] = [None]
     if info.is_partitioned:
-        partitions = [part.partition_id for part in admin.partitions_of(info)]
+        partitions = [*admin.partition_ids(info.path)]
     rows = 0
     begins: dict[TableBucket, int] = {}
     for partition in partitions:

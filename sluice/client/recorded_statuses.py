@@ -18,6 +18,7 @@ from typing import TypeVar
 from sluice.client.recorded_ends import Begun, End, by_columns, rounds_of
 from sluice.client.recorded_lag import LAG_ERRORS, Lag, read_lags
 from sluice.client.round_table import PATH as ROUNDS_PATH
+from sluice.client.shown_statuses import described_freshness_ms, shown_status
 from sluice.client.status_cache import StatusCache
 from sluice.client.status_events import EventKind, StatusEvents
 from sluice.client.status_table import PATH, StatusTable
@@ -25,7 +26,6 @@ from sluice.clock import Clock, SystemClock
 from sluice.config import ClientConfig
 from sluice.errors import (
     DatabaseNotExist,
-    InvalidConfig,
     InvalidTable,
     SluiceError,
     StatusUnreadable,
@@ -34,7 +34,7 @@ from sluice.errors import (
 )
 from sluice.masking import mask
 from sluice.model import Claim, Reason, TableInfo, TablePath, TieringRound, TieringStatus
-from sluice.statuses import DEFAULT_FRESHNESS_MS, RecordedStatus, freshness_ms, recorded
+from sluice.statuses import DEFAULT_FRESHNESS_MS, RecordedStatus, recorded
 from sluice.statuses.recorded import Columns
 
 T = TypeVar("T")
@@ -114,7 +114,7 @@ class RecordedStatuses:
         self._rows([claim.table_id for claim in claims])
         opened = [claim for claim in claims if self._before(claim).is_claimed]
         infos = self._table.admin.known_infos([claim.path for claim in opened])
-        return {info.table_id: _freshness_ms(info) for info in infos.values()}
+        return {info.table_id: described_freshness_ms(info) for info in infos.values()}
 
     def _before(self, claim: Claim) -> RecordedStatus:
         return self._known.row(claim.table_id) or RecordedStatus(claim.table_id)
@@ -405,21 +405,10 @@ class RecordedStatuses:
         found = []
         found_lags = self._lags(tiered) if lags else {}
         for info in tiered:
-            row = rows.get(info.table_id)
-            freshness_ms = _freshness_ms(info)
-            status = recorded.status_of(info.path, info.table_id, freshness_ms, row, now_ms)
-            if unread is not None:  # then they are unknown
-                status = replace(status, failures=None, paused=None, rounds=None)
+            row, freshness_ms = rows.get(info.table_id), described_freshness_ms(info)
             lag = found_lags.get(info.table_id, Lag())
-            found.append(
-                replace(
-                    status,
-                    note=unread or status.note,
-                    lag_rows=lag.rows,
-                    lag_ms=lag.ms,
-                    lake_snapshot_id=lag.lake_snapshot_id,
-                )
-            )
+            status = shown_status(info.path, info.table_id, freshness_ms, row, now_ms, unread, lag)
+            found.append(status)
         return found
 
     def rounds(self, table_id: int, limit: int) -> Sequence[TieringRound]:
@@ -567,7 +556,7 @@ class RecordedStatuses:
 
     def _freshness_of(self, claim: Claim) -> int:
         try:
-            return _freshness_ms(self._table.admin.table_info(claim.path))
+            return described_freshness_ms(self._table.admin.table_info(claim.path))
         except TableNotExist:
             return DEFAULT_FRESHNESS_MS
 
@@ -579,13 +568,6 @@ def this_process() -> str:
 
 def _is_open(row: RecordedStatus | None, claim: Claim) -> bool:
     return row is not None and row.is_claimed and row.is_of(claim)
-
-
-def _freshness_ms(info: TableInfo) -> int:
-    try:
-        return freshness_ms(info.descriptor.properties)
-    except InvalidConfig:
-        return DEFAULT_FRESHNESS_MS
 
 
 def _check_tiered(info: TableInfo) -> None:

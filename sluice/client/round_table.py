@@ -6,7 +6,7 @@ It is bucketed by the id of the lake table, so one prefix lookup reads the histo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,33 @@ class RoundTable:
         rows = LAYOUT.records_of(self._rows_of([table_id]))
         rounds = [TieringRound(**{n: getattr(row, n) for n in _NAMES}) for row in rows]
         return sorted(rounds, key=_age, reverse=True)[:limit]
+
+    def newest_of(self, numbers: Mapping[int, int], limit: int) -> dict[int, list[TieringRound]]:
+        """The newest rounds of many lake tables by their slots, the newest first.
+
+        Rounds that were not recorded are left out.
+
+        :param numbers: the number of the newest round of each table, by table id.
+        :param limit: the most rounds of a table.
+        :raises InvalidTable: the table has another layout.
+        """
+        ids, slots = [], []
+        for table_id, number in numbers.items():
+            for each in range(max(number - limit, 0) + 1, number + 1):
+                ids.append(table_id)
+                slots.append(each % ROUNDS_KEPT)
+        reader = self._table.reader() if ids else None
+        if reader is None:
+            return {}
+        keys = pa.table(
+            {"table_id": pa.array(ids, pa.int64()), "slot": pa.array(slots, pa.int32())}
+        )
+        rows = LAYOUT.records_of(reader.lookup(keys))
+        found: dict[int, list[TieringRound]] = {}
+        for row in rows:
+            if (row.round_number or 0) > numbers[row.table_id] - limit:  # not of an earlier lap
+                found.setdefault(row.table_id, []).append(row)
+        return {table_id: sorted(each, key=_age, reverse=True) for table_id, each in found.items()}
 
     def last_numbers(self, table_ids: Sequence[int]) -> dict[int, int]:
         """The highest number of the rounds of each table that has any."""

@@ -7,6 +7,7 @@ a new row.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -45,8 +46,11 @@ class StatusTable:
     Safe for use by many threads. Rows are few and small, so each method needs a few requests.
     """
 
-    def __init__(self, config: ClientConfig) -> None:
-        """:param config: its ``tiering_status_timeout_ms`` is the deadline of each request."""
+    def __init__(self, config: ClientConfig, sleep: Callable[[float], object] = time.sleep) -> None:
+        """:param config: its ``tiering_status_timeout_ms`` is the deadline of each request.
+
+        :param sleep: waits between retries.
+        """
         most_ms = config.tiering_status_timeout_ms
         self._config = replace(
             config,
@@ -57,7 +61,7 @@ class StatusTable:
             writer_batch_bytes=_SMALL_BYTES,
             fetch_max_bytes_per_bucket=_SMALL_BYTES,
         )
-        self._connection = Connection(self._config)
+        self._connection = Connection(self._config, sleep=sleep)
         self.admin = Admin(self._connection)
         self._rows = SystemTable(self._connection, self.admin, self._config, LAYOUT)
         self.rounds = RoundTable(

@@ -16,8 +16,9 @@ may not act and requests of foreign origins."""
 @actions.post("/tables/{database}/{table}/tier")
 def tier_now(place: AtPlace, viewer: By, database: str, table: str) -> Answer:
     """Tiers a table now: starts a run of the DAG, or requests a round."""
-    answer = place.tier_now(TablePath(database, table), viewer)
-    place.reader.read_soon()
+    path = TablePath(database, table)
+    answer = place.tier_now(path, viewer)
+    place.reader.read_soon(path)
     return answer
 
 
@@ -26,7 +27,7 @@ def retry(place: AtPlace, database: str, table: str) -> Answer:
     """Clears the failures of a table, so that its next round may start now."""
     path = TablePath(database, table)
     place.client.statuses.retry(path)
-    place.reader.read_soon()
+    place.reader.read_soon(path)
     return Answer(message=f"table {path}: failures cleared, the next round may start now")
 
 
@@ -35,7 +36,7 @@ def pause(place: AtPlace, database: str, table: str) -> Answer:
     """Pauses tiering of a table until it is resumed."""
     path = TablePath(database, table)
     place.client.statuses.pause(path)
-    place.reader.read_soon()
+    place.reader.read_soon(path)
     return Answer(message=f"table {path}: paused")
 
 
@@ -44,7 +45,7 @@ def resume(place: AtPlace, database: str, table: str) -> Answer:
     """Resumes tiering of a paused table."""
     path = TablePath(database, table)
     place.client.statuses.resume(path)
-    place.reader.read_soon()
+    place.reader.read_soon(path)
     return Answer(message=f"table {path}: resumed, the next round starts when the table is due")
 
 

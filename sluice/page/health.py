@@ -1,4 +1,8 @@
-"""Whether a table needs a person, since when, and why. Pure."""
+"""Whether a table needs a person, since when, and why. Pure.
+
+The bounds are those of the alert rules, docs/prometheus-sluice.yaml. A table is failing from its
+first failed round on, though the alert waits for the third: whoever looks wants to see it.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,22 @@ from dataclasses import dataclass
 
 from sluice.model import TieringStatus
 from sluice.page.models import Health
+from sluice.page.seen import SeenTable
 
 LATE_MS = 1_800_000
 """The age of the oldest missing row from which a table is late: ten times Fluss's freshness."""
 WAITING_MS = 3_600_000
 """A table that was due for this long, and that no worker has claimed, is waiting."""
+DAY_MS = 86_400_000
+"""A table without a successful round for this long is late, whatever its lag."""
 
 ORDER: tuple[Health, ...] = ("failing", "late", "waiting", "unknown", "paused", "tiering", "ok")
 """The worst first."""
+NEEDS_A_PERSON: frozenset[Health] = frozenset({"failing", "late", "waiting"})
+"""A paused table was paused by a person, and an unknown one has had no round of Sluice."""
+
+NOT_CLAIMED = "it is due, and no worker has claimed it"
+NO_ROUND = "no round has succeeded for a day"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +35,68 @@ class Verdict:
     why: str | None = None
 
 
-def verdict(status: TieringStatus, now_ms: int) -> Verdict:
-    """Judges a status by its own times and the same bounds as the alert rules."""
+def verdict(seen: SeenTable, now_ms: int, paused_dag: str | None = None) -> Verdict:
+    """Judges a table by its own times.
+
+    :param paused_dag: the name of the DAG that should tier it, if that is paused.
+    """
+    status = seen.status
     if status.is_unread:
         return Verdict("unknown", None, status.note)
     if status.paused:
         return Verdict("paused", None, "paused by a user")
     if status.is_failing:
-        return Verdict("failing", status.last_error_ms, status.last_error)
-    if status.lag_ms is not None and status.lag_ms > LATE_MS:
-        return Verdict("late", now_ms - status.lag_ms, status.stopped)
-    due_ms = status.next_attempt_ms
-    if due_ms is not None and now_ms - due_ms > WAITING_MS:
-        return Verdict("waiting", due_ms, "it is due, and no worker has claimed it")
+        return Verdict("failing", _failing_since_ms(seen), status.last_error)
+    found = _late(seen, now_ms) or _waiting(status, now_ms)
+    if found is not None:
+        return found if paused_dag is None else _under_paused_dag(found, paused_dag)
     if status.status == "Unknown":
         return Verdict("unknown", None, status.note)
     return Verdict("tiering" if status.status == "Tiering" else "ok")
+
+
+def _failing_since_ms(seen: SeenTable) -> int | None:
+    """The first failure since the last success; else what is nearest to it and recorded."""
+    status = seen.status
+    if seen.failing_since_ms is not None:
+        return seen.failing_since_ms
+    return status.last_error_ms if status.last_tiered_ms is None else status.last_tiered_ms
+
+
+def _late(seen: SeenTable, now_ms: int) -> Verdict | None:
+    status = seen.status
+    if status.lag_ms is not None and status.lag_ms > LATE_MS:
+        read_ms = now_ms if seen.lag_read_ms is None else seen.lag_read_ms
+        return Verdict("late", read_ms - status.lag_ms, _why_late(status, now_ms))
+    tiered_ms, due_ms = status.last_tiered_ms, status.next_attempt_ms
+    waits = due_ms is not None and due_ms > now_ms  # its freshness may be longer than a day
+    if tiered_ms is not None and now_ms - tiered_ms > DAY_MS and not waits:
+        return Verdict("late", tiered_ms, f"{NO_ROUND}: {_why_late(status, now_ms)}")
+    return None
+
+
+def _why_late(status: TieringStatus, now_ms: int) -> str:
+    """What keeps its next round away, as far as the status says it."""
+    if status.stopped:
+        return status.stopped
+    if status.status == "Tiering":
+        return f"its round by {status.claimed_by or 'a worker'} has not ended"
+    if status.note:
+        return status.note
+    if status.next_attempt_ms is not None:
+        return NOT_CLAIMED if status.next_attempt_ms <= now_ms else "its next round is not due yet"
+    return f"its state is {status.status}"
+
+
+def _waiting(status: TieringStatus, now_ms: int) -> Verdict | None:
+    due_ms = status.next_attempt_ms
+    if due_ms is None or now_ms - due_ms <= WAITING_MS or status.status == "Tiering":
+        return None
+    return Verdict("waiting", due_ms, NOT_CLAIMED)
+
+
+def _under_paused_dag(found: Verdict, dag: str) -> Verdict:
+    """A paused DAG explains why nothing claims a table, but not why its round does not end."""
+    if found.why is None or not found.why.endswith(NOT_CLAIMED):
+        return found
+    return Verdict(found.health, found.since_ms, f"{found.why}: the DAG {dag} is paused")

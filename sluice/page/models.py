@@ -20,9 +20,10 @@ else:
     RecordedRound = RecordedRoundModel
 
 Health = Literal["failing", "late", "waiting", "paused", "tiering", "ok", "unknown"]
-"""failing: the last round failed. late: the lake lacks rows that are too old. waiting: due for
-long, and no worker has claimed it. paused: by a user. tiering: a round is running. ok: none of
-these. unknown: the state cannot be read, or no round is recorded."""
+"""failing: the last round failed. late: the lake lacks rows older than 30 minutes, or no round has
+succeeded for a day. waiting: due for an hour, and no worker has claimed it. paused: by a user.
+tiering: a round is running. ok: none of these. unknown: the state cannot be read, or no round is
+recorded."""
 
 SortKey = Literal[
     "attention",
@@ -56,7 +57,12 @@ class Table(RecordedStatus):
     table: str
     health: Health
     stuck_since_ms: int | None = Field(
-        default=None, description="Since when the table is failing, late, waiting or paused"
+        default=None,
+        description="failing: the end of the first failed round since the last success; where the"
+        " history of rounds does not say it, the end of the last success, or of the last failure if"
+        " there was none. late: when the oldest row that the lake lacks was written, or the end of"
+        " the last success. waiting: when it became due. Null otherwise: nobody records when a"
+        " table was paused",
     )
     why: str | None = Field(default=None, description="Why it is not ok: one line")
     status_read_ms: int = Field(description="When the status was read")
@@ -88,7 +94,15 @@ class Tables(BaseModel):
     total: int = Field(description="Lake tables of the cluster")
     matched: int = Field(description="Those that match search and filters")
     offset: int
+    databases: list[str] = Field(
+        default_factory=list, description="Databases with lake tables, sorted"
+    )
     tables: list[Table]
+    are_rounds_read: bool = Field(
+        default=True,
+        description="Whether the rounds of these tables are the newest; if not, they are being read"
+        " and the next answer has them",
+    )
 
 
 class Overview(BaseModel):
@@ -106,11 +120,17 @@ class Overview(BaseModel):
     )
     total: int
     by_health: dict[Health, int]
+    databases: list[str] = Field(
+        default_factory=list, description="Databases with lake tables, sorted"
+    )
     lag_rows: int | None = Field(
         default=None, description="Rows that the lake lacks, of all tables"
     )
     lake_bytes: int | None = Field(
         default=None, description="Bytes of all lake tables that are known"
+    )
+    attention_total: int = Field(
+        default=0, description="Tables that need a person: failing, late or waiting"
     )
     attention: list[Table] = Field(
         default_factory=list,

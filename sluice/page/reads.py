@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from sluice import __version__
 from sluice.model import TablePath
 from sluice.model.tiering_round import ROUNDS_KEPT
-from sluice.page.models import Health, Overview, Reading, Round, Rounds, SortKey, Tables
+from sluice.page.models import DagState, Health, Overview, Reading, Round, Rounds, SortKey, Tables
 from sluice.page.ports import AtPlace, By, Place
 from sluice.page.recorded_models import recorded_values
-from sluice.page.tables import Wanted, judged, matching, table_model
+from sluice.page.seen import Seen
+from sluice.page.tables import Listing, Wanted, listing, matching, table_model
 
 ROWS_MAX = 500
 """Most tables of one answer."""
 ATTENTION_MAX = 20
+SEARCH_MAX = 200
 
 reads = APIRouter()
 """Include it with dependencies that call :func:`sluice.page.ports.serve`."""
@@ -25,53 +27,61 @@ reads = APIRouter()
 @reads.get("/overview")
 def overview(place: AtPlace, viewer: By) -> Overview:
     """The cluster in numbers, the tables that need a person, and what this user may do."""
-    now_ms = place.clock.now_ms()
-    tables = judged(place.reader.seen, now_ms)
-    by_health: dict[Health, int] = {}
-    for each in tables:
-        by_health[each.verdict.health] = by_health.get(each.verdict.health, 0) + 1
-    lags = [each.seen.status.lag_rows for each in tables]
+    now_ms, dag, seen = place.clock.now_ms(), place.dag(), place.reader.seen
+    found = listing(seen, now_ms, _paused(dag))
+    worst = found.attention[:ATTENTION_MAX]
+    place.reader.look_at([each.seen.status.path for each in worst])
+    rounds, _ = place.reader.rounds_of([each.seen for each in worst])
     return Overview(
-        reading=reading_of(place, now_ms),
+        reading=reading(seen, found, now_ms),
         cluster=place.cluster,
         version=__version__,
-        is_fluss=False,
+        is_fluss=seen.is_fluss,
         user=viewer.name,
         may_act=viewer.may_act,
         why_not=viewer.why_not,
         tier_now=place.tier_now_by,
-        total=len(tables),
-        by_health=by_health,
-        lag_rows=sum(filter(None, lags)),
-        attention=[table_model(each) for each in matching(tables, Wanted())[:ATTENTION_MAX]],
+        total=len(found.tables),
+        by_health=found.by_health,
+        databases=found.databases,
+        lag_rows=found.total("lag_rows"),
+        lake_bytes=found.total("lake_bytes"),
+        attention_total=len(found.attention),
+        attention=[table_model(*pair) for pair in zip(worst, rounds, strict=True)],
         pages=place.pages(),
-        dag=place.dag(),
+        dag=dag,
     )
 
 
-@reads.get("/tables")
+@reads.get("/tables", response_model=Tables)
 def tables(
     place: AtPlace,
-    search: str = "",
+    search: Annotated[str, Query(max_length=SEARCH_MAX)] = "",
     health: Annotated[list[Health] | None, Query()] = None,
     database: str | None = None,
     sort: SortKey = "attention",
     descending: bool = False,
     offset: Annotated[int, Query(ge=0)] = 0,
     limit: Annotated[int, Query(ge=1, le=ROWS_MAX)] = 100,
-) -> Tables:
-    """Lake tables that match, one page of them."""
-    now_ms = place.clock.now_ms()
-    every = judged(place.reader.seen, now_ms)
-    found = matching(every, Wanted(search, health or (), database, sort, descending))
+) -> Response:
+    """Lake tables that match, one page of them. Their order is that of one reading."""
+    now_ms, seen = place.clock.now_ms(), place.reader.seen
+    every = listing(seen, now_ms, _paused(place.dag()))
+    found = matching(every.tables, Wanted(search, health or (), database, sort, descending))
     shown = found[offset : offset + limit]
-    return Tables(
-        reading=reading_of(place, now_ms),
-        total=len(every),
+    place.reader.look_at([each.seen.status.path for each in shown])
+    rounds, are_read = place.reader.rounds_of([each.seen for each in shown])
+    answer = Tables(
+        reading=reading(seen, every, now_ms),
+        total=len(every.tables),
         matched=len(found),
         offset=offset,
-        tables=[table_model(each) for each in shown],
+        databases=every.databases,
+        tables=[table_model(*pair) for pair in zip(shown, rounds, strict=True)],
+        are_rounds_read=are_read,
     )
+    # FastAPI would check the models again, and turn them into dictionaries first.
+    return Response(answer.model_dump_json(), media_type="application/json")
 
 
 @reads.get("/tables/{database}/{table}/rounds")
@@ -83,6 +93,7 @@ def rounds(
 ) -> Rounds:
     """The newest rounds of a table, the newest first."""
     path = TablePath(database, table)
+    place.reader.look_at([path])
     found = place.client.statuses.history(path, limit)
     return Rounds(
         now_ms=place.clock.now_ms(),
@@ -101,10 +112,20 @@ def rounds(
 def reading_of(place: Place, now_ms: int) -> Reading:
     """How fresh the background readings are."""
     seen = place.reader.seen
+    return reading(seen, listing(seen, now_ms), now_ms)
+
+
+def reading(seen: Seen, found: Listing, now_ms: int) -> Reading:
+    """How fresh an answer from these readings is."""
     return Reading(
         now_ms=now_ms,
         read_ms=seen.read_ms,
+        lags_read_ms=found.lags_read_ms,
         tables_read=len(seen.tables),
         is_complete=seen.is_complete,
         error=seen.error,
     )
+
+
+def _paused(dag: DagState | None) -> str | None:
+    return dag.dag_id if dag is not None and dag.is_paused else None

@@ -9,7 +9,6 @@ from fastapi import APIRouter, Query
 from sluice.errors import TableNotExist
 from sluice.masking import is_secret_name, mask
 from sluice.model import TableBucket, TablePath
-from sluice.page.health import verdict
 from sluice.page.models import (
     Column,
     LakeSnapshot,
@@ -19,7 +18,7 @@ from sluice.page.models import (
     TableDetails,
 )
 from sluice.page.ports import AtPlace
-from sluice.page.tables import Judged, table_model
+from sluice.page.tables import judge, table_model
 from sluice.statuses import freshness_ms
 
 table_reads = APIRouter(prefix="/tables/{database}/{table}")
@@ -41,7 +40,7 @@ def details(place: AtPlace, database: str, table: str) -> TableDetails:
     now_ms = place.clock.now_ms()
     descriptor = info.descriptor
     return TableDetails(
-        table=table_model(Judged(seen, verdict(seen.status, now_ms))),
+        table=table_model(judge(seen, now_ms)),
         has_primary_key=info.has_primary_key,
         primary_key=list(info.schema.primary_key),
         partition_keys=list(descriptor.partition_keys),

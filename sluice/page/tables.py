@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
-from sluice.page.cluster_reader import Seen, SeenTable
-from sluice.page.health import ORDER, Verdict, verdict
-from sluice.page.models import Health, SortKey, Table
+from sluice.page.health import NEEDS_A_PERSON, ORDER, Verdict, verdict
+from sluice.page.models import Health, RoundPoint, SortKey, Table
 from sluice.page.recorded_models import recorded_values
+from sluice.page.round_cache import Point
+from sluice.page.seen import Seen, SeenTable
 
-_TIMES = {"lag": "lag_ms", "last_tiered": "last_tiered_ms", "next_attempt": "next_attempt_ms"}
+_ATTRIBUTES = {"lag": "lag_ms", "last_tiered": "last_tiered_ms", "next_attempt": "next_attempt_ms"}
+_RANK = {health: rank for rank, health in enumerate(ORDER)}
+_LAST_MS = 1 << 62
+JUDGED_FOR_MS = 1_000
+"""How long a verdict is used again for the same readings: it changes with the time, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +28,7 @@ class Wanted:
     """Which tables are wanted, and in which order."""
 
     search: str = ""
+    """Words, each of which is in the table's path or in the reason."""
     health: Collection[Health] = ()
     database: str | None = None
     sort: SortKey = "attention"
@@ -29,54 +39,119 @@ class Wanted:
 class Judged:
     seen: SeenTable
     verdict: Verdict
+    text: str = ""
+    """What a search looks in, in lower case."""
 
 
-def judged(seen: Seen, now_ms: int) -> list[Judged]:
-    """All tables with their health, ordered by path."""
-    found = (Judged(each, verdict(each.status, now_ms)) for each in seen.tables.values())
-    return sorted(found, key=lambda each: each.seen.status.path)
+class Listing:
+    """All tables of one reading, judged at one time, ordered by path. Immutable."""
+
+    def __init__(self, seen: Seen, now_ms: int, paused_dag: str | None = None) -> None:
+        found = [judge(each, now_ms, paused_dag) for each in seen.tables.values()]
+        self.tables: Sequence[Judged] = sorted(found, key=_path)
+
+    @cached_property
+    def attention(self) -> Sequence[Judged]:
+        """The tables that need a person, the worst first, and of these the oldest first."""
+        found = [each for each in self.tables if each.verdict.health in NEEDS_A_PERSON]
+        return sorted(found, key=_severity)
+
+    @cached_property
+    def by_health(self) -> dict[Health, int]:
+        return dict(Counter(each.verdict.health for each in self.tables))
+
+    @cached_property
+    def databases(self) -> list[str]:
+        return sorted({each.seen.status.path.database for each in self.tables})
+
+    @cached_property
+    def lags_read_ms(self) -> int | None:
+        """When the oldest lag was read; None: at least one was not, or there is no table."""
+        read = [each.seen.lag_read_ms for each in self.tables]
+        known = [each for each in read if each is not None]
+        return min(known) if known and len(known) == len(read) else None
+
+    def total(self, name: str) -> int | None:
+        """The sum of an attribute over the tables that have it; None if none has."""
+        values = [getattr(each.seen.status, name, None) for each in self.tables]
+        known = [value for value in values if value is not None]
+        return sum(known) if known else None
+
+
+_Key = tuple[int, str | None]
+_LOCK = threading.Lock()
+_LISTINGS: WeakKeyDictionary[Seen, tuple[_Key, Listing]] = WeakKeyDictionary()
+
+
+def listing(seen: Seen, now_ms: int, paused_dag: str | None = None) -> Listing:
+    """The judged tables of a reading; the same ones again for requests within a second."""
+    key = now_ms // JUDGED_FOR_MS, paused_dag
+    with _LOCK:
+        kept = _LISTINGS.get(seen)
+        if kept is not None and kept[0] == key:
+            return kept[1]
+        found = Listing(seen, now_ms, paused_dag)
+        _LISTINGS[seen] = key, found
+        return found
+
+
+def judge(seen: SeenTable, now_ms: int, paused_dag: str | None = None) -> Judged:
+    """A table with its health."""
+    found = verdict(seen, now_ms, paused_dag)
+    return Judged(seen, found, f"{seen.status.path} {found.why or ''}".lower())
 
 
 def matching(tables: Iterable[Judged], wanted: Wanted) -> list[Judged]:
-    """The tables that match, in the wanted order; what is not known comes last."""
+    """The tables that match, in the wanted order; what is not known comes last.
+
+    Equal ones stay in their order, so pages of one reading have neither gaps nor repetitions.
+
+    :param tables: ordered by path.
+    """
     words = wanted.search.lower().split()
     found = [each for each in tables if _matches(each, wanted, words)]
     if wanted.sort == "table":
         return found[::-1] if wanted.descending else found
-    return _ordered(found, wanted)
+    if wanted.sort == "attention":
+        found.sort(key=_severity, reverse=wanted.descending)
+        return found
+    if wanted.sort == "health":
+        found.sort(key=lambda each: _RANK[each.verdict.health], reverse=wanted.descending)
+        return found
+    name = _ATTRIBUTES.get(wanted.sort, wanted.sort)
+    values = [(getattr(each.seen.status, name, None), each) for each in found]
+    known = [pair for pair in values if pair[0] is not None]
+    known.sort(key=_first, reverse=wanted.descending)
+    return [*(each for _, each in known), *(each for value, each in values if value is None)]
 
 
 def _matches(each: Judged, wanted: Wanted, words: Sequence[str]) -> bool:
-    path = each.seen.status.path
     if wanted.health and each.verdict.health not in wanted.health:
         return False
-    if wanted.database and path.database != wanted.database:
+    if wanted.database and each.seen.status.path.database != wanted.database:
         return False
-    name = str(path).lower()
-    return all(word in name for word in words)
+    return all(word in each.text for word in words)
 
 
-def _ordered(found: list[Judged], wanted: Wanted) -> list[Judged]:
-    if wanted.sort in ("attention", "health"):
-        found.sort(key=lambda each: ORDER.index(each.verdict.health), reverse=wanted.descending)
-        return found
-    attribute = {
-        "lag": "lag_ms",
-        "last_tiered": "last_tiered_ms",
-        "next_attempt": "next_attempt_ms",
-    }
-    name = attribute.get(wanted.sort, wanted.sort)
-    known = [each for each in found if _value(each, name) is not None]
-    known.sort(key=lambda each: _value(each, name), reverse=wanted.descending)
-    return [*known, *(each for each in found if _value(each, name) is None)]
+def _first(pair: tuple[Any, Judged]) -> Any:
+    return pair[0]
 
 
-def _value(each: Judged, name: str) -> Any:
-    return getattr(each.seen.status, name, None)
+def _path(each: Judged) -> tuple[str, str]:
+    path = each.seen.status.path
+    return path.database, path.table
 
 
-def table_model(each: Judged) -> Table:
-    """The table as the API shows it."""
+def _severity(each: Judged) -> tuple[int, int]:
+    since_ms = each.verdict.since_ms
+    return _RANK[each.verdict.health], _LAST_MS if since_ms is None else since_ms
+
+
+def table_model(each: Judged, rounds: Iterable[Point] = ()) -> Table:
+    """The table as the API shows it.
+
+    :param rounds: its newest rounds, the oldest first.
+    """
     status, found = each.seen.status, each.verdict
     path = status.path
     return Table(
@@ -89,4 +164,15 @@ def table_model(each: Judged) -> Table:
         why=found.why,
         status_read_ms=each.seen.status_read_ms,
         lag_read_ms=each.seen.lag_read_ms,
+        rounds_shown=[_round_point(point) for point in rounds],
+    )
+
+
+def _round_point(point: Point) -> RoundPoint:
+    return RoundPoint.model_construct(
+        ended_ms=point.ended_ms,
+        outcome=point.outcome,
+        rows_written=point.rows_written,
+        lag_rows_after=point.lag_rows_after,
+        duration_ms=point.duration_ms,
     )

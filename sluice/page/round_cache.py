@@ -1,0 +1,78 @@
+"""The newest rounds of tables that people look at, for sparklines: few, small and bounded."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sluice.model import TieringRound, TieringStatus
+from sluice.model.tiering_round import FAILED
+
+SHOWN = 20
+"""Rounds of one sparkline."""
+TABLES_MAX = 1_000
+"""Tables whose rounds are kept: those that were looked at last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One round. Times are epoch milliseconds. None: not known."""
+
+    ended_ms: int | None
+    outcome: str | None
+    rows_written: int | None
+    lag_rows_after: int | None
+    duration_ms: int | None
+
+
+class RoundCache:
+    """Rounds by table, as of a number of ended rounds. Safe for use by many threads."""
+
+    def __init__(self, tables_max: int = TABLES_MAX) -> None:
+        self._max = tables_max
+        self._lock = threading.Lock()  # guards the rest
+        self._kept: OrderedDict[int, tuple[int, tuple[Point, ...]]] = OrderedDict()
+
+    def of(self, status: TieringStatus) -> tuple[tuple[Point, ...], bool]:
+        """The known rounds of a table, the oldest first, and whether these are its newest."""
+        if not status.rounds:
+            return (), True
+        with self._lock:
+            kept = self._kept.get(status.table_id)
+            if kept is None:
+                return (), False
+            self._kept.move_to_end(status.table_id)
+        return kept[1], kept[0] >= status.rounds
+
+    def put(self, status: TieringStatus, rounds: Iterable[TieringRound]) -> None:
+        """Keeps the rounds of a table, as read for this status; the newest come first."""
+        points = tuple(_point(each) for each in rounds)[:SHOWN][::-1]
+        with self._lock:
+            self._kept[status.table_id] = status.rounds or 0, points
+            self._kept.move_to_end(status.table_id)
+            while len(self._kept) > self._max:
+                self._kept.popitem(last=False)
+
+
+def failing_since_ms(status: TieringStatus, newest: Sequence[TieringRound]) -> int | None:
+    """The end of the first failed round since the last success, by the history of a table.
+
+    None: the history does not say it, because it begins later or has no failed round.
+
+    :param newest: all rounds that are kept, the newest first.
+    """
+    since_ms, first = None, None
+    for each in newest:
+        if each.outcome != FAILED:
+            return since_ms
+        since_ms, first = each.ended_ms, each.round_number
+    is_whole = first == 1 or (since_ms is not None and status.rounds == len(newest))
+    return since_ms if is_whole else None
+
+
+def _point(each: TieringRound) -> Point:
+    return Point(
+        each.ended_ms, each.outcome, each.rows_written, each.lag_rows_after, each.duration_ms
+    )

@@ -1,0 +1,146 @@
+"""What was last read of a cluster: immutable, and replaced as a whole by its readers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from sluice.client.recorded_lag import Lag
+from sluice.model import TablePath, TieringStatus
+
+
+@dataclass(frozen=True, slots=True)
+class SeenTable:
+    """The status of a table, and when it and its lag were read (epoch milliseconds)."""
+
+    status: TieringStatus
+    status_read_ms: int
+    lag_read_ms: int | None = None
+    failing_since_ms: int | None = None
+    """End of the first failed round since the last success, by the history; None: not read."""
+
+    @classmethod
+    def reported(cls, status: TieringStatus, read_ms: int) -> SeenTable:
+        """As a coordinator reports it that counts lags itself."""
+        return cls(status, read_ms, None if status.lag_rows is None else read_ms)
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Seen:
+    """What was last read of a cluster. Immutable."""
+
+    tables: Mapping[TablePath, SeenTable] = field(default_factory=dict)
+    read_ms: int | None = None
+    is_complete: bool = False
+    error: str | None = None
+    is_fluss: bool = False
+    """Whether the coordinator keeps no statuses, as in Apache Fluss."""
+
+
+class SeenStore:
+    """Replaces what was seen. Safe for use by many threads: what was read later wins."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # one change at a time
+        self.seen = Seen()
+
+    def put(
+        self, found: Iterable[SeenTable], *, is_fluss: bool, read_ms: int | None = None
+    ) -> None:
+        """Adds tables that were just read.
+
+        :param read_ms: when the first pass began, while it is not complete.
+        """
+        with self._lock:
+            seen = self.seen
+            tables = dict(seen.tables)
+            for each in found:
+                path = each.status.path
+                tables[path] = merged(tables.get(path), each)
+            at_ms = seen.read_ms if seen.is_complete else read_ms or seen.read_ms
+            self.seen = replace(seen, tables=tables, is_fluss=is_fluss, read_ms=at_ms)
+
+    def drop(self, gone: Collection[TablePath], read_ms: int) -> None:
+        """Removes tables that were not there when a read began at ``read_ms``."""
+        with self._lock:
+            tables = {
+                path: each
+                for path, each in self.seen.tables.items()
+                if path not in gone or each.status_read_ms > read_ms
+            }
+            if len(tables) < len(self.seen.tables):
+                self.seen = replace(self.seen, tables=tables)
+
+    def complete(self, read_ms: int, error: str | None = None) -> None:
+        """Every table was read since ``read_ms``."""
+        with self._lock:
+            self.seen = replace(self.seen, read_ms=read_ms, is_complete=True, error=error)
+
+    def fail(self, error: str) -> None:
+        """Keeps what is known, and says why nothing newer is."""
+        with self._lock:
+            self.seen = replace(self.seen, error=error)
+
+    def put_lags(self, lags: Mapping[TablePath, tuple[int, Lag, int]]) -> None:
+        """Adds lags that were read one by one: table id, lag, and when it was read."""
+        with self._lock:
+            tables = dict(self.seen.tables)
+            for path, (table_id, lag, read_ms) in lags.items():
+                each = tables.get(path)
+                if each is None or each.status.table_id != table_id:
+                    continue
+                status = replace(
+                    each.status,
+                    lag_rows=lag.rows,
+                    lag_ms=lag.ms,
+                    lake_snapshot_id=lag.lake_snapshot_id,
+                )
+                tables[path] = replace(each, status=status, lag_read_ms=read_ms)
+            self.seen = replace(self.seen, tables=tables)
+
+    def put_failing_since(self, since: Mapping[TablePath, tuple[SeenTable, int]]) -> None:
+        """Adds since when tables have been failing; the table as it was when that was asked."""
+        with self._lock:
+            tables = dict(self.seen.tables)
+            for path, (asked, since_ms) in since.items():
+                each = tables.get(path)
+                if each is not None and is_same_streak(asked.status, each.status):
+                    tables[path] = replace(each, failing_since_ms=since_ms)
+            self.seen = replace(self.seen, tables=tables)
+
+
+def is_same_streak(one: TieringStatus, other: TieringStatus) -> bool:
+    """Whether a table has been failing from the one status to the other, without a success."""
+    return (
+        one.table_id == other.table_id
+        and one.last_tiered_ms == other.last_tiered_ms
+        and one.is_failing
+        and other.is_failing
+    )
+
+
+def merged(old: SeenTable | None, new: SeenTable) -> SeenTable:
+    """The newer of two readings, with what only the older one has: lag, and since when it fails.
+
+    A status that could not be read does not replace one that was.
+    """
+    if old is None or old.status.table_id != new.status.table_id:
+        return new
+    if old.status_read_ms > new.status_read_ms:
+        return old
+    if new.status.is_unread and not old.status.is_unread:
+        return old
+    since_ms = new.failing_since_ms
+    if since_ms is None and is_same_streak(old.status, new.status):
+        since_ms = old.failing_since_ms
+    status, lag_read_ms = new.status, new.lag_read_ms
+    if lag_read_ms is None and old.lag_read_ms is not None:
+        lag_read_ms = old.lag_read_ms
+        status = replace(
+            status,
+            lag_rows=old.status.lag_rows,
+            lag_ms=old.status.lag_ms,
+            lake_snapshot_id=old.status.lake_snapshot_id,
+        )
+    return SeenTable(status, new.status_read_ms, lag_read_ms, since_ms)
