@@ -33,7 +33,7 @@ export interface paths {
         };
         /**
          * Tables
-         * @description Lake tables that match, one page of them.
+         * @description Lake tables that match, one page of them. Their order is that of one reading.
          */
         get: operations["tables_api_v1_tables_get"];
         put?: never;
@@ -556,6 +556,11 @@ export interface components {
                 [key: string]: number;
             };
             /**
+             * Databases
+             * @description Databases with lake tables, sorted
+             */
+            databases?: string[];
+            /**
              * Lag Rows
              * @description Rows that the lake lacks, of all tables
              */
@@ -565,6 +570,12 @@ export interface components {
              * @description Bytes of all lake tables that are known
              */
             lake_bytes?: number | null;
+            /**
+             * Attention Total
+             * @description Tables that need a person: failing, late or waiting
+             * @default 0
+             */
+            attention_total: number;
             /**
              * Attention
              * @description Tables that need a person, the worst first, at most 20
@@ -1053,7 +1064,7 @@ export interface components {
             health: "failing" | "late" | "waiting" | "paused" | "tiering" | "ok" | "unknown";
             /**
              * Stuck Since Ms
-             * @description Since when the table is failing, late, waiting or paused
+             * @description failing: the end of the first failed round since the last success; where the history of rounds does not say it, the end of the last success, or of the last failure if there was none. late: when the oldest row that the lake lacks was written, or the end of the last success. waiting: when it became due. Null otherwise: nobody records when a table was paused
              */
             stuck_since_ms?: number | null;
             /**
@@ -1132,8 +1143,19 @@ export interface components {
             matched: number;
             /** Offset */
             offset: number;
+            /**
+             * Databases
+             * @description Databases with lake tables, sorted
+             */
+            databases?: string[];
             /** Tables */
             tables: components["schemas"]["Table"][];
+            /**
+             * Are Rounds Read
+             * @description Whether the rounds of these tables are the newest; if not, they are being read and the next answer has them
+             * @default true
+             */
+            are_rounds_read: boolean;
         };
         /** ValidationError */
         ValidationError: {
