@@ -6,6 +6,8 @@ import { queryOf, type Filters } from "../views/tables/filters";
 import { api, dataOf, type Schemas, type Table } from "./client";
 
 export const REFRESH_MS = 5_000;
+/** Until the rounds of the rows in sight are read, too. */
+const SOON_MS = 1_000;
 export const PAGE_ROWS = 100;
 
 export function useOverview() {
@@ -30,7 +32,8 @@ function pageQuery(filters: Filters, page: number) {
           params: { query: queryOf(filters, page * PAGE_ROWS, PAGE_ROWS) },
         }),
       ),
-    refetchInterval: REFRESH_MS,
+    refetchInterval: (query: { state: { data: Schemas["Tables"] | undefined } }) =>
+      query.state.data?.are_rounds_read === false ? SOON_MS : REFRESH_MS,
   };
 }
 

@@ -11,7 +11,7 @@ export function Reason({ text, of }: { text: string; of: string }) {
   const lines = text.split("\n");
   const isLong = text.length > SHORT_CHARS || lines.length > SHORT_LINES;
   return (
-    <div className="reason">
+    <div className={isLong ? "reason" : "reason single"}>
       <p id={id} className={isWhole || !isLong ? "reason-text" : "reason-text short"}>
         {text}
       </p>

@@ -11,12 +11,15 @@ export function Ago({ ms }: { ms: number }) {
   );
 }
 
-/** `for 2 h`, since a point in time */
+/** Below this, a second unit says more. */
+const EXACT_MS = 10 * 3_600_000;
+
+/** `for 2 h 5 min`, since a point in time */
 export function For({ ms }: { ms: number }) {
   const now = useNow();
   return (
     <time dateTime={new Date(ms).toISOString()} title={`since ${moment(ms)}`}>
-      for {span(now - ms)}
+      for {span(now - ms, now - ms < EXACT_MS ? 2 : 1)}
     </time>
   );
 }

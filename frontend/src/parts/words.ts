@@ -14,8 +14,8 @@ export const HEALTH_WORDS: Record<Health, string> = {
 
 export const HEALTH_MEANS: Record<Health, string> = {
   failing: "The last round failed",
-  late: "The lake lacks rows that are too old",
-  waiting: "Due for long, and no worker has claimed it",
+  late: "The lake lacks rows older than 30 minutes, or no round has succeeded for a day",
+  waiting: "Due for an hour, and no worker has claimed it",
   unknown: "Its state cannot be read, or no round is recorded",
   paused: "A user paused it",
   tiering: "A round is running",
@@ -54,18 +54,6 @@ export function nextAttempt(table: Table, nowMs: number): string {
   return left > 500 ? `in ${span(left)}` : "now";
 }
 
-/** Since when a table is stuck. A failing one: since the first of its failures in a row. */
-export function stuckSinceMs(table: Table): number | null {
-  const since = table.stuck_since_ms ?? null;
-  if (table.health !== "failing") return since;
-  const points = table.rounds_shown ?? [];
-  let first = since;
-  for (let at = points.length - 1; at >= 0 && points[at]?.outcome === "failed"; at -= 1) {
-    first = points[at]?.ended_ms ?? first;
-  }
-  return since === null || first === null ? (first ?? since) : Math.min(first, since);
-}
-
 /** The text that a worker or the server wrote down about a stuck table; null: there is none. */
 export function recordedReason(table: Table): string | null {
   if (table.health === "failing") return table.last_error ?? table.why ?? null;
@@ -74,21 +62,25 @@ export function recordedReason(table: Table): string | null {
   return null;
 }
 
-/** Why a table is stuck, also where nobody wrote down a reason: one line of the list. */
+/** Why a table is stuck: the whole, of which a list shows the first line. */
 export function reasonOf(table: Table): string | null {
   const recorded = recordedReason(table);
-  if (table.health === "late" && recorded) return `The last round was stopped: ${recorded}`;
-  return recorded ?? guessOf(table) ?? table.why ?? null;
+  if (recorded && table.health === "late") return `The last round was stopped: ${recorded}`;
+  return recorded ?? explanationOf(table);
 }
 
-/** What follows from the state of a stuck table, in our own words. */
-export function guessOf(table: Table): string | null {
-  const { health, status } = table;
-  if (health !== "late" && health !== "waiting") return null;
-  if (status === "Tiering") return "A round is running, and has not caught up yet.";
-  if (status === "Pending" || health === "waiting")
-    return "It is due, and no worker has claimed it. Does one run that may take this table?";
-  return "Its rounds do not keep up with the rows that arrive.";
+/** What the server concludes about a table that nobody wrote a reason for. */
+export function explanationOf(table: Table): string | null {
+  if (!table.why || recordedReason(table) === table.why) return null;
+  return `${table.why.charAt(0).toUpperCase()}${table.why.slice(1)}.`;
+}
+
+/** What to look for when nobody claims a table. */
+export function adviceOf(table: Table): string | null {
+  const isStuckHere = table.health === "late" || table.health === "waiting";
+  if (!isStuckHere || table.status !== "Pending" || /is paused$/.test(table.why ?? "")) return null;
+  const since = table.stopped ? "No worker has claimed it since. " : "";
+  return `${since}Does a worker run that may take this table?`;
 }
 
 /** What the last rounds did, for the sparkline. */

@@ -35,7 +35,6 @@ export function TablesView() {
     setInSight((old) => (String(old) === String(found) ? old : found));
   }, []);
   const { head } = pages;
-  const known = overview.data as (typeof overview.data & { databases?: string[] }) | undefined;
   const isEmpty = head?.total === 0;
   const strip = isEmpty ? null : (
     <HealthStrip overview={overview.data} chosen={filters.health} onToggle={toggle} />
@@ -55,7 +54,7 @@ export function TablesView() {
           <Toolbar
             filters={filters}
             onFilters={setFilters}
-            databases={known?.databases ?? []}
+            databases={overview.data?.databases ?? []}
             matched={head?.matched}
             total={head?.total}
           />

@@ -10,12 +10,12 @@ import { Reason } from "../../parts/Reason";
 import { Sparkline } from "../../parts/Sparkline";
 import { For } from "../../parts/Times";
 import {
-  guessOf,
+  adviceOf,
+  explanationOf,
   isStuck,
   nextAttempt,
   recordedReason,
   storyOf,
-  stuckSinceMs,
 } from "../../parts/words";
 import { addressOfTable } from "./addressOfTable";
 
@@ -30,8 +30,7 @@ interface Props {
 export function Attention({ overview, children }: Props) {
   const [isWhole, setWhole] = useState(false);
   const stuck = (overview.attention ?? []).filter(isStuck);
-  const { by_health: by } = overview;
-  const all = Math.max((by.failing ?? 0) + (by.late ?? 0) + (by.waiting ?? 0), stuck.length);
+  const all = Math.max(overview.attention_total, stuck.length);
   if (all === 0)
     return (
       <>
@@ -88,8 +87,8 @@ function Calm({ overview }: { overview: Overview }) {
 function StuckTable({ table }: { table: Table }) {
   const now = useNow();
   const reason = recordedReason(table);
-  const guess = guessOf(table);
-  const since = stuckSinceMs(table);
+  const said = [explanationOf(table), adviceOf(table)].filter(Boolean).join(" ");
+  const since = table.stuck_since_ms;
   return (
     <li className={`stuck health-${table.health}`}>
       <div className="stuck-head">
@@ -113,14 +112,14 @@ function StuckTable({ table }: { table: Table }) {
           next attempt: <strong>{nextAttempt(table, now)}</strong>
         </span>
       </p>
-      {guess && <p className="stuck-guess">{guess}</p>}
       {reason && (
         <>
-          {table.health === "late" && <p className="stuck-guess">The last round was stopped:</p>}
+          {table.health === "late" && <p className="stuck-said">The last round was stopped:</p>}
           <Reason text={reason} of={table.path} />
         </>
       )}
 
+      {said && <p className="stuck-said">{said}</p>}
       <div className="stuck-side">
         {(table.rounds_shown ?? []).length > 0 && (
           <div className="stuck-rounds">

@@ -11,7 +11,7 @@ import { MoreIcon } from "../../parts/Icons";
 import { Menu } from "../../parts/Menu";
 import { Sparkline } from "../../parts/Sparkline";
 import { Ago, For } from "../../parts/Times";
-import { nextAttempt, reasonOf, stuckSinceMs } from "../../parts/words";
+import { nextAttempt, reasonOf } from "../../parts/words";
 import { addressOfTable } from "./addressOfTable";
 
 /** A lag that was read longer ago than this says when. */
@@ -51,7 +51,7 @@ function Loading() {
 
 function Cells({ table }: { table: Table }) {
   const failures = table.failures ?? 0;
-  const since = stuckSinceMs(table);
+  const since = table.stuck_since_ms;
   return (
     <>
       <div role="cell" className="cell-table">

@@ -1,0 +1,68 @@
+import { expect, test } from "vitest";
+import { NOW_MS, tableOf } from "../testing/samples";
+import { adviceOf, isStuck, nextAttempt, reasonOf, roundsInWords, storyOf } from "./words";
+
+test("a stuck table tells how often, how much and since when", () => {
+  const table = tableOf({
+    health: "failing",
+    failures: 9,
+    lag_rows: 12_480,
+    lag_ms: 2 * 3_600_000,
+    last_tiered_ms: NOW_MS - 3 * 3_600_000,
+  });
+  expect(storyOf(table, NOW_MS)).toEqual([
+    "9 failures in a row",
+    "12,480 rows missing in the lake",
+    "the oldest 2 h old",
+    "last tiered 3 h ago",
+  ]);
+  expect(storyOf(tableOf(), NOW_MS)).toEqual(["never tiered"]);
+  expect(storyOf(tableOf({ lake_snapshot_id: "7" }), NOW_MS)).toEqual(["last tiered: unknown"]);
+});
+
+test("the next attempt is a time, now, paused or running", () => {
+  const at = (ms: number) => tableOf({ next_attempt_ms: NOW_MS + ms });
+  expect(nextAttempt(at(120_000), NOW_MS)).toBe("in 2 min");
+  expect(nextAttempt(at(-5), NOW_MS)).toBe("now");
+  expect(nextAttempt(tableOf({ paused: true }), NOW_MS)).toBe("paused");
+  expect(nextAttempt(tableOf({ status: "Tiering" }), NOW_MS)).toBe("running");
+  expect(nextAttempt(tableOf(), NOW_MS)).toBe("–");
+});
+
+test("a reason is what was written down, else what the server concludes", () => {
+  expect(reasonOf(tableOf({ health: "failing", last_error: "no space" }))).toBe("no space");
+  const stopped = tableOf({ health: "late", stopped: "anna stopped it", why: "anna stopped it" });
+  expect(reasonOf(stopped)).toBe("The last round was stopped: anna stopped it");
+  const why = "it is due, and no worker has claimed it";
+  expect(reasonOf(tableOf({ health: "waiting", why }))).toBe(
+    "It is due, and no worker has claimed it.",
+  );
+  expect(reasonOf(tableOf())).toBeNull();
+});
+
+test("who waits for a worker is asked to look for one, unless the DAG is paused", () => {
+  const waiting = tableOf({ health: "waiting", status: "Pending", why: "no worker" });
+  expect(adviceOf(waiting)).toContain("Does a worker run");
+  expect(adviceOf({ ...waiting, why: "no worker: the DAG tier is paused" })).toBeNull();
+  expect(adviceOf(tableOf())).toBeNull();
+});
+
+test("failing, late and waiting tables are stuck, and those whose state cannot be read", () => {
+  const stuck = (health: "late" | "paused" | "unknown", failures: number | null = 0) =>
+    isStuck(tableOf({ health, failures }));
+  expect(stuck("late")).toBe(true);
+  expect(stuck("paused")).toBe(false);
+  expect(stuck("unknown")).toBe(false);
+  expect(stuck("unknown", null)).toBe(true);
+});
+
+test("a sparkline has words", () => {
+  expect(roundsInWords([])).toBe("no round is recorded");
+  expect(
+    roundsInWords([
+      { outcome: "committed", rows_written: 40 },
+      { outcome: "nothing_new", rows_written: 0 },
+      { outcome: "failed" },
+    ]),
+  ).toBe("the last 3 rounds: 1 failed, 1 without new rows, 40 rows tiered");
+});
