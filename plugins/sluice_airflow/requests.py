@@ -14,6 +14,7 @@ from sluice.masking import mask
 from sluice.model import Claim, TablePath, TieringStatus
 from sluice.model.table_patterns import is_pattern
 from sluice.quantities import counted
+from sluice.rounds.run_names import RunName, RunNames, write_run_name
 from sluice.statuses import State
 from sluice_airflow.account import (
     HELD,
@@ -32,7 +33,6 @@ from sluice_airflow.connection import FlussConnection
 from sluice_airflow.earlier_packs import NOTHING_EARLIER, Earlier, write_packs
 from sluice_airflow.packs import TASKS_MAX, Pack, PackLimits, pack_tables
 from sluice_airflow.run_end import RunEnd
-from sluice_airflow.run_names import RunName, RunNames, write_run_name
 
 if TYPE_CHECKING:
     from sluice.client import Client

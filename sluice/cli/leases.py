@@ -127,7 +127,7 @@ def drop(lease_id: str, data_dir: str | None, settings: Settings) -> None:
 
 def _print_unlisted(client: Client, *, as_json: bool) -> None:
     """Prints what is known of leases on a cluster that does not list them."""
-    from sluice.driver.round_leases import leases_of_rounds
+    from sluice.client.round_leases import leases_of_rounds
 
     known = leases_of_rounds(client)
     if as_json:

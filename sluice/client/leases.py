@@ -27,6 +27,7 @@ from sluice.errors import (
 )
 from sluice.model import (
     BucketSnapshot,
+    LeasedTable,
     LeaseInfo,
     Partition,
     TableBucket,
@@ -188,6 +189,19 @@ class LeaseClient:
         """
         reply = self._ask(apis.LIST_KV_SNAPSHOT_LEASES, pb.ListKvSnapshotLeasesRequest())
         return [_info(entry, reply.current_time) for entry in reply.leases]
+
+    def of_table(self, table_id: int) -> list[LeaseInfo]:
+        """Returns the leases that hold snapshots of a table, ordered by id.
+
+        ``tables`` of each has that table alone. An earlier server tells no tables of a lease but
+        that of its oldest snapshot, so leases may be missing then.
+
+        :raises UnsupportedVersion: the coordinator does not support the call.
+        """
+        request = pb.ListKvSnapshotLeasesRequest(table_id=table_id)
+        reply = self._ask(apis.LIST_KV_SNAPSHOT_LEASES, request)
+        found = [_info(entry, reply.current_time) for entry in reply.leases]
+        return [one for one in found if one.tables or one.oldest.table_id == table_id]
 
     # ---- newest snapshots ----
 
@@ -364,4 +378,19 @@ def _info(entry: Any, now_ms: int) -> LeaseInfo:
         entry.oldest_snapshot_id,
         path_of(entry.oldest_table_path) if entry.HasField("oldest_table_path") else None,
         entry.owner,
+        entry.held_bytes if entry.HasField("held_bytes") else None,
+        entry.freed_bytes if entry.HasField("freed_bytes") else None,
+        tuple(map(_leased_table, entry.tables)),
+        entry.table_count if entry.HasField("table_count") else None,
+    )
+
+
+def _leased_table(entry: Any) -> LeasedTable:
+    return LeasedTable(
+        entry.table_id,
+        path_of(entry.table_path) if entry.HasField("table_path") else None,
+        entry.bucket_count,
+        entry.oldest_snapshot_id,
+        entry.held_bytes if entry.HasField("held_bytes") else None,
+        entry.freed_bytes if entry.HasField("freed_bytes") else None,
     )

@@ -14,13 +14,13 @@ from sluice.client.client import Client
 from sluice.client.heartbeats import Heartbeats
 from sluice.client.log_source import ClientLogSource
 from sluice.client.snapshot_lease import SnapshotLease, never_tiered_buckets
+from sluice.client.tier_lease import TIER_LEASE_MS, random_lease_id, tier_lease_id
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
 from sluice.driver.not_due import claim_table
 from sluice.driver.open_lake import checked_jvm, usable_lake
 from sluice.driver.round_options import compaction_options, keyed_round_options, round_limits
 from sluice.driver.threads import ThreadRunner
-from sluice.driver.tier_lease import TIER_LEASE_MS, random_lease_id, tier_lease_id
 from sluice.errors import (
     AuthorizationError,
     ClaimLost,

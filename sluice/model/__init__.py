@@ -2,7 +2,7 @@
 
 from sluice.model.callers import NOBODY, Caller
 from sluice.model.changes import ChangeType
-from sluice.model.leases import BucketSnapshot, LeaseInfo
+from sluice.model.leases import BucketSnapshot, LeasedTable, LeaseInfo
 from sluice.model.offsets import EARLIEST, offsets_from_text, offsets_to_text
 from sluice.model.paths import Partition, TableBucket, TablePath
 from sluice.model.reason import Reason
@@ -35,6 +35,7 @@ __all__ = [
     "KeptStatus",
     "LakeSnapshotInfo",
     "LeaseInfo",
+    "LeasedTable",
     "Partition",
     "Reason",
     "RowField",

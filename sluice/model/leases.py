@@ -17,6 +17,22 @@ class BucketSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class LeasedTable:
+    """What a lease holds of one table. None: not known."""
+
+    table_id: int
+    path: TablePath | None
+    """None if the table was dropped."""
+    buckets: int
+    oldest_snapshot_id: int
+    """The lowest snapshot id that it holds of the table."""
+    held_bytes: int | None = None
+    """Stored bytes of the leased snapshots."""
+    freed_bytes: int | None = None
+    """Those that only this lease keeps: the server deletes them once it ends."""
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseInfo:
     """One lease as the coordinator lists it. Times are epoch milliseconds of its own clock."""
 
@@ -34,3 +50,11 @@ class LeaseInfo:
     """None if the table was dropped."""
     owner: str = ""
     """The user who made it; empty if the server does not know one."""
+    held_bytes: int | None = None
+    """Stored bytes of its snapshots; None: not known, as on earlier servers."""
+    freed_bytes: int | None = None
+    """Those that only this lease keeps: the server deletes them once it ends. None: not known."""
+    tables: tuple[LeasedTable, ...] = ()
+    """The largest of its tables first; an answer has a limited number of them."""
+    table_count: int | None = None
+    """All tables that it holds; None: not known."""

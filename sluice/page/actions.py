@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fastapi import APIRouter
 
+from sluice.errors import LeaseNotExist, UnsupportedVersion
 from sluice.model import TablePath
-from sluice.page.models import Answer
+from sluice.page.lease_reads import uses_of
+from sluice.page.models import Answer, LeaseToDrop
 from sluice.page.ports import AtPlace, By
+
+NAMED_MAX = 5
+"""Most leases that an error names."""
 
 actions = APIRouter()
 """Include it with dependencies that call :func:`sluice.page.ports.serve`, and that refuse users who
@@ -49,8 +56,27 @@ def resume(place: AtPlace, database: str, table: str) -> Answer:
     return Answer(message=f"table {path}: resumed, the next round starts when the table is due")
 
 
-@actions.post("/leases/{lease_id}/drop")
-def drop_lease(place: AtPlace, lease_id: str) -> Answer:
+@actions.post("/leases/drop")
+def drop_lease(place: AtPlace, lease: LeaseToDrop) -> Answer:
     """Drops a lease, so that the server may delete its snapshots."""
-    place.client.leases.drop(lease_id)
-    return Answer(message=f"lease {lease_id} is dropped")
+    lease_id, leases = lease.lease_id, place.client.leases
+    try:
+        known = [one.lease_id for one in leases.all()]
+    except UnsupportedVersion:
+        leases.drop(lease_id)
+        return Answer(
+            message=f"lease {lease_id} is dropped, if it existed: this cluster lists no leases."
+            f" {uses_of(place, lease_id, is_told=False)}"
+        )
+    if lease_id not in known:
+        raise LeaseNotExist(f"lease {lease_id!r} does not exist: {_named(known)}")
+    leases.drop(lease_id)
+    return Answer(message=f"lease {lease_id} is dropped. {uses_of(place, lease_id, is_told=True)}")
+
+
+def _named(lease_ids: Sequence[str]) -> str:
+    if not lease_ids:
+        return "there are no leases"
+    more = len(lease_ids) - NAMED_MAX
+    also = f" and {more} more" if more > 0 else ""
+    return f"the leases are {', '.join(lease_ids[:NAMED_MAX])}{also}"

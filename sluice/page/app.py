@@ -7,27 +7,25 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
 from sluice import __version__
-from sluice.errors import SluiceError, TableNotExist
+from sluice.errors import SluiceError
 from sluice.masking import reason_text
 from sluice.page.actions import actions
 from sluice.page.lease_reads import lease_reads
 from sluice.page.maintenance_reads import maintenance_reads
 from sluice.page.models import Problem
+from sluice.page.problems import STATUSES, status_of
 from sluice.page.reads import reads
 from sluice.page.table_reads import table_reads
 
 STATIC = Path(__file__).parent / "static"
 """The built front end: `make page` writes it from `frontend/`."""
 API = "/api/v1"
-_PROBLEMS: dict[int | str, dict[str, Any]] = {
-    404: {"model": Problem},
-    409: {"model": Problem},
-    502: {"model": Problem},
-}
+_PROBLEMS: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for status in STATUSES}
 
 
 def page_app(prefix: str, may_read: Sequence[Any], may_act: Sequence[Any]) -> FastAPI:
@@ -63,11 +61,19 @@ def page_app(prefix: str, may_read: Sequence[Any], may_act: Sequence[Any]) -> Fa
     app.include_router(page)
     app.mount(f"{prefix}/assets", StaticFiles(directory=STATIC / "assets", check_dir=False))
     app.add_exception_handler(SluiceError, _problem)
+    app.add_exception_handler(RequestValidationError, _invalid)
     return app
 
 
 def _problem(request: Request, error: Exception) -> JSONResponse:  # noqa: ARG001
     """An error of the cluster as one line, without secrets."""
-    name = type(error).__name__
-    status = 404 if isinstance(error, TableNotExist) else 502
-    return JSONResponse(Problem(error=name, message=reason_text(str(error))).model_dump(), status)
+    problem = Problem(error=type(error).__name__, message=reason_text(str(error)))
+    return JSONResponse(problem.model_dump(), status_of(error))
+
+
+def _invalid(request: Request, error: Exception) -> JSONResponse:  # noqa: ARG001
+    """What is wrong with a request, in one line. It does not repeat the values."""
+    assert isinstance(error, RequestValidationError)
+    wrong = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+    problem = Problem(error="InvalidRequest", message=reason_text("; ".join(wrong)))
+    return JSONResponse(problem.model_dump(), 422)

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
 from fastapi import APIRouter
 
+from sluice.client.lease_ids import LeaseHolder, holder_of
 from sluice.errors import UnsupportedVersion
-from sluice.model import LeaseInfo
+from sluice.model import LeasedTable as HeldTable
+from sluice.model import LeaseInfo, TablePath
 from sluice.page.models import Lease, LeasedTable, Leases
-from sluice.page.ports import AtPlace
+from sluice.page.ports import AtPlace, Place
+from sluice.rounds.run_names import RunName, read_run_name
+from sluice.statuses import State
+
+NAMED_RUNS_MAX = 100
+"""Most runs whose names one answer reads from the work folder."""
+NAMED_TABLES_MAX = 5
+_NOT_LISTED = (
+    "This cluster lists no leases. Shown are those that rounds of Sluice in progress may hold."
+    " Leases of other readers, and times of expiry, are not known: a lease that nobody renews"
+    " expires"
+)
 
 lease_reads = APIRouter()
 
@@ -16,27 +32,129 @@ lease_reads = APIRouter()
 def leases(place: AtPlace) -> Leases:
     """All leases, or those that are known where the cluster lists none."""
     try:
-        found = place.client.leases.all()
+        return _listed(place, place.client.leases.all())
     except UnsupportedVersion:
-        return place.unlisted_leases()
+        return _known(place)
+
+
+@lease_reads.get("/tables/{database}/{table}/leases")
+def leases_of_table(place: AtPlace, database: str, table: str) -> Leases:
+    """The leases that hold KV snapshots of a table: `tables` has what they hold of it."""
+    path = TablePath(database, table)
+    info = place.client.admin.table_info(path)
+    try:
+        return _listed(place, place.client.leases.of_table(info.table_id))
+    except UnsupportedVersion:
+        known = _known(place)
+        return known.model_copy(update={"leases": list(_only(known.leases, str(path)))})
+
+
+def uses_of(place: Place, lease_id: str, *, is_told: bool) -> str:
+    """What dropping a lease means for those who use it, in sentences.
+
+    :param is_told: whether the cluster refuses the next renewal of a dropped lease.
+    """
+    holder = holder_of(lease_id)
+    if holder.kind == "reader":
+        if is_told:
+            return "A reader that still uses it fails at its next renewal."
+        return "A reader that still uses it fails if its snapshots are deleted before it ends."
+    tables = sorted(map(str, _tiered_under(place, lease_id, holder)))
+    if not tables:
+        return "No round in progress is known to use it."
+    more = len(tables) - NAMED_TABLES_MAX
+    named = ", ".join(tables[:NAMED_TABLES_MAX]) + (f" and {more} more" if more > 0 else "")
+    how = (
+        "It may fail with LeaseLost at the next renewal."
+        if is_told
+        else "It may fail if its KV snapshots are deleted before it has read them."
+    )
+    return f"A round of {named} is in progress. {how} The next round reads newer snapshots."
+
+
+def _tiered_under(place: Place, lease_id: str, holder: LeaseHolder) -> Iterable[TablePath]:
+    for path, each in place.reader.seen.tables.items():
+        status = each.status
+        if status.status != State.TIERING.value:
+            continue
+        if lease_id == status.claimed_by or holder.table_id == status.table_id:
+            yield path
+
+
+def _listed(place: Place, found: Sequence[LeaseInfo]) -> Leases:
+    names = _run_names(place.work_uri, [lease.lease_id for lease in found])
     return Leases(
-        now_ms=place.clock.now_ms(), is_complete=True, leases=[_lease(one) for one in found]
+        now_ms=found[0].now_ms if found else place.clock.now_ms(),
+        is_complete=True,
+        leases=[_lease(one, names.get(one.lease_id)) for one in found],
     )
 
 
-def _lease(lease: LeaseInfo) -> Lease:
-    oldest = LeasedTable(
+def _known(place: Place) -> Leases:
+    return place.unlisted_leases()
+
+
+def _only(found: Iterable[Lease], path: str) -> Iterable[Lease]:
+    for lease in found:
+        if tables := [table for table in lease.tables if table.path == path]:
+            yield lease.model_copy(update={"tables": tables})
+
+
+def _lease(lease: LeaseInfo, run: RunName | None) -> Lease:
+    holder = holder_of(lease.lease_id)
+    return Lease(
+        lease_id=lease.lease_id,
+        holder=_words(holder, run),
+        holder_kind=holder.kind,
+        deployment_id=holder.deployment_id,
+        dag_id=run.dag_id if run else None,
+        run_id=run.run_id if run else None,
+        installation_id=holder.installation_id,
+        owner=lease.owner or None,
+        buckets=lease.buckets,
+        held_bytes=lease.held_bytes,
+        freed_bytes=lease.freed_bytes,
+        created_ms=lease.created_ms,
+        renewed_ms=lease.renewed_ms,
+        expires_ms=lease.expires_ms,
+        table_count=lease.table_count,
+        tables=[_table(one) for one in lease.tables] or [_oldest(lease)],
+    )
+
+
+def _table(table: HeldTable) -> LeasedTable:
+    return LeasedTable(
+        path=str(table.path) if table.path else None,
+        table_id=table.table_id,
+        buckets=table.buckets,
+        held_bytes=table.held_bytes,
+        freed_bytes=table.freed_bytes,
+        oldest_snapshot_id=str(table.oldest_snapshot_id),
+    )
+
+
+def _oldest(lease: LeaseInfo) -> LeasedTable:
+    """The one table of a lease that an earlier server tells."""
+    return LeasedTable(
         path=str(lease.oldest_path) if lease.oldest_path else None,
         table_id=lease.oldest.table_id,
         oldest_snapshot_id=str(lease.oldest_snapshot_id),
     )
-    return Lease(
-        lease_id=lease.lease_id,
-        owner=lease.owner or None,
-        holder=lease.lease_id,
-        buckets=lease.buckets,
-        created_ms=lease.created_ms,
-        renewed_ms=lease.renewed_ms,
-        expires_ms=lease.expires_ms,
-        tables=[oldest],
-    )
+
+
+def _words(holder: LeaseHolder, run: RunName | None) -> str:
+    return f"{run}, Airflow {holder.deployment_id}" if run else str(holder)
+
+
+def _run_names(work_uri: str | None, lease_ids: Sequence[str]) -> dict[str, RunName]:
+    """The runs of leases, as far as the work folder names them."""
+    if not work_uri:
+        return {}
+    of_runs = [one for one in lease_ids if holder_of(one).kind == "run"][:NAMED_RUNS_MAX]
+    found = {lease_id: _run_name(work_uri, lease_id) for lease_id in of_runs}
+    return {lease_id: run for lease_id, run in found.items() if run}
+
+
+@lru_cache(maxsize=1_000)
+def _run_name(work_uri: str, lease_id: str) -> RunName | None:
+    return read_run_name(work_uri, lease_id)

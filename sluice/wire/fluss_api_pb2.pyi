@@ -1643,8 +1643,10 @@ class RenewKvSnapshotLeaseResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ListKvSnapshotLeasesRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("table_id",)
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    def __init__(self, table_id: _Optional[int] = ...) -> None: ...
 
 class ListKvSnapshotLeasesResponse(_message.Message):
     __slots__ = ("current_time", "leases")
@@ -1655,7 +1657,7 @@ class ListKvSnapshotLeasesResponse(_message.Message):
     def __init__(self, current_time: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[PbKvSnapshotLease, _Mapping]]] = ...) -> None: ...
 
 class PbKvSnapshotLease(_message.Message):
-    __slots__ = ("lease_id", "bucket_count", "created_time", "renewed_time", "expiration_time", "oldest_snapshot_id", "oldest_bucket", "oldest_table_path", "owner")
+    __slots__ = ("lease_id", "bucket_count", "created_time", "renewed_time", "expiration_time", "oldest_snapshot_id", "oldest_bucket", "oldest_table_path", "owner", "held_bytes", "freed_bytes", "tables", "table_count")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     CREATED_TIME_FIELD_NUMBER: _ClassVar[int]
@@ -1665,6 +1667,10 @@ class PbKvSnapshotLease(_message.Message):
     OLDEST_BUCKET_FIELD_NUMBER: _ClassVar[int]
     OLDEST_TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
+    HELD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FREED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    TABLE_COUNT_FIELD_NUMBER: _ClassVar[int]
     lease_id: str
     bucket_count: int
     created_time: int
@@ -1674,4 +1680,24 @@ class PbKvSnapshotLease(_message.Message):
     oldest_bucket: PbTableBucket
     oldest_table_path: PbTablePath
     owner: str
-    def __init__(self, lease_id: _Optional[str] = ..., bucket_count: _Optional[int] = ..., created_time: _Optional[int] = ..., renewed_time: _Optional[int] = ..., expiration_time: _Optional[int] = ..., oldest_snapshot_id: _Optional[int] = ..., oldest_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., oldest_table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., owner: _Optional[str] = ...) -> None: ...
+    held_bytes: int
+    freed_bytes: int
+    tables: _containers.RepeatedCompositeFieldContainer[PbLeasedTable]
+    table_count: int
+    def __init__(self, lease_id: _Optional[str] = ..., bucket_count: _Optional[int] = ..., created_time: _Optional[int] = ..., renewed_time: _Optional[int] = ..., expiration_time: _Optional[int] = ..., oldest_snapshot_id: _Optional[int] = ..., oldest_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., oldest_table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., owner: _Optional[str] = ..., held_bytes: _Optional[int] = ..., freed_bytes: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[PbLeasedTable, _Mapping]]] = ..., table_count: _Optional[int] = ...) -> None: ...
+
+class PbLeasedTable(_message.Message):
+    __slots__ = ("table_id", "table_path", "bucket_count", "oldest_snapshot_id", "held_bytes", "freed_bytes")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    HELD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FREED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    table_path: PbTablePath
+    bucket_count: int
+    oldest_snapshot_id: int
+    held_bytes: int
+    freed_bytes: int
+    def __init__(self, table_id: _Optional[int] = ..., table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., bucket_count: _Optional[int] = ..., oldest_snapshot_id: _Optional[int] = ..., held_bytes: _Optional[int] = ..., freed_bytes: _Optional[int] = ...) -> None: ...

@@ -14,6 +14,7 @@ from sluice.errors import TableNotExist
 from sluice.model import Reason, TablePath
 from sluice.rounds.clean_runs import run_folders
 from sluice.rounds.files import RoundResult, claim_of, result_uri, write_json
+from sluice.rounds.run_names import RunName, RunNames
 from sluice_airflow.account import (
     HELD,
     NOT_DUE,
@@ -25,7 +26,6 @@ from sluice_airflow.account import (
 )
 from sluice_airflow.packs import PackLimits
 from sluice_airflow.requests import Acquired, Request, acquire_request
-from sluice_airflow.run_names import RunName, RunNames
 from sluice_airflow.settle import settle
 from tests.airflow.place import wait_until
 from tests.airflow.test_claims import JOB, Run

@@ -17,9 +17,9 @@ from click.testing import CliRunner
 
 from sluice.cli.main import cli
 from sluice.client import lease_keeper
+from sluice.client.tier_lease import TIER_LEASE_MS, tier_lease_id
 from sluice.client.tiering import TieringClient
 from sluice.driver.jvm import Jvm
-from sluice.driver.tier_lease import TIER_LEASE_MS, tier_lease_id
 from sluice.errors import LeaseLost
 from sluice.model import Claim, LeaseInfo, TieringStatus
 from sluice.rounds.progress import NoProgress

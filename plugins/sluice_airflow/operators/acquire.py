@@ -9,12 +9,12 @@ from airflow.sdk import BaseOperator
 
 from sluice.errors import SluiceError
 from sluice.masking import mask
+from sluice.rounds.run_names import RunName
 from sluice_airflow.airflow_names import AirflowException, AirflowFailException, conf
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.packs import Pack, PackLimits
 from sluice_airflow.params import ALL_TABLES, TABLES_MAX
 from sluice_airflow.rendered import count_given, flag, properties_given, tables_given
-from sluice_airflow.run_names import RunName
 from sluice_airflow.settings import Settings, connection_id, load_settings, slots_at_once
 from sluice_airflow.task_states import mapped_states_of
 

@@ -142,8 +142,8 @@ class SluiceMaintainOperator(SparkDriverOperator):
             request_uri,
         )
         from sluice.rounds.reasons import reason_of
+        from sluice.rounds.run_names import RunName, write_run_name
         from sluice_airflow.deployment import lease_of_run
-        from sluice_airflow.run_names import RunName, write_run_name
 
         ti, applied = context["ti"], not flag("dry_run", self.dry_run)
         connection = self._checked(context)

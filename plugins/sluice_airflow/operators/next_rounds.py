@@ -12,6 +12,7 @@ from sluice.errors import RoundsNotEnough, SluiceError
 from sluice.masking import mask
 from sluice.model import Reason, TablePath
 from sluice.rounds.files import PlanFile, RoundFailure, RoundResult, claim_of, read_json
+from sluice.rounds.run_names import RunNames
 from sluice_airflow.account import HELD, TableAccount
 from sluice_airflow.acquire import acquire_again
 from sluice_airflow.claimed_again import is_ended, mark_started, replace_claim
@@ -20,7 +21,6 @@ from sluice_airflow.connection import FlussConnection
 from sluice_airflow.due_again import FINAL, DueAgain
 from sluice_airflow.operators.pack_watch import report_success
 from sluice_airflow.operators.tried_table import TriedTable
-from sluice_airflow.run_names import RunNames
 
 if TYPE_CHECKING:
     from sluice.client import Client

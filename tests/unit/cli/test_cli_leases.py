@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 from sluice.cli.main import cli
 from sluice.client import connect
 from sluice.client.lease_ids import lease_id
+from sluice.client.tier_lease import tier_lease_id
 from sluice.config import ServerConfig
-from sluice.driver.tier_lease import tier_lease_id
 from sluice.errors import StorageError
 from sluice.model import LeaseInfo, Reason, TablePath
 from sluice.server.cluster import EmbeddedCluster

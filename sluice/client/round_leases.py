@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from sluice.client.client import Client
-from sluice.driver.tier_lease import stored_tier_leases
+from sluice.client.tier_lease import stored_tier_leases
 from sluice.model import TablePath
 from sluice.statuses import State
 

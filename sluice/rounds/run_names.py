@@ -54,20 +54,22 @@ class RunNames:
     def of(self, claimed_by: str) -> str:
         """The run of a claim; the claim's own text if it is of no run that can be read."""
         if claimed_by not in self._known:
-            self._known[claimed_by] = self._read(claimed_by) or claimed_by
+            self._known[claimed_by] = str(read_run_name(self._work_uri, claimed_by) or claimed_by)
         return self._known[claimed_by]
 
-    def _read(self, lease_id: str) -> str | None:
-        if not self._work_uri or not _LEASE_ID.fullmatch(lease_id):
-            return None
-        try:
-            content = read_json(_uri(self._work_uri, lease_id)) or {}
-        except _UNREADABLE as error:
-            log.warning("cannot read the name of the run %s: %s", lease_id, mask(str(error)))
-            return None
-        if content.get("version") != VERSION:
-            return None
-        return str(RunName(str(content.get("dag_id")), str(content.get("run_id"))))
+
+def read_run_name(work_uri: str, lease_id: str) -> RunName | None:
+    """The run of a lease; None if it is of no run that can be read, which is logged."""
+    if not work_uri or not _LEASE_ID.fullmatch(lease_id):
+        return None
+    try:
+        content = read_json(_uri(work_uri, lease_id)) or {}
+    except _UNREADABLE as error:
+        log.warning("cannot read the name of the run %s: %s", lease_id, mask(str(error)))
+        return None
+    if content.get("version") != VERSION:
+        return None
+    return RunName(str(content.get("dag_id")), str(content.get("run_id")))
 
 
 def _uri(work_uri: str, lease_id: str) -> str:
