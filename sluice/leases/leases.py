@@ -204,6 +204,10 @@ class Leases:
         """Whether any lease holds the snapshot."""
         return (bucket.table_id, *key_of(bucket), snapshot_id) in self._references
 
+    def holders(self, table_id: int, key: BucketKey, snapshot_id: int) -> int:
+        """How many leases hold the snapshot."""
+        return self._references.get((table_id, *key, snapshot_id), 0)
+
     def places_of(self, owner: str) -> tuple[int, int]:
         """The number of a user's leases, and of the buckets in them."""
         return self._owned[owner], self._held_by[owner]

@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -35,6 +36,7 @@ from sluice.formats.kv_snapshots import (
     KvSnapshot,
     kv_snapshot_from_json,
 )
+from sluice.leases import BucketKey, key_of
 from sluice.model import TableBucket, TableInfo
 from sluice.server.coordinator.catalog import Catalog, TableEntry
 from sluice.server.data_dir import bucket_folder, delete_table, file_uri, local_path
@@ -58,6 +60,10 @@ class Completed:
 
     snapshot_id: int
     log_offset: int
+    size_bytes: int | None = field(default=None, compare=False)
+    """Stored bytes of its files. None: not read since the start, or not readable."""
+    own_bytes: int | None = field(default=0, compare=False)
+    """Those that its deletion would free, if it is none of the newest. None: as above."""
 
 
 class KvSnapshots:
@@ -85,6 +91,10 @@ class KvSnapshots:
         self._is_leased = is_leased
         self.lock = threading.RLock()
         self._completed: dict[TableBucket, dict[int, Completed]] = {}  # ids rise
+        # The same dictionaries of each bucket, by table: lists of leases look 100,000 of them up.
+        self._by_table: dict[int, dict[BucketKey, dict[int, Completed]]] = {}
+        # The snapshots for which own_bytes of the older ones was found.
+        self._compared: dict[TableBucket, tuple[int, ...]] = {}
         self._load()
 
     # -- reading
@@ -139,6 +149,10 @@ class KvSnapshots:
         """The log offset of the oldest snapshot that exists; 0 if there is none."""
         return min((one.log_offset for one in self.all(bucket)), default=0)
 
+    def of_table(self, table_id: int) -> Mapping[BucketKey, Mapping[int, Completed]]:
+        """The present snapshots of a table by bucket and id. For look-ups only; needs no lock."""
+        return self._by_table.get(table_id, {})
+
     def folder(self, bucket: TableBucket) -> Path:
         """The folder of a bucket's snapshots.
 
@@ -165,7 +179,8 @@ class KvSnapshots:
         :raises UnknownTableOrBucket: the table or partition was dropped.
         :raises StorageError: a file is missing, or the record cannot be written.
         """
-        bucket, new = snapshot.bucket, Completed(snapshot.snapshot_id, snapshot.log_offset)
+        bucket, size_bytes = snapshot.bucket, _bytes(snapshot.files)
+        new = Completed(snapshot.snapshot_id, snapshot.log_offset, size_bytes)
         with self.lock:
             known = self._completed.get(bucket, {})
             if known.get(new.snapshot_id) == new:
@@ -187,7 +202,9 @@ class KvSnapshots:
                     "INSERT INTO kv_snapshots VALUES (?, ?, ?, ?, ?)",
                     (*_key(bucket), new.snapshot_id, new.log_offset),
                 )
-            self._completed.setdefault(bucket, {})[new.snapshot_id] = new
+            if bucket not in self._completed:
+                self._add(bucket, {})
+            self._completed[bucket][new.snapshot_id] = new
             failpoint("server.kv_snapshot.after_record")
             try:
                 self._retain(bucket)
@@ -215,6 +232,10 @@ class KvSnapshots:
             for bucket in list(self._completed):
                 if bucket.table_id == info.table_id and partition_id in (None, bucket.partition_id):
                     del self._completed[bucket]
+                    self._compared.pop(bucket, None)
+                    self._by_table[bucket.table_id].pop(key_of(bucket), None)
+            if partition_id is None:
+                self._by_table.pop(info.table_id, None)
             if partition_id is not None:  # those of a table are deleted by cascade
                 with self._database.transaction() as connection:
                     connection.execute(
@@ -288,7 +309,7 @@ class KvSnapshots:
                 found = _SNAPSHOT_FOLDER.fullmatch(path.name)
                 if found is not None and int(found[1]) not in there:
                     shutil.rmtree(path, ignore_errors=True)
-            used = self._shared(bucket, there)
+            snapshots = self._read_all(bucket, there)
         except (OSError, CorruptMessage) as error:
             _log.error(
                 "cannot read a KV snapshot; its unused files are not deleted",
@@ -298,6 +319,11 @@ class KvSnapshots:
             return
         except UnknownTableOrBucket:  # being dropped right now
             return
+        for one in snapshots:
+            known = there[one.snapshot_id]
+            there[one.snapshot_id] = replace(known, size_bytes=_bytes(one.files))
+        self._compare(bucket, snapshots)
+        used = _shared_names(snapshots)
         for path in folder.glob(f"{SHARED}/*"):
             if path.name not in used:
                 _remove(path)
@@ -312,13 +338,48 @@ class KvSnapshots:
             partition = None if partition_id == _PLAIN else partition_id
             entry = self._catalog.find(table_id)
             if entry is not None and entry.has_bucket(partition, number):  # else dropped since
-                self._completed[TableBucket(table_id, partition, number)] = {
-                    row[3]: Completed(row[3], row[4]) for row in found
-                }
+                known = {row[3]: Completed(row[3], row[4]) for row in found}
+                for snapshot_id in list(known)[: -self._num_retained]:
+                    known[snapshot_id] = replace(known[snapshot_id], own_bytes=None)
+                self._add(TableBucket(table_id, partition, number), known)
+
+    def _add(self, bucket: TableBucket, known: dict[int, Completed]) -> None:
+        self._completed[bucket] = known
+        self._by_table.setdefault(bucket.table_id, {})[key_of(bucket)] = known
 
     # -- deletion
 
     def _retain(self, bucket: TableBucket) -> None:
+        self._delete_old(bucket)
+        ids = tuple(self._completed[bucket])
+        if len(ids) <= self._num_retained:
+            self._compared.pop(bucket, None)
+        elif self._compared.get(bucket) != ids:
+            try:
+                self._compare(bucket, self._read_all(bucket, ids))
+            except (OSError, CorruptMessage):
+                self._compare(bucket, [])
+
+    def _compare(self, bucket: TableBucket, snapshots: Sequence[KvSnapshot]) -> None:
+        """Finds what the deletion of each older snapshot would free.
+
+        :param snapshots: all of the bucket, the oldest first; none if one cannot be read.
+        """
+        known = self._completed.get(bucket, {})
+        if len(known) <= self._num_retained:
+            return
+        uses = Counter(file.path for one in snapshots for file in one.shared)
+        own_bytes = {
+            one.snapshot_id: _bytes(one.private)
+            + _bytes(file for file in one.shared if uses[file.path] == 1)
+            for one in snapshots
+        }
+        for snapshot_id in list(known)[: -self._num_retained]:
+            found = own_bytes.get(snapshot_id)
+            known[snapshot_id] = replace(known[snapshot_id], own_bytes=found)
+        self._compared[bucket] = tuple(known)
+
+    def _delete_old(self, bucket: TableBucket) -> None:
         known = self._completed[bucket]
         gone = [
             snapshot_id
@@ -356,12 +417,11 @@ class KvSnapshots:
 
     def _shared(self, bucket: TableBucket, snapshot_ids: Iterable[int]) -> set[str]:
         """Names of the shared files that these snapshots use."""
+        return _shared_names(self._read_all(bucket, snapshot_ids))
+
+    def _read_all(self, bucket: TableBucket, snapshot_ids: Iterable[int]) -> list[KvSnapshot]:
         folder = self.folder(bucket)
-        return {
-            Path(file.path).name
-            for snapshot_id in snapshot_ids
-            for file in self._read(folder, bucket, snapshot_id).shared
-        }
+        return [self._read(folder, bucket, snapshot_id) for snapshot_id in snapshot_ids]
 
     def _check_files(self, snapshot: KvSnapshot) -> None:
         folder = self.folder(snapshot.bucket)
@@ -411,6 +471,14 @@ def _moved(snapshot: KvSnapshot, folder: Path) -> KvSnapshot:
         shared=tuple(here(folder / SHARED, file) for file in snapshot.shared),
         private=tuple(here(own, file) for file in snapshot.private),
     )
+
+
+def _bytes(files: Iterable[KvFile]) -> int:
+    return sum(file.size for file in files)
+
+
+def _shared_names(snapshots: Iterable[KvSnapshot]) -> set[str]:
+    return {Path(file.path).name for one in snapshots for file in one.shared}
 
 
 def _remove(path: Path) -> None:

@@ -16,7 +16,7 @@ import structlog
 
 from sluice.clock import Clock, monotonic_ms
 from sluice.errors import FlussError, StorageError
-from sluice.leases import Change, Lease, Leases, SnapshotsByTable, counted_on, key_of
+from sluice.leases import BucketKey, Change, Lease, Leases, SnapshotsByTable, counted_on, key_of
 from sluice.model import NOBODY, Caller, TableBucket, TableInfo
 from sluice.server.coordinator.leases_store import LeaseStore
 from sluice.server.ticker import Ticker
@@ -147,6 +147,10 @@ class KvSnapshotLeases:
             now_ms, now = self._times()
             leases = self._leases.all()
         return now_ms, [replace(one, expires_ms=now_ms + one.until_ms - now) for one in leases]
+
+    def holders(self, table_id: int, key: BucketKey, snapshot_id: int) -> int:
+        """How many leases hold a snapshot. Needs no lock."""
+        return self._leases.holders(table_id, key, snapshot_id)
 
     # -- what happens by itself
 

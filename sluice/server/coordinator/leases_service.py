@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
 from sluice.errors import NonPrimaryKeyTable, UnknownServerError, UnknownTableOrBucket
-from sluice.leases import PLAIN, BucketKey, Lease, SnapshotsByTable, bucket_of
+from sluice.leases import (
+    PLAIN,
+    BucketKey,
+    Lease,
+    SnapshotsByBucket,
+    SnapshotsByTable,
+    bucket_of,
+)
 from sluice.server.coordinator.catalog import Catalog
+from sluice.server.coordinator.kv_snapshots import Completed
 from sluice.server.coordinator.leases import KvSnapshotLeases, Snapshots
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
@@ -14,11 +24,38 @@ from sluice.wire.apis import Api
 from sluice.wire.handlers import Handler, caller
 from sluice.wire.table_paths import bucket_ids, bucket_in, table_path
 
+TABLES_PER_LEASE_MAX = 100
+TABLES_MAX = 10_000
+"""Most tables of one answer."""
+
+
+_NONE: Mapping[int, Completed] = {}
+
+
+class SizedSnapshots(Snapshots, Protocol):
+    """The existing KV snapshots, with their sizes."""
+
+    def of_table(self, table_id: int) -> Mapping[BucketKey, Mapping[int, Completed]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What a lease holds of one table."""
+
+    table_id: int
+    buckets: int
+    oldest_snapshot_id: int
+    oldest_key: BucketKey
+    held_bytes: int | None
+    freed_bytes: int | None
+
 
 class LeaseService:
     """Handlers of the lease calls. Stateless."""
 
-    def __init__(self, catalog: Catalog, leases: KvSnapshotLeases, snapshots: Snapshots) -> None:
+    def __init__(
+        self, catalog: Catalog, leases: KvSnapshotLeases, snapshots: SizedSnapshots
+    ) -> None:
         self._catalog = catalog
         self._leases = leases
         self._snapshots = snapshots
@@ -72,27 +109,71 @@ class LeaseService:
     def list_leases(
         self, request: pb.ListKvSnapshotLeasesRequest
     ) -> pb.ListKvSnapshotLeasesResponse:
-        del request
         now_ms, leases = self._leases.all()
         response = pb.ListKvSnapshotLeasesResponse(current_time=now_ms)
+        only = request.table_id if request.HasField("table_id") else None
+        places = TABLES_MAX
         for lease in leases:
-            self._describe(lease, response.leases.add())
+            if only is None or only in lease.held:
+                answer = response.leases.add()
+                self._describe(lease, answer, only, min(places, TABLES_PER_LEASE_MAX))
+                places -= len(answer.tables)
         return response
 
-    def _describe(self, lease: Lease, answer: pb.PbKvSnapshotLease) -> None:
-        snapshot_id, table_id, key = lease.oldest()
-        bucket, entry = bucket_of(table_id, key), self._catalog.find(table_id)
+    def _describe(
+        self, lease: Lease, answer: pb.PbKvSnapshotLease, only: int | None, tables_max: int
+    ) -> None:
+        tables = [self._held(table_id, holds) for table_id, holds in lease.held.items()]
+        oldest = min(tables, key=lambda one: (one.oldest_snapshot_id, one.table_id))
+        bucket = bucket_of(oldest.table_id, oldest.oldest_key)
         answer.lease_id = lease.lease_id
         answer.bucket_count = lease.buckets
         answer.created_time = lease.created_ms
         answer.renewed_time = lease.renewed_ms
         answer.expiration_time = lease.expires_ms
-        answer.oldest_snapshot_id = snapshot_id
+        answer.oldest_snapshot_id = oldest.oldest_snapshot_id
         if lease.owner:
             answer.owner = lease.owner
         answer.oldest_bucket.CopyFrom(pb.PbTableBucket(**bucket_ids(bucket)))
-        if entry is not None:
-            answer.oldest_table_path.CopyFrom(table_path(entry.info.path))
+        path = self._path(oldest.table_id)
+        if path is not None:
+            answer.oldest_table_path.CopyFrom(path)
+        _put_bytes(
+            answer, _sum(one.held_bytes for one in tables), _sum(one.freed_bytes for one in tables)
+        )
+        answer.table_count = len(tables)
+        tables.sort(key=lambda one: (-(one.held_bytes or 0), one.table_id))
+        shown = [one for one in tables if only in (None, one.table_id)]
+        for one in shown[:tables_max]:
+            entry = answer.tables.add(
+                table_id=one.table_id,
+                bucket_count=one.buckets,
+                oldest_snapshot_id=one.oldest_snapshot_id,
+                table_path=self._path(one.table_id),
+            )
+            _put_bytes(entry, one.held_bytes, one.freed_bytes)
+
+    def _held(self, table_id: int, holds: SnapshotsByBucket) -> _Held:
+        """What a lease holds of one table. A lease may have 100,000 buckets, so it is one loop."""
+        held: int | None = 0
+        freed: int | None = 0
+        there, holders = self._snapshots.of_table(table_id), self._leases.holders
+        oldest_id, oldest_key = next((found, key) for key, found in holds.items())
+        for key, snapshot_id in holds.items():
+            if snapshot_id <= oldest_id:
+                oldest_id, oldest_key = min((snapshot_id, key), (oldest_id, oldest_key))
+            snapshot = there.get(key, _NONE).get(snapshot_id)
+            if snapshot is None:
+                continue  # deleted in the meantime
+            size, own = snapshot.size_bytes, snapshot.own_bytes
+            held = None if held is None or size is None else held + size
+            if own != 0 and holders(table_id, key, snapshot_id) == 1:
+                freed = None if freed is None or own is None else freed + own
+        return _Held(table_id, len(holds), oldest_id, oldest_key, held, freed)
+
+    def _path(self, table_id: int) -> pb.PbTablePath | None:
+        entry = self._catalog.find(table_id)
+        return None if entry is None else table_path(entry.info.path)
 
     def _check_table(self, table_id: int) -> None:
         entry = self._catalog.find(table_id)
@@ -127,3 +208,21 @@ def _unavailable(snapshots: SnapshotsByTable) -> pb.AcquireKvSnapshotLeaseRespon
                 snapshot_id=snapshot_id,
             )
     return response
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    total = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total
+
+
+def _put_bytes(
+    answer: pb.PbKvSnapshotLease | pb.PbLeasedTable, held: int | None, freed: int | None
+) -> None:
+    if held is not None:
+        answer.held_bytes = held
+    if freed is not None:
+        answer.freed_bytes = freed

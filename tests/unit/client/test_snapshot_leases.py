@@ -382,6 +382,9 @@ def test_a_cluster_that_never_looks_is_looked_after(
         def exists(self, bucket: TableBucket, snapshot_id: int) -> bool:
             return True
 
+        def of_table(self, table_id: int) -> Any:
+            return {}
+
     def acquire(self: LeaseService, request: pb.AcquireKvSnapshotLeaseRequest) -> Any:
         return truthful(LeaseService(self._catalog, self._leases, Blind(self._snapshots)), request)
 

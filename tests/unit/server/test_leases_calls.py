@@ -19,6 +19,8 @@ from sluice.errors import (
     UnknownServerError,
     UnknownTableOrBucket,
 )
+from sluice.model import TablePath
+from sluice.server.coordinator.leases_service import TABLES_PER_LEASE_MAX
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support.lease_parts import ManualClock
@@ -91,6 +93,16 @@ def renew(node: Node, lease_id: str = "a", duration_ms: int = HOUR) -> None:
 def listed(node: Node) -> dict[str, pb.PbKvSnapshotLease]:
     reply = node.caller.call(apis.LIST_KV_SNAPSHOT_LEASES, pb.ListKvSnapshotLeasesRequest())
     return {lease.lease_id: lease for lease in reply.leases}
+
+
+def lasting(node: Node) -> dict[str, pb.PbKvSnapshotLease]:
+    """The leases without bytes, which change with newer snapshots and are read after a start."""
+    found = listed(node)
+    for lease in found.values():
+        for part in (lease, *lease.tables):
+            part.ClearField("held_bytes")
+            part.ClearField("freed_bytes")
+    return found
 
 
 def files(node: Node, kv: KvCaller, snapshot_id: int) -> list[Path]:
@@ -181,6 +193,60 @@ def test_what_people_see(node: Node, clock: ManualClock) -> None:
     assert lease.oldest_table_path == to_pb(kv.path)
 
 
+def test_the_bytes_that_a_drop_frees(node: Node, kv: KvCaller, tmp_path: Path) -> None:
+    """Of a lease that is the only one to keep a snapshot; the disk agrees."""
+
+    def stored() -> int:
+        found = (tmp_path / "data/remote/kv").rglob("*")
+        return sum(p.stat().st_size for p in found if p.is_file() and p.name != "_METADATA")
+
+    first = take(node, kv)
+    acquire(node, kv.table_id, (None, 0, first))
+    whole = sum(path.stat().st_size for path in files(node, kv, first))
+    assert (listed(node)["a"].held_bytes, listed(node)["a"].freed_bytes) == (whole, 0)
+    for _ in range(3):
+        take(node, kv)
+    lease = listed(node)["a"]
+    assert lease.held_bytes == whole
+    assert 0 < lease.freed_bytes < whole, "the newer ones share a file of it"
+    [table] = lease.tables
+    assert (table.table_id, table.table_path) == (kv.table_id, to_pb(kv.path))
+    assert (table.bucket_count, table.oldest_snapshot_id) == (1, first)
+    assert (table.held_bytes, table.freed_bytes) == (lease.held_bytes, lease.freed_bytes)
+    acquire(node, kv.table_id, (None, 0, first), lease_id="b")
+    assert {one.freed_bytes for one in listed(node).values()} == {0}, "the other one keeps it"
+    drop(node, "b")
+    node.stop()
+    node.start()
+    wait_for(
+        "the sizes, which the server reads after its start", lambda: listed(node) == {"a": lease}
+    )
+    before = stored()
+    drop(node)
+    wait_for("the deletion", lambda: stored() == before - lease.freed_bytes)
+
+
+def test_an_answer_has_a_limited_number_of_tables(node: Node) -> None:
+    paths = [TablePath("db", f"t{number}") for number in range(TABLES_PER_LEASE_MAX + 2)]
+    tables = [KvCaller(node.caller, path) for path in paths]
+    request = pb.AcquireKvSnapshotLeaseRequest(lease_id="a", lease_duration_ms=HOUR)
+    for table in tables:
+        table.put((1, "text" * (500 if table is tables[-1] else 1), 1))
+        [snapshot_id] = node.cluster.take_kv_snapshots(table.path).values()
+        held = request.snapshots_to_lease.add(table_id=table.table_id)
+        held.bucket_snapshots.add(bucket_id=0, snapshot_id=snapshot_id)
+    node.caller.call(apis.ACQUIRE_KV_SNAPSHOT_LEASE, request)
+    lease = listed(node)["a"]
+    assert (lease.table_count, len(lease.tables)) == (len(tables), TABLES_PER_LEASE_MAX)
+    assert lease.tables[0].table_id == tables[-1].table_id, "the largest first"
+    only = pb.ListKvSnapshotLeasesRequest(table_id=tables[-2].table_id)
+    [one] = node.caller.call(apis.LIST_KV_SNAPSHOT_LEASES, only).leases
+    assert [table.table_id for table in one.tables] == [tables[-2].table_id]
+    assert (one.table_count, one.held_bytes) == (len(tables), lease.held_bytes)
+    nobody = pb.ListKvSnapshotLeasesRequest(table_id=999)
+    assert not node.caller.call(apis.LIST_KV_SNAPSHOT_LEASES, nobody).leases
+
+
 def test_dropping_a_table_lets_go_of_it(node: Node, kv: KvCaller) -> None:
     acquire(node, kv.table_id, (None, 0, take(node, kv)))
     node.caller.drop_table(kv.path)
@@ -192,17 +258,17 @@ def test_a_lease_survives_a_restart_and_expires_ten_minutes_after_it(
 ) -> None:
     first = take(node, kv)
     acquire(node, kv.table_id, (None, 0, first))
-    before = listed(node)
+    before = lasting(node)
     node.stop()  # so that nobody sees the clock move
     clock.ms += 2 * HOUR
     node.start()
-    assert listed(node) == before
+    assert lasting(node) == before
     kv = KvCaller(node.caller, create=False)
     for _ in range(3):
         take(node, kv)
     assert files(node, kv, first)
     clock.ms += 10 * 60 * 1000 - 1
-    assert listed(node) == before
+    assert lasting(node) == before
     clock.ms += 1
 
     def is_gone() -> bool:

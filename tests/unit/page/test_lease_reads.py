@@ -1,0 +1,203 @@
+"""Leases on the page, with real servers: who holds them, what, and what a drop does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from sluice.client import Client, connect
+from sluice.client.lease_ids import lease_id
+from sluice.client.tier_lease import tier_lease_id
+from sluice.config import ClientConfig
+from sluice.model import TablePath
+from sluice.page.local_place import LocalPlace
+from sluice.page.serving import local_app
+from sluice.rounds.run_names import RunName, write_run_name
+from sluice.server.cluster import EmbeddedCluster
+from tests.support.processes import wait_for
+from tests.support.users import TOKENS, write_users
+from tests.unit.server.kv_support import KvCaller
+from tests.unit.server.support import Caller, config
+
+OF_RUN = lease_id("west", "lake", "manual__1")
+ORDERS, USERS = TablePath("shop", "orders"), TablePath("shop", "users")
+TIERED = {"table.datalake.enabled": "true"}
+
+
+class Scene:
+    """Two primary-key tables with a KV snapshot each, and the page of their cluster."""
+
+    def __init__(self, cluster: EmbeddedCluster, client: Client, work: Path) -> None:
+        self.cluster, self.client, self.work = cluster, client, work
+        self.place = LocalPlace(client, work_uri=str(work))
+        self.page = TestClient(local_app(self.place))
+        caller = Caller(cluster.address)
+        self.tables = {path: KvCaller(caller, path, properties=TIERED) for path in (ORDERS, USERS)}
+        self.snapshot(ORDERS, 1)
+        self.snapshot(USERS, 1)
+
+    def snapshot(self, path: TablePath, number: int) -> None:
+        self.tables[path].put((number, "text" * number, number))
+        self.cluster.take_kv_snapshots(path)
+
+    def lease(self, name: str, *paths: TablePath) -> None:
+        with self.client.snapshot_lease(name, *paths, on_exit="keep"):
+            pass
+
+    def leases(self, address: str = "/api/v1/leases") -> dict[str, Any]:
+        answer = self.page.get(address)
+        assert answer.status_code == 200, answer.text
+        return {one["lease_id"]: one for one in answer.json()["leases"]}
+
+    def drop(self, name: str, status: int = 200) -> Any:
+        answer = self.page.post("/api/v1/leases/drop", json={"lease_id": name})
+        assert answer.status_code == status, answer.text
+        return answer.json()["message"]
+
+    def claim(self, path: TablePath, by: str | None = None) -> None:
+        assert self.client.tiering.claim([path], *([by] if by else []))
+        seen = self.place.reader.seen.tables
+        if not seen:
+            self.place.reader.start()
+        self.place.reader.read_soon()
+
+        def is_seen() -> bool:
+            table = self.place.reader.seen.tables.get(path)
+            return table is not None and table.status.status == "Tiering"
+
+        wait_for("the reader to see the claim", is_seen)
+
+    def close(self) -> None:
+        if self.place.reader.seen.tables:
+            self.place.reader.stop()
+        self.client.close()
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    settings = config(tmp_path / "data", listen="grpc://127.0.0.1:0", kv_snapshot_interval_ms=0)
+    with EmbeddedCluster(settings) as cluster:
+        made = Scene(cluster, connect(cluster.address), tmp_path / "work")
+        yield made
+        made.close()
+
+
+def test_who_holds_what_and_for_how_long(scene: Scene) -> None:
+    write_run_name(str(scene.work), OF_RUN, RunName("lake", "manual__1"))
+    unnamed = lease_id("east", "lake", "manual__2")
+    scene.lease(OF_RUN, ORDERS, USERS)
+    scene.lease(unnamed, USERS)
+    scene.lease("job-7", ORDERS)
+    with tier_lease_id(scene.tables[ORDERS].table_id) as of_tier:
+        scene.lease(of_tier, ORDERS)
+    found = scene.leases()
+    assert {name: (one["holder"], one["holder_kind"]) for name, one in found.items()} == {
+        OF_RUN: ("the run manual__1 of DAG lake, Airflow west", "run"),
+        unnamed: ("a run of the Airflow east", "run"),
+        "job-7": ("another reader", "reader"),
+        of_tier: (
+            "a round of `sluice tier` or `sluice repair`, installation"
+            f" {of_tier.removeprefix('sluice-tier-').rpartition('-')[0]}",
+            "tier",
+        ),
+    }
+    run = found[OF_RUN]
+    assert (run["deployment_id"], run["dag_id"], run["run_id"]) == ("west", "lake", "manual__1")
+    assert run["created_ms"] <= run["renewed_ms"] < run["expires_ms"]
+    assert (run["buckets"], run["table_count"]) == (2, 2)
+    assert {one["path"]: one["buckets"] for one in run["tables"]} == {
+        "shop.orders": 1,
+        "shop.users": 1,
+    }
+    assert [one["oldest_snapshot_id"] for one in run["tables"]] == ["0", "0"]
+    assert run["held_bytes"] == sum(one["held_bytes"] for one in run["tables"]) > 0
+    assert run["freed_bytes"] == 0
+
+
+def test_the_leases_of_one_table(scene: Scene) -> None:
+    scene.lease("both", ORDERS, USERS)
+    scene.lease("one", USERS)
+    assert list(scene.leases("/api/v1/tables/shop/users/leases")) == ["both", "one"]
+    found = scene.leases("/api/v1/tables/shop/orders/leases")
+    assert list(found) == ["both"]
+    assert [one["path"] for one in found["both"]["tables"]] == ["shop.orders"]
+    answer = scene.page.get("/api/v1/tables/shop/nope/leases")
+    assert (answer.status_code, answer.json()["error"]) == (404, "TableNotExist")
+
+
+def test_a_drop_of_what_nobody_reads(scene: Scene) -> None:
+    scene.lease("job-7", ORDERS)
+    assert scene.drop("job-7") == (
+        "lease job-7 is dropped. A reader that still uses it fails at its next renewal."
+    )
+    assert scene.leases() == {}
+
+
+def test_a_drop_of_what_is_not_there_names_what_is(scene: Scene) -> None:
+    assert scene.drop("gone", 404) == "lease 'gone' does not exist: there are no leases"
+    for number in range(7):
+        scene.lease(f"job-{number}", ORDERS)
+    assert scene.drop("gone", 404) == (
+        "lease 'gone' does not exist: the leases are job-0, job-1, job-2, job-3, job-4 and 2 more"
+    )
+
+
+@pytest.mark.parametrize("name", ["a/b", "../x", "..", "a b", "é\u2028?#%2F", "x/drop", "'\";<b>"])
+def test_an_id_may_be_any_text(scene: Scene, name: str) -> None:
+    assert scene.drop(name, 404) == f"lease {name!r} does not exist: there are no leases"
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a:b", "x" * 200])
+def test_odd_ids_that_the_server_takes(scene: Scene, name: str) -> None:
+    scene.lease(name, ORDERS)
+    assert scene.drop(name).startswith(f"lease {name} is dropped.")
+    assert scene.leases() == {}
+
+
+def test_a_drop_says_what_becomes_of_a_run(scene: Scene) -> None:
+    scene.lease(OF_RUN, ORDERS)
+    assert scene.drop(OF_RUN).endswith("No round in progress is known to use it.")
+    scene.claim(ORDERS, OF_RUN)
+    scene.lease(OF_RUN, ORDERS)
+    assert scene.drop(OF_RUN).endswith(
+        "A round of shop.orders is in progress. It may fail with LeaseLost at the next renewal."
+        " The next round reads newer snapshots."
+    )
+
+
+def test_a_drop_says_what_becomes_of_sluice_tier(scene: Scene) -> None:
+    scene.claim(USERS)
+    with tier_lease_id(scene.tables[USERS].table_id) as of_tier:
+        scene.lease(of_tier, USERS)
+        assert "A round of shop.users is in progress." in scene.drop(of_tier)
+
+
+def test_another_users_lease_is_refused(tmp_path: Path) -> None:
+    users = write_users(tmp_path / "users", {**TOKENS, "rob": ("read", "read-token-0b0b")})
+    where: dict[str, Any] = {"listen": "grpc://127.0.0.1:0", "kv_snapshot_interval_ms": 0}
+    with EmbeddedCluster(config(tmp_path / "data", **where)) as cluster:
+        caller = Caller(cluster.address)
+        kv = KvCaller(caller, ORDERS, properties=TIERED)
+        kv.put((1, "text", 1))
+        cluster.take_kv_snapshots(ORDERS)
+        caller.transport.close()
+    guarded = config(tmp_path / "data", users_file=str(users), **where)
+    with EmbeddedCluster(guarded) as cluster:
+        ria = ClientConfig(cluster.address, token=TOKENS["ria"][1])
+        with connect(ria) as reader, reader.snapshot_lease("job", ORDERS, on_exit="keep"):
+            pass
+        with connect(ClientConfig(cluster.address, token="read-token-0b0b")) as rob:
+            page = TestClient(local_app(LocalPlace(rob)))
+            [lease] = page.get("/api/v1/leases").json()["leases"]
+            assert lease["owner"] == "ria"
+            answer = page.post("/api/v1/leases/drop", json={"lease_id": "job"})
+        assert answer.status_code == 403
+        assert answer.json()["error"] == "AuthorizationError"
+        assert "belongs to another user" in answer.json()["message"]
+        with connect(ClientConfig(cluster.address, token=TOKENS["ada"][1])) as ada:
+            page = TestClient(local_app(LocalPlace(ada)))
+            assert page.post("/api/v1/leases/drop", json={"lease_id": "job"}).status_code == 200
