@@ -37,7 +37,10 @@ class IcebergHistory:
 
         :param since: a sequence number; only newer snapshots count. 0: all of them.
         """
+        main_summary: Mapping[str, str] | None = None
         for entry in self._lineage():
+            if main_summary is None:  # what is yielded first is main, as far as it is known
+                main_summary = entry.summary
             if since and entry.sequence_number <= since:
                 return None
             if entry.is_tiering and summary.items() <= entry.summary.items():
@@ -45,7 +48,7 @@ class IcebergHistory:
                     self._entries.clear()
                     return self.find(summary, since)
                 texts = {key: text for key, text in entry.summary.items() if key != "operation"}
-                return LakeSnapshot(entry.snapshot_id, entry.sequence_number, texts)
+                return LakeSnapshot(entry.snapshot_id, entry.sequence_number, texts, main_summary)
         return None
 
     def is_ancestor(self, snapshot_id: int) -> bool:

@@ -95,6 +95,23 @@ class KeptStatus:
         number=21,
         heading="compaction requested",
     )
+    lake_rows: int | None = described(
+        t.BIGINT,
+        "Rows in the data files of the lake table at the last round that told, before deletes",
+        number=22,
+        heading="lake rows",
+        gauge=True,
+    )
+    lake_files: int | None = described(
+        t.BIGINT, "Its data files then", number=23, heading="lake files", gauge=True
+    )
+    lake_bytes: int | None = described(
+        t.BIGINT,
+        "Bytes of its data and delete files then",
+        number=24,
+        heading="lake bytes",
+        gauge=True,
+    )
 
 
 def kept_values(status: KeptStatus) -> dict[str, Any]:

@@ -174,6 +174,33 @@ class TieringRound:
         number=39,
         heading="requested compaction",
     )
+    lake_rows: int | None = described(
+        t.BIGINT,
+        "Rows in the data files of the lake table at its end, before deletes",
+        number=40,
+        heading="lake rows",
+    )
+    lake_files: int | None = described(
+        t.BIGINT, "Data files of the lake table at its end", number=41, heading="lake files"
+    )
+    lake_bytes: int | None = described(
+        t.BIGINT,
+        "Bytes of the data and delete files of the lake table at its end",
+        number=42,
+        heading="lake bytes",
+    )
+    airflow_task: str | None = described(
+        t.STRING,
+        "The task instance that ran it: DAG/RUN/TASK/MAP INDEX/TRY, each part percent-encoded",
+        number=43,
+        heading="airflow task",
+    )
+    spark_application: str | None = described(
+        t.STRING,
+        "Id of the Spark application that ran it",
+        number=44,
+        heading="spark application",
+    )
 
     @property
     def succeeded(self) -> bool:

@@ -204,6 +204,12 @@ class RoundResult:
     """Old lake snapshots that expired after the commit."""
     files_expired: int = 0
     """Files of these snapshots that were deleted."""
+    lake_rows: int | None = None
+    """Rows in the data files of the lake table at its end, before deletes."""
+    lake_files: int | None = None
+    """Data files of the lake table at its end."""
+    lake_bytes: int | None = None
+    """Bytes of the data and delete files of the lake table at its end."""
     copied_by: str = ""
     """On Spark, ``executors`` or ``driver threads``; empty if nothing was copied."""
 
@@ -218,8 +224,18 @@ class RoundResult:
         """Whether the claim was lost before the lake commit: this round copied no rows."""
         return self.outcome == "claim_lost" and self.lake_snapshot_id is None
 
-    def details(self, worker: str | None = None) -> TieringRound:
-        """What the round did, for the history of the table."""
+    def details(
+        self,
+        worker: str | None = None,
+        *,
+        airflow_task: str | None = None,
+        spark_application: str | None = None,
+    ) -> TieringRound:
+        """What the round did, for the history of the table.
+
+        :param worker, airflow_task, spark_application: who ran it; None: not known, or none of
+            that kind.
+        """
         return TieringRound(
             outcome=self.outcome,
             rows_written=self.rows,
@@ -243,9 +259,14 @@ class RoundResult:
             lake_snapshot_id=self.lake_snapshot_id,
             snapshots_expired=self.snapshots_expired,
             files_expired=self.files_expired,
+            lake_rows=self.lake_rows,
+            lake_files=self.lake_files,
+            lake_bytes=self.lake_bytes,
             note="; ".join(filter(None, (self.forced, *self.history_notes))) or None,
             accepted=self.accepted or None,
             worker=worker,
+            airflow_task=airflow_task,
+            spark_application=spark_application,
             **phases_ms(self.seconds),
         )
 
@@ -294,12 +315,23 @@ class RoundFailure:
     committed: RoundResult | None = None
     """What the round has committed of the buckets that did not fail; None: nothing."""
 
-    def details(self, worker: str | None = None) -> TieringRound:
-        """What the round did, for the history of the table."""
-        phases = phases_ms(self.seconds)
-        if self.committed is None:
-            return TieringRound(worker=worker, **phases)
-        return replace(self.committed.details(worker), outcome=None, **phases)
+    def details(
+        self,
+        worker: str | None = None,
+        *,
+        airflow_task: str | None = None,
+        spark_application: str | None = None,
+    ) -> TieringRound:
+        """What the round did, for the history of the table: see :meth:`RoundResult.details`."""
+        committed = TieringRound() if self.committed is None else self.committed.details()
+        return replace(
+            committed,
+            outcome=None,
+            worker=worker,
+            airflow_task=airflow_task,
+            spark_application=spark_application,
+            **phases_ms(self.seconds),
+        )
 
     def to_json(self, secrets: Iterable[str] = ()) -> dict[str, Any]:
         """The content of its file, with the reason checked."""

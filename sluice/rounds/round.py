@@ -38,6 +38,7 @@ from sluice.rounds.failures import split_failed
 from sluice.rounds.files import RoundResult
 from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
 from sluice.rounds.lake_files import LiveFiles
+from sluice.rounds.lake_size import lake_size, size_of_main
 from sluice.rounds.limits import RoundLimits, forced_finish_text, offsets_left
 from sluice.rounds.named_lake import lake_place, other_lake_note
 from sluice.rounds.note_lists import capped
@@ -239,6 +240,7 @@ class _Round:
             lag_rows_after=left_out,
             notes=tuple(self._notes),
             history_notes=plan.not_tiered,
+            **size_of_main(table, base, is_changed=rewrite is not None),
             **self._compaction.facts(),
         )
 
@@ -400,6 +402,7 @@ class _Round:
             lake_snapshot_id=landed.snapshot_id,
             notes=tuple(self._notes),
             accepted=accepted_in(self._claim.table_id, landed),
+            **lake_size(landed.summary),
         )
 
     def _copy(
@@ -564,6 +567,7 @@ class _Round:
             repaired_buckets=committed.repaired_buckets,
             snapshots_expired=expired.snapshots,
             files_expired=expired.files,
+            **lake_size(committed.snapshot.summary),
         )
 
     def _expired(self, plan: RoundPlan, table: LakeTable, committed: LakeSnapshot) -> Expired:

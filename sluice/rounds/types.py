@@ -268,3 +268,5 @@ class LakeSnapshot:
     snapshot_id: int
     sequence_number: int
     summary: Mapping[str, str]
+    main_summary: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """The summary of main's newest snapshot when this one was found. Empty: not known."""

@@ -50,6 +50,7 @@ def after_success(
         **_accepted(before, details),
         **_deletes_as(details),
         **_requested(before, details),
+        **_lake_size(details),
     }
 
 
@@ -78,6 +79,7 @@ def after_failure(
         **_accepted(before, details),
         **_deletes_as(details),
         **_requested(before, details),
+        **_lake_size(details),
     }
 
 
@@ -134,6 +136,14 @@ def _requested(before: KeptStatus | None, details: TieringRound | None) -> dict[
     if before is None or done_ms is None or before.compaction_requested_ms != done_ms:
         return {}
     return {"compaction_requested_ms": None}
+
+
+def _lake_size(details: TieringRound | None) -> dict[str, int]:
+    """How large the lake table is; no change by a round that does not tell."""
+    sizes = {
+        name: getattr(details, name, None) for name in ("lake_rows", "lake_files", "lake_bytes")
+    }
+    return {name: size for name, size in sizes.items() if size is not None}
 
 
 def _more(ranges: int) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sluice.errors import (
@@ -251,8 +251,10 @@ class MemoryLakeTable:
         if self.blind:
             raise LakeNotWritable("the catalog does not answer")
         wanted = {COMMIT_USER_KEY: COMMIT_USER, **summary}.items()
-        newer = (s for s in self._lineage() if s.sequence_number > since)
-        return next((s for s in newer if wanted <= s.summary.items()), None)
+        lineage = self._lineage()
+        newer = (s for s in lineage if s.sequence_number > since)
+        found = next((s for s in newer if wanted <= s.summary.items()), None)
+        return found and replace(found, main_summary=lineage[0].summary)
 
     def is_ancestor(self, snapshot_id: int) -> bool:
         return any(s.snapshot_id == snapshot_id for s in self._lineage())
@@ -428,8 +430,7 @@ class MemoryLakeTable:
 
     def _entry(self, node: _Node) -> HistoryEntry:
         number = node.snapshot.sequence_number
-        rows = sum(len(self.files.get(path, ())) for path in node.paths)
-        summary = {"total-records": str(rows), **node.snapshot.summary}
+        summary = node.snapshot.summary
         return HistoryEntry(node.snapshot.snapshot_id, node.parent, number, summary, node.made_ms)
 
     def stored_snapshots(self) -> StoredSnapshots:
@@ -516,8 +517,13 @@ class MemoryLakeTable:
 
     def _put(self, paths: frozenset[str], summary: Mapping[str, str]) -> LakeSnapshot:
         number = next(self._ids)
+        data = [path for path in paths if path in self.files]
+        totals = {
+            "total-records": str(sum(len(self.files[path]) for path in data)),
+            "total-data-files": str(len(data)),
+        }
         # Iceberg's snapshot ids are not ordered; sequence numbers are.
-        snapshot = LakeSnapshot(number * 7919 % 10_007, number, dict(summary))
+        snapshot = LakeSnapshot(number * 7919 % 10_007, number, {**totals, **summary})
         for path in paths:
             self._added.setdefault(path, number)
         node = _Node(snapshot, self._main, paths, self.now_ms())

@@ -1429,7 +1429,7 @@ class ListTieringStatusesResponse(_message.Message):
     def __init__(self, tiering_statuses: _Optional[_Iterable[_Union[PbTableTieringStatus, _Mapping]]] = ...) -> None: ...
 
 class PbTableTieringStatus(_message.Message):
-    __slots__ = ("table_path", "status", "tiering_epoch", "last_tiered_time", "last_error", "last_error_time", "table_id", "failures", "next_attempt_time", "lag_rows", "lag_ms", "lake_snapshot_id", "paused", "last_round_ms", "rounds", "stopped", "accepted", "claimed_by", "deletes_as", "compaction_requested_time")
+    __slots__ = ("table_path", "status", "tiering_epoch", "last_tiered_time", "last_error", "last_error_time", "table_id", "failures", "next_attempt_time", "lag_rows", "lag_ms", "lake_snapshot_id", "paused", "last_round_ms", "rounds", "stopped", "accepted", "claimed_by", "deletes_as", "compaction_requested_time", "lake_rows", "lake_files", "lake_bytes")
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -1450,6 +1450,9 @@ class PbTableTieringStatus(_message.Message):
     CLAIMED_BY_FIELD_NUMBER: _ClassVar[int]
     DELETES_AS_FIELD_NUMBER: _ClassVar[int]
     COMPACTION_REQUESTED_TIME_FIELD_NUMBER: _ClassVar[int]
+    LAKE_ROWS_FIELD_NUMBER: _ClassVar[int]
+    LAKE_FILES_FIELD_NUMBER: _ClassVar[int]
+    LAKE_BYTES_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     status: str
     tiering_epoch: int
@@ -1470,7 +1473,10 @@ class PbTableTieringStatus(_message.Message):
     claimed_by: str
     deletes_as: str
     compaction_requested_time: int
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., status: _Optional[str] = ..., tiering_epoch: _Optional[int] = ..., last_tiered_time: _Optional[int] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[int] = ..., table_id: _Optional[int] = ..., failures: _Optional[int] = ..., next_attempt_time: _Optional[int] = ..., lag_rows: _Optional[int] = ..., lag_ms: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., paused: bool = ..., last_round_ms: _Optional[int] = ..., rounds: _Optional[int] = ..., stopped: _Optional[str] = ..., accepted: _Optional[str] = ..., claimed_by: _Optional[str] = ..., deletes_as: _Optional[str] = ..., compaction_requested_time: _Optional[int] = ...) -> None: ...
+    lake_rows: int
+    lake_files: int
+    lake_bytes: int
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., status: _Optional[str] = ..., tiering_epoch: _Optional[int] = ..., last_tiered_time: _Optional[int] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[int] = ..., table_id: _Optional[int] = ..., failures: _Optional[int] = ..., next_attempt_time: _Optional[int] = ..., lag_rows: _Optional[int] = ..., lag_ms: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., paused: bool = ..., last_round_ms: _Optional[int] = ..., rounds: _Optional[int] = ..., stopped: _Optional[str] = ..., accepted: _Optional[str] = ..., claimed_by: _Optional[str] = ..., deletes_as: _Optional[str] = ..., compaction_requested_time: _Optional[int] = ..., lake_rows: _Optional[int] = ..., lake_files: _Optional[int] = ..., lake_bytes: _Optional[int] = ...) -> None: ...
 
 class ListDamageRequest(_message.Message):
     __slots__ = ("table_path",)
@@ -1537,7 +1543,7 @@ class ListTieringRoundsResponse(_message.Message):
     def __init__(self, rounds: _Optional[_Iterable[_Union[PbTieringRound, _Mapping]]] = ...) -> None: ...
 
 class PbTieringRound(_message.Message):
-    __slots__ = ("table_id", "round_number", "tiering_epoch", "coordinator_epoch", "started_time", "ended_time", "outcome", "rows_written", "keys_deleted", "files_written", "bytes_read", "bytes_written", "lag_rows_before", "lag_rows_after", "lake_snapshot_id", "recover_ms", "plan_ms", "copy_ms", "prepare_ms", "lake_commit_ms", "fluss_commit_ms", "reason", "note", "worker", "accepted", "deletes_as", "lookup_files", "lookup_bytes", "lookup_ms", "snapshots_expired", "files_expired", "expire_ms", "compacted", "files_compacted", "compaction_read_bytes", "compaction_written_bytes", "compaction_memory_bytes", "compaction_ms", "compaction_request_time")
+    __slots__ = ("table_id", "round_number", "tiering_epoch", "coordinator_epoch", "started_time", "ended_time", "outcome", "rows_written", "keys_deleted", "files_written", "bytes_read", "bytes_written", "lag_rows_before", "lag_rows_after", "lake_snapshot_id", "recover_ms", "plan_ms", "copy_ms", "prepare_ms", "lake_commit_ms", "fluss_commit_ms", "reason", "note", "worker", "accepted", "deletes_as", "lookup_files", "lookup_bytes", "lookup_ms", "snapshots_expired", "files_expired", "expire_ms", "compacted", "files_compacted", "compaction_read_bytes", "compaction_written_bytes", "compaction_memory_bytes", "compaction_ms", "compaction_request_time", "lake_rows", "lake_files", "lake_bytes", "airflow_task", "spark_application")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     ROUND_NUMBER_FIELD_NUMBER: _ClassVar[int]
     TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -1577,6 +1583,11 @@ class PbTieringRound(_message.Message):
     COMPACTION_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     COMPACTION_MS_FIELD_NUMBER: _ClassVar[int]
     COMPACTION_REQUEST_TIME_FIELD_NUMBER: _ClassVar[int]
+    LAKE_ROWS_FIELD_NUMBER: _ClassVar[int]
+    LAKE_FILES_FIELD_NUMBER: _ClassVar[int]
+    LAKE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    AIRFLOW_TASK_FIELD_NUMBER: _ClassVar[int]
+    SPARK_APPLICATION_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     round_number: int
     tiering_epoch: int
@@ -1616,7 +1627,12 @@ class PbTieringRound(_message.Message):
     compaction_memory_bytes: int
     compaction_ms: int
     compaction_request_time: int
-    def __init__(self, table_id: _Optional[int] = ..., round_number: _Optional[int] = ..., tiering_epoch: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ..., started_time: _Optional[int] = ..., ended_time: _Optional[int] = ..., outcome: _Optional[str] = ..., rows_written: _Optional[int] = ..., keys_deleted: _Optional[int] = ..., files_written: _Optional[int] = ..., bytes_read: _Optional[int] = ..., bytes_written: _Optional[int] = ..., lag_rows_before: _Optional[int] = ..., lag_rows_after: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., recover_ms: _Optional[int] = ..., plan_ms: _Optional[int] = ..., copy_ms: _Optional[int] = ..., prepare_ms: _Optional[int] = ..., lake_commit_ms: _Optional[int] = ..., fluss_commit_ms: _Optional[int] = ..., reason: _Optional[str] = ..., note: _Optional[str] = ..., worker: _Optional[str] = ..., accepted: _Optional[str] = ..., deletes_as: _Optional[str] = ..., lookup_files: _Optional[int] = ..., lookup_bytes: _Optional[int] = ..., lookup_ms: _Optional[int] = ..., snapshots_expired: _Optional[int] = ..., files_expired: _Optional[int] = ..., expire_ms: _Optional[int] = ..., compacted: _Optional[str] = ..., files_compacted: _Optional[int] = ..., compaction_read_bytes: _Optional[int] = ..., compaction_written_bytes: _Optional[int] = ..., compaction_memory_bytes: _Optional[int] = ..., compaction_ms: _Optional[int] = ..., compaction_request_time: _Optional[int] = ...) -> None: ...
+    lake_rows: int
+    lake_files: int
+    lake_bytes: int
+    airflow_task: str
+    spark_application: str
+    def __init__(self, table_id: _Optional[int] = ..., round_number: _Optional[int] = ..., tiering_epoch: _Optional[int] = ..., coordinator_epoch: _Optional[int] = ..., started_time: _Optional[int] = ..., ended_time: _Optional[int] = ..., outcome: _Optional[str] = ..., rows_written: _Optional[int] = ..., keys_deleted: _Optional[int] = ..., files_written: _Optional[int] = ..., bytes_read: _Optional[int] = ..., bytes_written: _Optional[int] = ..., lag_rows_before: _Optional[int] = ..., lag_rows_after: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., recover_ms: _Optional[int] = ..., plan_ms: _Optional[int] = ..., copy_ms: _Optional[int] = ..., prepare_ms: _Optional[int] = ..., lake_commit_ms: _Optional[int] = ..., fluss_commit_ms: _Optional[int] = ..., reason: _Optional[str] = ..., note: _Optional[str] = ..., worker: _Optional[str] = ..., accepted: _Optional[str] = ..., deletes_as: _Optional[str] = ..., lookup_files: _Optional[int] = ..., lookup_bytes: _Optional[int] = ..., lookup_ms: _Optional[int] = ..., snapshots_expired: _Optional[int] = ..., files_expired: _Optional[int] = ..., expire_ms: _Optional[int] = ..., compacted: _Optional[str] = ..., files_compacted: _Optional[int] = ..., compaction_read_bytes: _Optional[int] = ..., compaction_written_bytes: _Optional[int] = ..., compaction_memory_bytes: _Optional[int] = ..., compaction_ms: _Optional[int] = ..., compaction_request_time: _Optional[int] = ..., lake_rows: _Optional[int] = ..., lake_files: _Optional[int] = ..., lake_bytes: _Optional[int] = ..., airflow_task: _Optional[str] = ..., spark_application: _Optional[str] = ...) -> None: ...
 
 class ControlTieringRequest(_message.Message):
     __slots__ = ("table_path", "action")

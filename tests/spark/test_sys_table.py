@@ -58,12 +58,16 @@ COLUMNS = [  # of seed 001, in Spark's words
     ("claimed_by", "string"),
     ("deletes_as", "string"),
     ("compaction_requested_time", "timestamp"),
+    ("lake_rows", "bigint"),
+    ("lake_files", "bigint"),
+    ("lake_bytes", "bigint"),
 ]
 PUSHES_FILTERS = hasattr(datasource, "EqualTo")
 """Spark 4.0 asks no Python data source to filter."""
 DID = TieringRound(
     outcome="committed", rows_written=3, copy_ms=12, lake_commit_ms=40, keys_deleted=2,
-    deletes_as="positions", lookup_files=5,
+    deletes_as="positions", lookup_files=5, lake_rows=40, lake_files=4, lake_bytes=5_000,
+    airflow_task="sluice_tier/run%2F1/tier/0/1", spark_application="app-1",
 )  # fmt: skip
 REASON = "S3 said 403: 'no such key' = \"x\"; 川"
 
@@ -139,12 +143,13 @@ def in_utc(rows: list[Any]) -> list[tuple[Any, ...]]:
 def rounds_are_kept(session: Any, client: Client) -> None:
     """Those of ``fill``, in SQL as in Python."""
     columns = "table_name, round_number, ended_time, outcome, rows_written, copy_ms, reason"
-    columns += ", deletes_as, lookup_files"
+    columns += ", deletes_as, lookup_files, lake_bytes, airflow_task, spark_application"
+    by = (5_000, "sluice_tier/run%2F1/tier/0/1", "app-1")
     rows = in_utc(session.sql(f"SELECT {columns} FROM {ROUNDS}").collect())
     ended = {path.table: time(each.ended_ms) for path, each in client.statuses.histories()}
     assert sorted(rows) == [
-        ("bad", 1, ended["bad"], "failed", None, None, REASON, None, None),
-        ("good", 1, ended["good"], "committed", 3, 12, None, "positions", 5),
+        ("bad", 1, ended["bad"], "failed", None, None, REASON, None, None, None, None, None),
+        ("good", 1, ended["good"], "committed", 3, 12, None, "positions", 5, *by),
     ]
     query = claimed_blocks("docs/system-tables.md", __file__)[0].content.strip().rstrip(";")
     assert [tuple(row) for row in session.sql(query).collect()] == [("shop", "good", 1, 40)]
@@ -183,6 +188,9 @@ def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> Non
             s.claimed_by,
             s.deletes_as,
             time(s.compaction_requested_ms),
+            s.lake_rows,
+            s.lake_files,
+            s.lake_bytes,
         )
         for s, row in zip(said, rows, strict=True)
     ]
@@ -192,9 +200,10 @@ def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> Non
     assert bad[8] == 1
     assert (good[1:4], good[5:7]) == (("good", "Scheduled", 1), (None, None))
     assert good[4] is not None
-    assert (bad[-2], good[-2]) == (None, "positions")
-    assert bad[-1] is None
-    assert isinstance(good[-1], datetime)
+    assert (bad[-5], good[-5]) == (None, "positions")
+    assert bad[-4] is None
+    assert isinstance(good[-4], datetime)
+    assert (bad[-3:], good[-3:]) == ((None, None, None), (40, 4, 5_000))
     assert late[1:7] == ("late", "Pending", 1, None, None, None)
 
 

@@ -926,6 +926,31 @@ export interface components {
              */
             compaction_request_ms?: number | null;
             /**
+             * Lake Rows
+             * @description Rows in the data files of the lake table at its end, before deletes
+             */
+            lake_rows?: number | null;
+            /**
+             * Lake Files
+             * @description Data files of the lake table at its end
+             */
+            lake_files?: number | null;
+            /**
+             * Lake Bytes
+             * @description Bytes of the data and delete files of the lake table at its end
+             */
+            lake_bytes?: number | null;
+            /**
+             * Airflow Task
+             * @description The task instance that ran it: DAG/RUN/TASK/MAP INDEX/TRY, each part percent-encoded
+             */
+            airflow_task?: string | null;
+            /**
+             * Spark Application
+             * @description Id of the Spark application that ran it
+             */
+            spark_application?: string | null;
+            /**
              * Duration Ms
              * @description From claim to report
              */
@@ -1118,6 +1143,21 @@ export interface components {
              * @description When a compaction of the table was requested; null once a round has made or ended it (epoch milliseconds)
              */
             compaction_requested_ms?: number | null;
+            /**
+             * Lake Rows
+             * @description Rows in the data files of the lake table at the last round that told, before deletes
+             */
+            lake_rows?: number | null;
+            /**
+             * Lake Files
+             * @description Its data files then
+             */
+            lake_files?: number | null;
+            /**
+             * Lake Bytes
+             * @description Bytes of its data and delete files then
+             */
+            lake_bytes?: number | null;
             /**
              * Path
              * @description DATABASE.TABLE

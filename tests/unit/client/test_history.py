@@ -30,12 +30,15 @@ DETAILS = TieringRound(
     plan_ms=2, copy_ms=3, prepare_ms=4, lake_commit_ms=5, fluss_commit_ms=6, note="ended early",
     worker="manual__2026", deletes_as="equality deletes (no bounds)", lookup_files=8,
     lookup_bytes=1 << 33, lookup_ms=9, snapshots_expired=6, files_expired=12, expire_ms=7,
+    lake_rows=900, lake_files=12, lake_bytes=1 << 40, airflow_task="sluice_tier/run/tier/0/1",
+    spark_application="app-1",
 )  # fmt: skip
 FROM_WORKER = [
     "outcome", "rows_written", "keys_deleted", "files_written", "bytes_read", "bytes_written",
     "lag_rows_before", "lag_rows_after", "lake_snapshot_id", "recover_ms", "plan_ms", "copy_ms",
     "prepare_ms", "lake_commit_ms", "fluss_commit_ms", "note", "worker", "deletes_as",
     "lookup_files", "lookup_bytes", "lookup_ms", "snapshots_expired", "files_expired", "expire_ms",
+    "lake_rows", "lake_files", "lake_bytes", "airflow_task", "spark_application",
 ]  # fmt: skip
 
 
@@ -100,6 +103,25 @@ def test_the_status_says_how_the_last_keys_were_deleted(shop: Shop) -> None:
     for details in (TieringRound(keys_deleted=0), None):
         tiering.finished(shop.claim(path), details=details)
         assert shop.status(path).deletes_as == "equality deletes (no bounds)"
+
+
+def test_the_status_says_how_large_the_lake_table_is(shop: Shop) -> None:
+    """As the last round told that did: an older worker, or one that failed, does not."""
+    path, tiering = shop.create("orders"), shop.client.tiering
+
+    def size() -> tuple[int | None, ...]:
+        status = shop.status(path)
+        return status.lake_rows, status.lake_files, status.lake_bytes
+
+    assert size() == (None, None, None)
+    tiering.finished(shop.claim(path), details=DETAILS)
+    assert size() == (900, 12, 1 << 40)
+    tiering.finished(shop.claim(path), details=TieringRound(outcome="nothing_new"))
+    tiering.failed(shop.claim(path), Reason.from_text("no such bucket"), TieringRound())
+    assert size() == (900, 12, 1 << 40)
+    told = replace(DETAILS, lake_rows=0, lake_files=0, lake_bytes=0)
+    tiering.failed(shop.claim(path), Reason.from_text("no such bucket"), told)
+    assert size() == (0, 0, 0)
 
 
 @pytest.mark.parametrize("failed", [False, True], ids=["finished", "failed after its commit"])
