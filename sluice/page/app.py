@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 
@@ -43,6 +44,8 @@ def page_app(prefix: str, may_read: Sequence[Any], may_act: Sequence[Any]) -> Fa
         redoc_url=None,
         openapi_url=None,  # served below, behind the dependencies
     )
+    # 100 tables are 200 kB of JSON, and 10 kB compressed, for 1 ms of CPU.
+    app.add_middleware(GZipMiddleware, minimum_size=1_000, compresslevel=4)
     api = APIRouter(responses=_PROBLEMS)
     for router in (reads, table_reads, lease_reads, maintenance_reads):
         api.include_router(router)

@@ -23,7 +23,7 @@ from sluice.page.seen import Seen, SeenStore, SeenTable
 
 READ_EVERY_S = 5.0
 SHARE = 4
-"""A pass is followed by a pause of at least this many times its own time."""
+"""A pass is followed by a pause of at least this many times its own CPU time."""
 PASS_S = 30.0
 """Longest pass. The next one begins with what this one did not reach."""
 FIRST = 50
@@ -55,6 +55,7 @@ class ClusterReader:
         self._lock = threading.Condition()  # guards the rest
         self._stopped = False
         self._read_now = False
+        self._resting = 0
         self._asked_s = self._clock.monotonic_s()
         self._details = DetailReader(self._watch, self._store, self._clock, self._rest)
         self._thread = threading.Thread(target=self._run, name="sluice-page-statuses", daemon=True)
@@ -91,7 +92,7 @@ class ClusterReader:
     def is_resting(self) -> bool:
         """Whether nobody has asked for so long that nothing is read."""
         with self._lock:
-            return self._is_idle()
+            return self._resting == 2
 
     def look_at(self, paths: Iterable[TablePath]) -> None:
         """Somebody looks at these tables: their lags are read before those of others."""
@@ -136,8 +137,10 @@ class ClusterReader:
     def _rest(self) -> bool:
         """Waits while nobody asks; returns whether to go on."""
         with self._lock:
+            self._resting += 1
             while self._is_idle() and not self._stopped:
                 self._lock.wait()
+            self._resting -= 1
             return not self._stopped
 
     def _pause(self, took_s: float) -> None:
@@ -155,12 +158,12 @@ class ClusterReader:
 
     def _run(self) -> None:
         while self._rest():
-            started_s = time.monotonic()
+            started_s = time.thread_time()
             try:
                 self._read()
             except Exception as error:  # shown by the page; the next pass tries again
                 self._store.fail(reason_text(f"{type(error).__name__}: {error}"))
-            self._pause(time.monotonic() - started_s)
+            self._pause(time.thread_time() - started_s)
 
     def _read(self) -> None:
         read_ms = self._clock.now_ms()

@@ -36,6 +36,8 @@ OTHERS_EVERY_S = 60.0
 """The lag of any other table is not read again before."""
 SHARE = 3
 """Reading lags that nobody looks at is followed by a pause of this many times its own time."""
+PUBLISHED_EVERY_S = 0.5
+"""Lags that nobody looks at are published together."""
 AWAY_S = 5.0
 """Pause after the cluster did not answer."""
 
@@ -59,6 +61,8 @@ class DetailReader:
         self._tried_s: dict[TablePath, float] = {}
         self._since_tried_s: dict[TablePath, float] = {}
         self._turn: deque[TablePath] = deque()
+        self._unpublished: dict[TablePath, tuple[int, Lag, int]] = {}
+        self._published_s = 0.0
         self._thread = threading.Thread(target=self._run, name="sluice-page-details", daemon=True)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="sluice-page-lag")
 
@@ -159,7 +163,7 @@ class DetailReader:
         started_s, tables = time.monotonic(), self._store.seen.tables
         if is_fluss and (paths := self._next_of_turn()):
             is_first = any(tables[path].lag_read_ms is None for path in paths if path in tables)
-            self._read_lags(paths)
+            self._read_lags(paths, at_once=False)
         elif paths := self._failing(tables)[:STEP]:
             is_first = False
             self._read_since(paths)
@@ -272,11 +276,14 @@ class DetailReader:
             paths = self._due(some, LOOKED_EVERY_S)
         return paths
 
-    def _read_lags(self, paths: Sequence[TablePath]) -> None:
-        """:raises NetworkError, RequestTimeOut: the cluster does not answer."""
+    def _read_lags(self, paths: Sequence[TablePath], *, at_once: bool = True) -> None:
+        """:param at_once: publish them now, and not only after some time: each time costs a copy.
+
+        :raises NetworkError, RequestTimeOut: the cluster does not answer.
+        """
         now_s = time.monotonic()
         self._tried_s.update((path, now_s) for path in paths)
-        found: dict[TablePath, tuple[int, Lag, int]] = {}
+        found = self._unpublished
         away: list[Exception] = []
         known = self._known
 
@@ -292,7 +299,8 @@ class DetailReader:
                 _LOG.debug("no lag of table %s: %s", path, mask(str(error)))
 
         list(self._pool.map(read, paths))
-        if found:
+        if found and (at_once or not self._turn or now_s - self._published_s > PUBLISHED_EVERY_S):
             self._store.put_lags(found)
-        if away and not found:
+            self._unpublished, self._published_s = {}, now_s
+        if away:
             raise away[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sluice.client.recorded_lag import Lag
@@ -61,16 +61,14 @@ class SeenStore:
             at_ms = seen.read_ms if seen.is_complete else read_ms or seen.read_ms
             self.seen = replace(seen, tables=tables, is_fluss=is_fluss, read_ms=at_ms)
 
-    def drop(self, gone: Collection[TablePath], read_ms: int) -> None:
+    def drop(self, gone: Iterable[TablePath], read_ms: int) -> None:
         """Removes tables that were not there when a read began at ``read_ms``."""
         with self._lock:
-            tables = {
-                path: each
-                for path, each in self.seen.tables.items()
-                if path not in gone or each.status_read_ms > read_ms
-            }
-            if len(tables) < len(self.seen.tables):
-                self.seen = replace(self.seen, tables=tables)
+            there = self.seen.tables
+            old = {p for p in gone if p in there and there[p].status_read_ms <= read_ms}
+            if old:
+                kept = {path: each for path, each in there.items() if path not in old}
+                self.seen = replace(self.seen, tables=kept)
 
     def complete(self, read_ms: int, error: str | None = None) -> None:
         """Every table was read since ``read_ms``."""
@@ -125,10 +123,12 @@ def merged(old: SeenTable | None, new: SeenTable) -> SeenTable:
 
     A status that could not be read does not replace one that was.
     """
-    if old is None or old.status.table_id != new.status.table_id:
+    if old is None:
         return new
     if old.status_read_ms > new.status_read_ms:
         return old
+    if old.status.table_id != new.status.table_id:
+        return new
     if new.status.is_unread and not old.status.is_unread:
         return old
     since_ms = new.failing_since_ms

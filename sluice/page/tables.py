@@ -19,6 +19,8 @@ from sluice.page.seen import Seen, SeenTable
 _ATTRIBUTES = {"lag": "lag_ms", "last_tiered": "last_tiered_ms", "next_attempt": "next_attempt_ms"}
 _RANK = {health: rank for rank, health in enumerate(ORDER)}
 _LAST_MS = 1 << 62
+SEARCHED_MAX = 500
+"""Characters of a reason that a search looks in: thousands of tables may have a long one."""
 JUDGED_FOR_MS = 1_000
 """How long a verdict is used again for the same readings: it changes with the time, too."""
 
@@ -28,7 +30,7 @@ class Wanted:
     """Which tables are wanted, and in which order."""
 
     search: str = ""
-    """Words, each of which is in the table's path or in the reason."""
+    """Words, each of which is in the table's path or near the beginning of the reason."""
     health: Collection[Health] = ()
     database: str | None = None
     sort: SortKey = "attention"
@@ -98,7 +100,7 @@ def listing(seen: Seen, now_ms: int, paused_dag: str | None = None) -> Listing:
 def judge(seen: SeenTable, now_ms: int, paused_dag: str | None = None) -> Judged:
     """A table with its health."""
     found = verdict(seen, now_ms, paused_dag)
-    return Judged(seen, found, f"{seen.status.path} {found.why or ''}".lower())
+    return Judged(seen, found, f"{seen.status.path} {(found.why or '')[:SEARCHED_MAX]}".lower())
 
 
 def matching(tables: Iterable[Judged], wanted: Wanted) -> list[Judged]:

@@ -1,0 +1,197 @@
+"""Verdicts: the alerts' bounds, since when, and why; and that every status has one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.model import TablePath, TieringRound, TieringStatus
+from sluice.page.health import (
+    DAY_MS,
+    LATE_MS,
+    NEEDS_A_PERSON,
+    NOT_CLAIMED,
+    ORDER,
+    WAITING_MS,
+    verdict,
+)
+from sluice.page.models import Health
+from sluice.page.round_cache import SHOWN, RoundCache, failing_since_ms
+from sluice.page.seen import SeenTable, merged
+from sluice.statuses.transitions import State
+
+NOW_MS = 1_790_000_000_000
+PATH = TablePath("shop", "orders")
+RULES = (Path(__file__).parents[3] / "docs/prometheus-sluice.yaml").read_text()
+
+
+def table(state: str = "Scheduled", seen: dict[str, Any] | None = None, **fields: Any) -> SeenTable:
+    return SeenTable(TieringStatus(PATH, 1, state, 5, **fields), NOW_MS, NOW_MS, **(seen or {}))
+
+
+def judged(each: SeenTable, dag: str | None = None) -> tuple[str, int | None, str | None]:
+    found = verdict(each, NOW_MS, dag)
+    return found.health, found.since_ms, found.why
+
+
+def test_bounds_are_those_of_the_alert_rules() -> None:
+    bounds = re.findall(r"_seconds > (\d+)", RULES)
+    assert str(LATE_MS // 1000) in bounds
+    assert str(WAITING_MS // 1000) in bounds
+    assert bounds.count(str(DAY_MS // 1000)) == 2
+
+
+@pytest.mark.parametrize(
+    ("each", "health", "since_ms", "why"),
+    [
+        (table(), "ok", None, None),
+        (table("Tiering"), "tiering", None, None),
+        (table(paused=True, failures=3), "paused", None, "paused by a user"),
+        (table("Unknown", note="no round of Sluice is recorded"), "unknown", None,
+         "no round of Sluice is recorded"),
+        (table("Unknown", note="cannot be read", failures=None), "unknown", None, "cannot be read"),
+        (table("Failed", failures=1, last_error="disk", last_error_ms=7), "failing", 7, "disk"),
+        (table("Failed", failures=2, last_error="disk", last_error_ms=7, last_tiered_ms=5),
+         "failing", 5, "disk"),
+        (table("Failed", {"failing_since_ms": 6}, failures=2, last_error="disk", last_error_ms=7,
+               last_tiered_ms=5), "failing", 6, "disk"),
+        (table(lag_ms=LATE_MS), "ok", None, None),
+        (table("Pending", lag_ms=LATE_MS + 1, next_attempt_ms=NOW_MS), "late",
+         NOW_MS - LATE_MS - 1, NOT_CLAIMED),
+        (table("Tiering", lag_ms=2 * LATE_MS, claimed_by="run-7"), "late", NOW_MS - 2 * LATE_MS,
+         "its round by run-7 has not ended"),
+        (table(lag_ms=2 * LATE_MS, stopped="stopped by ria"), "late", NOW_MS - 2 * LATE_MS,
+         "stopped by ria"),
+        (table("Pending", next_attempt_ms=NOW_MS - WAITING_MS), "ok", None, None),
+        (table("Pending", next_attempt_ms=NOW_MS - WAITING_MS - 1), "waiting",
+         NOW_MS - WAITING_MS - 1, NOT_CLAIMED),
+        (table("Pending", last_tiered_ms=NOW_MS - DAY_MS - 1, next_attempt_ms=NOW_MS - 1), "late",
+         NOW_MS - DAY_MS - 1, f"no round has succeeded for a day: {NOT_CLAIMED}"),
+        # Its freshness is longer than a day.
+        (table(last_tiered_ms=NOW_MS - DAY_MS - 1, next_attempt_ms=NOW_MS + 1), "ok", None, None),
+        (table("Unknown", last_tiered_ms=NOW_MS - DAY_MS - 1, note="no end reported"), "late",
+         NOW_MS - DAY_MS - 1, "no round has succeeded for a day: no end reported"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_since_when_and_why(
+    each: SeenTable, health: str, since_ms: int | None, why: str | None
+) -> None:
+    assert judged(each) == (health, since_ms, why)
+
+
+def test_a_paused_dag_is_named_where_nobody_claims() -> None:
+    waits = table("Pending", next_attempt_ms=0)
+    assert judged(waits, "lake")[2] == f"{NOT_CLAIMED}: the DAG lake is paused"
+    runs = table("Tiering", lag_ms=2 * LATE_MS)
+    assert judged(runs, "lake")[2] == "its round by a worker has not ended"
+    assert judged(table(), "lake") == ("ok", None, None)
+
+
+def test_a_lag_that_was_read_earlier_keeps_its_own_time() -> None:
+    old = replace(table(lag_ms=LATE_MS + 1), lag_read_ms=NOW_MS - 60_000)
+    assert judged(old)[1] == NOW_MS - 60_000 - LATE_MS - 1
+
+
+def times() -> st.SearchStrategy[int | None]:
+    return st.none() | st.integers(0, NOW_MS + 10 * DAY_MS)
+
+
+STATUSES = st.builds(
+    TieringStatus,
+    path=st.just(PATH),
+    table_id=st.integers(0, 3),
+    status=st.sampled_from([*(state.value for state in State), "Unknown", "of a later version"]),
+    tiering_epoch=st.integers(0, 3),
+    last_tiered_ms=times(),
+    last_error=st.none() | st.text(max_size=5),
+    last_error_ms=times(),
+    failures=st.none() | st.integers(0, 5),
+    next_attempt_ms=times(),
+    paused=st.none() | st.booleans(),
+    rounds=st.none() | st.integers(0, 5),
+    stopped=st.none() | st.text(max_size=5),
+    lag_rows=times(),
+    lag_ms=times(),
+    claimed_by=st.none() | st.text(max_size=5),
+    note=st.none() | st.text(max_size=5),
+)
+SEEN = st.builds(SeenTable, STATUSES, st.integers(0, NOW_MS), times(), times())
+
+
+@given(SEEN, times(), st.none() | st.text(max_size=5))
+def test_every_status_has_a_verdict(each: SeenTable, now_ms: int | None, dag: str | None) -> None:
+    found = verdict(each, now_ms or 0, dag)
+    assert found.health in ORDER
+    if found.health in ("ok", "tiering"):
+        assert (found.since_ms, found.why) == (None, None)
+    if found.health in ("late", "waiting"):
+        assert found.since_ms is not None
+        assert found.why is not None
+    assert found == verdict(each, now_ms or 0, dag)
+
+
+def test_each_health_has_a_rank() -> None:
+    assert sorted(ORDER) == sorted(get_args(Health))
+    assert set(ORDER) >= NEEDS_A_PERSON
+
+
+@given(SEEN, SEEN)
+def test_the_later_reading_wins_and_forgets_no_lag(old: SeenTable, new: SeenTable) -> None:
+    found = merged(old, new)
+    assert found.status_read_ms <= max(old.status_read_ms, new.status_read_ms)
+    if old.status_read_ms > new.status_read_ms:
+        assert found is old
+    elif old.status.table_id != new.status.table_id:
+        assert found is new
+    else:
+        is_lag_known = old.lag_read_ms is not None or new.lag_read_ms is not None
+        assert found.lag_read_ms is not None or not is_lag_known or found is old
+        assert found is old or found.status.rounds == new.status.rounds
+
+
+# ---- since when it fails ----
+
+
+def ended(number: int, outcome: str) -> TieringRound:
+    return TieringRound(table_id=1, round_number=number, ended_ms=number * 10, outcome=outcome)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "since_ms"),
+    [
+        (["failed", "committed"], 20),
+        (["failed", "failed", "nothing_new", "failed"], 30),
+        (["failed", "failed"], 10),  # it never succeeded
+        (["committed", "failed"], None),
+        ([], None),
+    ],
+)
+def test_the_first_failure_after_the_last_success(
+    outcomes: list[str], since_ms: int | None
+) -> None:
+    newest = [ended(len(outcomes) - at, outcome) for at, outcome in enumerate(outcomes)]
+    assert failing_since_ms(table().status, newest) == since_ms
+
+
+def test_a_history_that_begins_later_does_not_say_it() -> None:
+    newest = [ended(number, "failed") for number in range(120, 20, -1)]
+    assert failing_since_ms(table(rounds=120).status, newest) is None
+
+
+def test_rounds_of_few_tables_are_kept() -> None:
+    cache = RoundCache(tables_max=2)
+    statuses = [replace(table(rounds=40).status, table_id=number) for number in range(3)]
+    for status in statuses:
+        cache.put(status, [ended(number, "committed") for number in range(40, 0, -1)])
+    assert cache.of(statuses[0]) == ((), False)
+    points, are_newest = cache.of(statuses[2])
+    assert are_newest
+    assert [point.ended_ms for point in points] == [n * 10 for n in range(40 - SHOWN + 1, 41)]
+    assert cache.of(replace(statuses[2], rounds=41)) == (points, False)
+    assert cache.of(replace(statuses[2], rounds=None)) == ((), True)

@@ -1,0 +1,238 @@
+"""The list of tables: search, filters, order, pages and totals; and the answers over HTTP."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from fastapi.testclient import TestClient
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.model import Reason, TableDescriptor, TablePath, TieringStatus
+from sluice.page.local_place import LocalPlace
+from sluice.page.models import SortKey
+from sluice.page.seen import Seen, SeenTable
+from sluice.page.serving import local_app
+from sluice.page.tables import Listing, Wanted, listing, matching
+from tests.support.processes import wait_for
+from tests.support.status_shop import LAKE, SCHEMA, Shop, status_shop
+
+NOW_MS = 1_790_000_000_000
+MANY = 5_000
+
+
+def seen(*statuses: TieringStatus) -> Seen:
+    return Seen({one.path: SeenTable(one, NOW_MS, NOW_MS) for one in statuses}, NOW_MS, True)
+
+
+def status(name: str, table_id: int = 1, **fields: Any) -> TieringStatus:
+    database, _, table = name.partition(".")
+    fields = {"status": "Scheduled", "tiering_epoch": 1, **fields}
+    return TieringStatus(path=TablePath(database, table), table_id=table_id, **fields)
+
+
+SHOP = seen(
+    status("shop.orders", lag_rows=5, lag_ms=10),
+    status("shop.prices", failures=2, last_error="disk FULL", last_error_ms=7, lag_rows=0),
+    status("crm.users", lag_ms=7_200_000, lag_rows=9),
+    status("crm.Visits", paused=True),
+    status("crm.acts", failures=1, last_error="disk full", last_error_ms=3),
+)
+
+
+def names(found: Seen = SHOP, **wanted: Any) -> list[str]:
+    every = Listing(found, NOW_MS).tables
+    return [str(each.seen.status.path) for each in matching(every, Wanted(**wanted))]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({"sort": "table"}, "crm.Visits crm.acts crm.users shop.orders shop.prices"),
+        ({"sort": "table", "descending": True},
+         "shop.prices shop.orders crm.users crm.acts crm.Visits"),
+        ({}, "crm.acts shop.prices crm.users crm.Visits shop.orders"),
+        ({"sort": "health"}, "crm.acts shop.prices crm.users crm.Visits shop.orders"),
+        ({"sort": "lag_rows"}, "shop.prices shop.orders crm.users crm.Visits crm.acts"),
+        ({"sort": "lag_rows", "descending": True},
+         "crm.users shop.orders shop.prices crm.Visits crm.acts"),
+        ({"search": "CRM.v"}, "crm.Visits"),
+        ({"search": "disk full"}, "crm.acts shop.prices"),
+        ({"search": "full shop"}, "shop.prices"),
+        ({"search": "nothing"}, ""),
+        ({"health": ["failing", "paused"], "database": "crm"}, "crm.acts crm.Visits"),
+        ({"database": "cr"}, ""),
+    ],
+)  # fmt: skip
+def test_search_filters_and_order(wanted: dict[str, Any], found: str) -> None:
+    assert names(**wanted) == found.split()
+
+
+def test_totals_and_those_that_need_a_person() -> None:
+    found = Listing(SHOP, NOW_MS)
+    assert found.by_health == {"ok": 1, "failing": 2, "late": 1, "paused": 1}
+    assert [each.seen.status.path.table for each in found.attention] == ["acts", "prices", "users"]
+    assert found.databases == ["crm", "shop"]
+    assert found.total("lag_rows") == 14
+    assert found.total("of a later version") is None
+    assert found.lags_read_ms == NOW_MS
+    one = replace(SHOP.tables[TablePath("crm", "acts")], lag_read_ms=None)
+    assert (
+        Listing(replace(SHOP, tables={**SHOP.tables, one.status.path: one}), 0).lags_read_ms is None
+    )
+    assert Listing(Seen(), NOW_MS).lags_read_ms is None
+
+
+KEYS: list[SortKey] = list(get_args(SortKey))
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 99), st.none() | st.integers(0, 3), st.integers(0, 2)),
+        unique_by=lambda one: one[0],
+    ),
+    st.sampled_from(KEYS),
+    st.booleans(),
+    st.integers(1, 7),
+)
+def test_pages_of_one_reading_have_neither_gaps_nor_repetitions(
+    tables: list[tuple[int, int | None, int]], sort: SortKey, descending: bool, limit: int
+) -> None:
+    found = seen(
+        *(
+            status(f"d.t{number}", number, lag_rows=lag, lag_ms=lag, failures=failures)
+            for number, lag, failures in tables
+        )
+    )
+    every = listing(found, NOW_MS).tables
+    wanted = Wanted(sort=sort, descending=descending)
+    pages = [
+        each.seen.status.path.table
+        for at in range(0, len(tables), limit)
+        for each in matching(every, wanted)[at : at + limit]
+    ]
+    assert sorted(pages) == sorted(f"t{number}" for number, _, _ in tables)
+    if sort in ("lag", "lag_rows"):
+        lags = {f"t{number}": lag for number, lag, _ in tables}
+        shown = [lags[name] for name in pages]
+        known = [lag for lag in shown if lag is not None]
+        assert shown == [*sorted(known, reverse=descending), *([None] * (len(shown) - len(known)))]
+
+
+def test_a_listing_is_used_again_within_a_second_only() -> None:
+    first = listing(SHOP, NOW_MS)
+    assert listing(SHOP, NOW_MS + 999) is first
+    assert listing(SHOP, NOW_MS + 1_000) is not first
+    assert listing(SHOP, NOW_MS, "lake") is not first
+    assert listing(replace(SHOP, error="away"), NOW_MS) is not first
+
+
+def many() -> Seen:
+    chance = random.Random(7)
+    return seen(
+        *(
+            status(f"db{number % 10}.t{number:05}", number, lag_rows=chance.randrange(99),
+                   failures=number % 100 == 7, last_error="x" * 4_000, last_tiered_ms=NOW_MS)
+            for number in range(MANY)
+        )
+    )  # fmt: skip
+
+
+def test_5000_tables_are_filtered_in_far_less_than_100_ms_of_cpu() -> None:
+    found = many()
+    started_s = time.process_time()
+    for search in ("t012", "x", "db3 t"):
+        every = Listing(found, NOW_MS).tables
+        matching(every, Wanted(search=search, sort="lag_rows", descending=True))
+    assert (time.process_time() - started_s) / 3 < 0.1
+
+
+# ---- over HTTP ----
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[tuple[Shop, TestClient]]:
+    with status_shop(tmp_path / "data") as shop:
+        place = LocalPlace(shop.client, shop.clock)
+        place.reader.start()
+        yield shop, TestClient(local_app(place))
+        place.reader.stop()
+
+
+def test_the_page_lists_filters_and_says_how_fresh_it_is(page: tuple[Shop, TestClient]) -> None:
+    shop, client = page
+    orders, prices = shop.create("orders"), shop.create("prices")
+    shop.client.tiering.failed(shop.claim(orders), Reason.from_text("disk full"))
+    failed_ms = shop.clock.now_ms()
+    place_reads(client, lambda found: found["matched"] == 1, health="failing")
+    found = place_reads(client, lambda found: found["are_rounds_read"], search="disk")
+    assert (found["total"], found["matched"], found["databases"]) == (2, 1, ["shop"])
+    assert found["reading"]["is_complete"]
+    (table,) = found["tables"]
+    assert (table["path"], table["health"], table["why"]) == (str(orders), "failing", "disk full")
+    assert table["stuck_since_ms"] == failed_ms
+    assert [(p["outcome"], p["ended_ms"]) for p in table["rounds_shown"]] == [("failed", failed_ms)]
+    overview = client.get("/api/v1/overview").json()
+    assert [one["path"] for one in overview["attention"]] == [str(orders)]
+    assert overview["attention_total"] == 1
+    assert overview["is_fluss"]
+    found = place_reads(client, lambda found: len(found["tables"]) == 2, sort="table")
+    assert [one["path"] for one in found["tables"]] == [str(orders), str(prices)]
+    assert client.get("/api/v1/tables?health=broken").status_code == 422
+
+
+def place_reads(client: TestClient, what: Any, **asked: str) -> dict[str, Any]:
+    """The answer once it is so."""
+    found: dict[str, Any] = {}
+
+    def is_so() -> bool:
+        found.clear()
+        answer = client.get("/api/v1/tables", params=asked)
+        assert answer.status_code == 200, answer.text
+        found.update(answer.json())
+        return bool(what(found))
+
+    wait_for(f"the page to answer so to {asked}", is_so)
+    return found
+
+
+def test_answers_are_compressed(page: tuple[Shop, TestClient]) -> None:
+    shop, client = page
+    for number in range(20):
+        shop.create(f"t{number}")
+    place_reads(client, lambda found: found["total"] == 20)
+    answer = client.get("/api/v1/tables", headers={"Accept-Encoding": "gzip"})
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert int(answer.headers["Content-Length"]) < len(answer.content) / 5
+
+
+def test_300_tables_of_fluss_are_read_in_steps(tmp_path: Path) -> None:
+    """Rows are shown before all of them are read, and every one has its lag in the end."""
+    with status_shop(tmp_path / "data") as shop:
+        for number in range(300):
+            lake = TableDescriptor(SCHEMA, bucket_count=1, properties=LAKE)
+            shop.client.admin.create_table(TablePath("shop", f"t{number:03}"), lake)
+        place = LocalPlace(shop.client, shop.clock)
+        steps: list[Seen] = []
+        place.reader.start()
+        try:
+
+            def is_complete() -> bool:
+                steps.append(place.reader.seen)
+                return steps[-1].is_complete
+
+            wait_for("all to be read", is_complete)
+            found = place.reader.seen
+            assert len(found.tables) == 300
+            wait_for(
+                "all lags to be read",
+                lambda: listing(place.reader.seen, NOW_MS).lags_read_ms is not None,
+            )
+        finally:
+            place.reader.stop()
