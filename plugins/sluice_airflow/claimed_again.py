@@ -4,9 +4,10 @@
                                                      ended.json
                                                      claimed-again.json
 
-``started.json``: the last try of the tier task that began. ``ended.json``: another task of the run
-reports, releases or leaves the claim. With one of them, the keeper of the run does not claim the
-table again. ``claimed-again.json``: the claimed table that replaces this one, once that has a plan.
+``started.json``: the last try of the tier task that began, and its task instance.
+``ended.json``: another task of the run reports, releases or leaves the claim. With one of them, the
+keeper of the run does not claim the table again. ``claimed-again.json``: the claimed table that
+replaces this one, once that has a plan.
 
 The keeper writes ``claimed-again.json``, then the plan that it names, and then reads the first two
 files. A task writes one of the first two, and then reads ``claimed-again.json`` again. So at least
@@ -25,12 +26,14 @@ from sluice_airflow.claims import ClaimedTable
 VERSION = 1
 
 
-def mark_started(plan_uri: str, attempt: str) -> None:
+def mark_started(plan_uri: str, attempt: str, task: str | None = None) -> None:
     """Call it before a try of the tier task works on the claim.
 
+    :param task: the task instance, for the history of the table.
     :raises OSError: the file cannot be written.
     """
-    write_json(_next_to(plan_uri, "started"), {"version": VERSION, "attempt": attempt})
+    content = {"version": VERSION, "attempt": attempt, **({"task": task} if task else {})}
+    write_json(_next_to(plan_uri, "started"), content)
 
 
 def started_attempt(plan_uri: str) -> str | None:
@@ -38,8 +41,18 @@ def started_attempt(plan_uri: str) -> str | None:
 
     :raises OSError, ValueError: the file cannot be read.
     """
+    return started_try(plan_uri)[0]
+
+
+def started_try(plan_uri: str) -> tuple[str | None, str | None]:
+    """The last try of the tier task that has begun, and its task instance; None: not known.
+
+    :raises OSError, ValueError: the file cannot be read.
+    """
     content = read_json(_next_to(plan_uri, "started"))
-    return None if content is None else str(content.get("attempt", ""))
+    if content is None:
+        return None, None
+    return str(content.get("attempt", "")), str(content.get("task") or "") or None
 
 
 def is_at_work(plan_uri: str, names: Collection[str]) -> bool:

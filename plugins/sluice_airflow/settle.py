@@ -39,6 +39,7 @@ from sluice_airflow.claimed_again import has_begun, mark_ended, newest_claim, st
 from sluice_airflow.claims import ClaimedTable, heartbeat_all
 from sluice_airflow.run_end import mark_run_ended
 from sluice_airflow.snapshot_ids import id_of, id_text
+from sluice_airflow.task_runs import ran_by
 
 if TYPE_CHECKING:
     from sluice.client import Client
@@ -143,7 +144,9 @@ def settle(
     elif is_reported and isinstance(outcome, RoundFailure) and not _is_stop(outcome):
         verdict = _failed(entry["table"], outcome)
     else:
-        verdict = _report(client, claim_of(entry), outcome, TASK_LOST, entry.get("lease_id"))
+        verdict = _report(
+            client, entry["plan_uri"], claim_of(entry), outcome, TASK_LOST, entry.get("lease_id")
+        )
     failpoint("airflow.settle.before_release")
     leasing.release_snapshots(client, entry)
     return _unless_short(entry, outcome, verdict)
@@ -372,7 +375,7 @@ def _report_held(
         if outcome is None and not begun:
             verdicts.append(_release(client, claim, NOT_BEGUN))
         else:
-            verdicts.append(_report(client, claim, outcome, RUN_ENDED, lease_id))
+            verdicts.append(_report(client, uri, claim, outcome, RUN_ENDED, lease_id))
     return verdicts
 
 
@@ -523,7 +526,12 @@ def _read(kind: type[T], uri: str | None) -> T | None:
 
 
 def _report(
-    client: Client, claim: Claim, outcome: Outcome | None, otherwise: str, worker: str | None
+    client: Client,
+    plan_uri: str,
+    claim: Claim,
+    outcome: Outcome | None,
+    otherwise: str,
+    worker: str | None,
 ) -> Verdict:
     table = str(claim.path)
     try:
@@ -533,16 +541,15 @@ def _report(
                 return _claim_lost(table, outcome)
             # No statistics: Fluss expects totals of the lake table, and a round knows only its
             # own. The coordinator keeps the last reported totals.
-            client.tiering.finished(
-                claim, forced=bool(outcome.forced), details=outcome.details(worker)
-            )
+            details = outcome.details(worker, **ran_by(plan_uri))
+            client.tiering.finished(claim, forced=bool(outcome.forced), details=details)
             return _finished(table, outcome)
         failure = outcome or RoundFailure(Reason.from_text(otherwise))
         reason = failure.reason.checked()
         if reason.kind in STOP_KINDS or reason.kind == TIER_NOT_STARTED:  # no failure of the table
             client.tiering.release(claim, reason, stopped=True)
             return _stopped(table, failure)
-        client.tiering.failed(claim, reason, failure.details(worker))
+        client.tiering.failed(claim, reason, failure.details(worker, **ran_by(plan_uri)))
         return _failed(table, failure)
     except NO_REPORT_EXPECTED as error:
         log.info("%s: the coordinator expects no report of this round: %s", table, error)

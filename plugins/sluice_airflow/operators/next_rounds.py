@@ -96,7 +96,7 @@ class NextRounds:
                 table = waiting.pop(claim_of(entry).path)
                 # The links between the claims are those that the keeper of the run makes.
                 replace_claim(table.plan_uri, entry)
-                mark_started(entry["plan_uri"], attempt)
+                mark_started(entry["plan_uri"], attempt, table.airflow_task)
                 table.next_round(entry, attempt)
                 begun.append(table)
                 log.info("%s: round %d of this try", table.name, table.rounds)
@@ -139,7 +139,7 @@ class NextRounds:
             if not _is_lost(table) and not table.is_reported:
                 if is_away:
                     continue
-                table.is_reported = report_success(self._client, table.entry, result)
+                table.is_reported = report_success(self._client, table)
                 is_away = not table.is_reported  # not one time limit for each table
             if _is_lost(table) or table.is_reported:  # there is no report of a lost claim
                 known[path] = table

@@ -20,14 +20,13 @@ from sluice.errors import (
 )
 from sluice.masking import mask
 from sluice.rounds.copy_size import size_uri
-from sluice.rounds.files import RoundFailure, RoundResult, claim_of
+from sluice.rounds.files import RoundFailure, RoundResult
 from sluice.rounds.pack_files import (
     SparkApplication,
     run_file_names,
     running_application,
     write_stops,
 )
-from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.operators.paused import release_paused, stop_paused
 from sluice_airflow.operators.reports import send_report
 from sluice_airflow.operators.time_limit import TimeLimit
@@ -141,6 +140,8 @@ class PackWatch:
                 self._read_outcome(table, failures_count=not isinstance(ended, StoppedByUser))
             left = self._unfinished()
             begun = {table for table in left if table.has_begun()}
+            for table in begun:
+                self._name_application(table)
             others = ""
             if isinstance(ended, DriverLost):
                 # Without any, its start has failed: a reason that every table shows.
@@ -175,6 +176,8 @@ class PackWatch:
             return
         if application is not None:
             found, self._on_application = self._on_application, None
+            for one in self._tables:
+                one.spark_application = application.id
             found(application)
 
     def _read_outcome(self, table: TriedTable, *, failures_count: bool = True) -> None:
@@ -200,7 +203,7 @@ class PackWatch:
                 continue
             if result.outcome == "claim_lost":
                 self._heartbeats.remove(table.claim)
-            elif report_success(self._client, table.entry, result, self._secrets):
+            elif report_success(self._client, table, self._secrets):
                 table.is_reported = True
                 self._heartbeats.remove(table.claim)
             else:
@@ -296,7 +299,7 @@ def report_failure(client: Client, table: TriedTable, secrets: Sequence[str] = (
     """
     assert isinstance(table.outcome, RoundFailure)
     reason = table.outcome.reason.checked(secrets)
-    details = table.outcome.details(table.entry.get("lease_id"))
+    details = table.outcome.details(table.entry.get("lease_id"), **table.ran_by)
     return send_report(
         table.name,
         lambda: client.tiering.failed(table.claim, reason, details),
@@ -306,15 +309,14 @@ def report_failure(client: Client, table: TriedTable, secrets: Sequence[str] = (
     )
 
 
-def report_success(
-    client: Client, entry: ClaimedTable, result: RoundResult, secrets: Sequence[str] = ()
-) -> bool:
+def report_success(client: Client, table: TriedTable, secrets: Sequence[str] = ()) -> bool:
     """Reports a round while its heartbeats are sent. The settle task may start much later.
 
     :returns: whether the coordinator has its answer; if not, the settle task reports.
     """
-    claim = claim_of(entry)
-    forced, details = bool(result.forced), result.details(entry.get("lease_id"))
+    assert isinstance(table.outcome, RoundResult)
+    claim, forced = table.claim, bool(table.outcome.forced)
+    details = table.outcome.details(table.entry.get("lease_id"), **table.ran_by)
     return send_report(
         claim.path,
         lambda: client.tiering.finished(claim, forced=forced, details=details),

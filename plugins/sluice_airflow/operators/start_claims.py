@@ -35,6 +35,7 @@ def start_claims(
     attempt: str,
     wait_s: float,
     missing_keeper: Callable[[], str],
+    task: str | None = None,
 ) -> StartedClaims:
     """Finds the newest claim of each table, and marks that this try works on it.
 
@@ -44,6 +45,7 @@ def start_claims(
     :param wait_s: how long to wait for the keeper, in seconds.
     :param missing_keeper: returns why the keeper claims nothing again; empty if it may. It is asked
         once, if a claim is lost.
+    :param task: the task instance of the try, for the history of the tables.
     """
     until = time.monotonic() + wait_s
     found = StartedClaims()
@@ -64,7 +66,7 @@ def start_claims(
             (left if is_waiting else begun).append(entry)
 
         def mark(entry: ClaimedTable) -> ClaimedTable:
-            mark_started(entry["plan_uri"], attempt)
+            mark_started(entry["plan_uri"], attempt, task)
             return newest_claim(entry)
 
         for entry, newest in zip(begun, _at_once(mark, begun), strict=True):

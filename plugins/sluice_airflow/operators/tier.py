@@ -44,6 +44,7 @@ from sluice_airflow.operators.tried_table import TriedTable
 from sluice_airflow.operators.waiting import WaitingClaims
 from sluice_airflow.packs import Pack, label_of, tables_of
 from sluice_airflow.settings import load_settings
+from sluice_airflow.task_runs import TaskRun
 from sluice_airflow.task_states import mapped_states_of, state_of
 
 if TYPE_CHECKING:
@@ -258,7 +259,10 @@ class SluiceTierOperator(SparkDriverOperator):
         hook = FlussHook(self.fluss_conn_id, self.datalake)
         connection = hook.config()
         self._set_conf(connection)
-        self._tables = [TriedTable(table, attempt, self._secrets) for table in self.entry["tables"]]
+        task = str(TaskRun.of(context["ti"]))
+        self._tables = [
+            TriedTable(table, attempt, self._secrets, task) for table in self.entry["tables"]
+        ]
         work_uri = connection.require_work_uri()
         lease_id = self.entry["tables"][0]["lease_id"]
         names = run_file_names(work_uri, lease_id)
@@ -319,6 +323,7 @@ class SluiceTierOperator(SparkDriverOperator):
             attempt,
             self.heartbeat_interval_seconds + CLAIMED_AGAIN_S,
             lambda: missing_keeper(ti, self.keep_task_id),
+            str(TaskRun.of(ti)),
         )
         by_id = {table.entry["table_id"]: table for table in tables}
         for entry, lost in started.lost:

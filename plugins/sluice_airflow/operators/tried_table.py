@@ -35,6 +35,7 @@ from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.operators.time_limit import TimeLimit
 from sluice_airflow.settle import TIER_NOT_STARTED, UNREADABLE
 from sluice_airflow.snapshot_ids import id_text
+from sluice_airflow.task_runs import RanBy
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +56,19 @@ class TriedTable:
     :meth:`stop`.
     """
 
-    def __init__(self, entry: ClaimedTable, attempt: str, secrets: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        entry: ClaimedTable,
+        attempt: str,
+        secrets: Sequence[str] = (),
+        airflow_task: str | None = None,
+    ) -> None:
         self.entry = entry
         self.attempt = attempt
+        self.airflow_task = airflow_task
+        """The task instance, as the history of the table keeps it."""
+        self.spark_application: str | None = None
+        """The id of the application of the present round. None: it has not told."""
         self.outcome: Outcome | None = None
         self.outcome_uri = ""
         self.why_stopped: StopReason | None = None
@@ -85,6 +96,11 @@ class TriedTable:
     def plan_uri(self) -> str:
         return self.entry["plan_uri"]
 
+    @property
+    def ran_by(self) -> RanBy:
+        """Who runs the present round, for its history."""
+        return RanBy(airflow_task=self.airflow_task, spark_application=self.spark_application)
+
     def stop(self, why: StopReason) -> None:
         """Asks for the end of the table's round. The first reason counts."""
         if self.outcome is None and self.why_stopped is None:
@@ -103,6 +119,7 @@ class TriedTable:
         self.entry, self.attempt = entry, attempt
         self.outcome, self.outcome_uri = None, ""
         self.why_stopped, self.limit = None, None
+        self.spark_application = None
         self.is_reported = self.is_suspect = False
 
     def read_earlier(self, names: Collection[str]) -> bool:
