@@ -88,8 +88,8 @@ def _create(
     config: Config, table: TablePath | None, reports: list[LakeTableReport], *, is_json: bool
 ) -> None:
     """:param reports: receives the report of each table as soon as it is done."""
+    from sluice.client.enabling import how_to_enable
     from sluice.driver.lake_tables import create_lake_tables
-    from sluice.driver.not_due import how_to_enable
 
     for report in create_lake_tables(config, table):
         reports.append(report)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from sluice.client.client import Client
+from sluice.client.enabling import how_to_enable
 from sluice.clock import Clock, SystemClock
 from sluice.errors import TableNotDue
 from sluice.model import Claim, TablePath, TieringStatus
@@ -76,15 +77,6 @@ def not_due(
     freshness = info.descriptor.properties.get(FRESHNESS, _DEFAULT_FRESHNESS)
     words = _in_words(statuses[0], freshness, now_ms, requested)
     return TableNotDue(f"table {path} {words}", waits=True)
-
-
-def how_to_enable(path: TablePath) -> str:
-    """The statements that enable tiering of a table."""
-    return (
-        f"in Flink SQL, ALTER TABLE {path} SET ('table.datalake.enabled' = 'true'); in Python,"
-        f" client.admin.set_options(TablePath({path.database!r}, {path.table!r}),"
-        " {'table.datalake.enabled': 'true'})"
-    )
 
 
 def _in_words(status: TieringStatus, freshness: str, now_ms: int, requested: bool) -> str:

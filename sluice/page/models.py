@@ -175,6 +175,10 @@ class TableDetails(BaseModel):
     """One table: its status, facts of its definition, and links."""
 
     table: Table
+    is_tiered: bool = Field(default=True, description="Whether its tiering is enabled")
+    how_to_enable: str | None = Field(
+        default=None, description="The statements that enable its tiering; null: it is enabled"
+    )
     has_primary_key: bool
     primary_key: list[str]
     partition_keys: list[str]
@@ -185,7 +189,8 @@ class TableDetails(BaseModel):
     columns: list[Column]
     properties: dict[str, str] = Field(description="Its options, without secrets")
     damage: list[str] = Field(
-        default_factory=list, description="Buckets that refuse calls because of a damaged disk"
+        default_factory=list,
+        description="What the disk of an embedded server has damaged, by bucket, and what to do",
     )
     links: list[Link]
 
@@ -221,20 +226,32 @@ class Split(BaseModel):
     tiered_offset: int | None = Field(
         default=None, description="Its end in the lake; null: never tiered"
     )
+    start_offset: int | None = Field(
+        default=None, description="Start of its log, if it was never tiered and has rows"
+    )
     end_offset: int | None = Field(default=None, description="End of its log")
-    lag_rows: int | None = None
+    lag_rows: int | None = Field(
+        default=None, description="Log offsets missing in the lake; expired ones do not count"
+    )
     leased_snapshot_id: str | None = Field(
         default=None, description="Its leased KV snapshot, if known"
     )
 
 
 class Splits(BaseModel):
-    """The buckets of a table, the largest lag first."""
+    """The buckets of a table, the largest lag first.
+
+    Of a table with many partitions, the newest partition comes first. An answer may then have fewer
+    buckets than were asked for: the next one begins after its last.
+    """
 
     now_ms: int
     lake_snapshot_id: str | None
     total: int
     offset: int
+    is_by_lag: bool = Field(
+        default=True, description="Whether the largest lag of all buckets comes first"
+    )
     splits: list[Split]
 
 
@@ -242,19 +259,30 @@ class LakeSnapshot(BaseModel):
     """A lake snapshot that a round committed."""
 
     lake_snapshot_id: str
-    committed_ms: int | None = None
+    committed_ms: int | None = Field(default=None, description="When its round was reported")
     round_number: int | None = None
     rows_written: int | None = None
     keys_deleted: int | None = None
+    deletes_as: str | None = Field(default=None, description="How the round deleted keys")
     files_written: int | None = None
     bytes_written: int | None = None
-    lake_rows: int | None = Field(
-        default=None, description="Rows of the lake table then, before deletes"
+    files_compacted: int | None = Field(
+        default=None, description="Data files that its compaction replaced"
     )
-    lake_files: int | None = None
-    lake_bytes: int | None = None
+    compacted: str | None = Field(default=None, description="What it compacted, in words")
+    snapshots_expired: int | None = Field(
+        default=None, description="Older snapshots that expired after its commit"
+    )
+    files_expired: int | None = Field(default=None, description="Files that went with them")
+    lake_rows: int | None = Field(
+        default=None, description="Rows in the data files of the lake table then, before deletes"
+    )
+    lake_files: int | None = Field(default=None, description="Its data files then")
+    lake_bytes: int | None = Field(
+        default=None, description="Bytes of its data and delete files then"
+    )
     is_registered: bool = Field(default=False, description="Whether Fluss names this one")
-    url: str | None = None
+    url: str | None = Field(default=None, description="Its page in the catalog of the lake")
 
 
 class LakeSnapshots(BaseModel):

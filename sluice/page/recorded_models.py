@@ -21,7 +21,7 @@ _TYPES: dict[TypeRoot, type] = {
 
 def is_wide_id(entry: RecordField) -> bool:
     """Whether a field is an id of 64 bits, which a browser's numbers would round."""
-    return entry.name == "lake_snapshot_id"
+    return entry.name.endswith("snapshot_id")
 
 
 def _model_of(name: str, recorded: type, doc: str) -> type[BaseModel]:

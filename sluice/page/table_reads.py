@@ -2,45 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from sluice.errors import TableNotExist
+from sluice.client.enabling import how_to_enable
+from sluice.errors import (
+    AuthorizationError,
+    DatabaseNotExist,
+    InvalidDatabase,
+    InvalidTable,
+    TableNotExist,
+)
 from sluice.masking import is_secret_name, mask
-from sluice.model import TableBucket, TablePath
+from sluice.model import TableInfo, TablePath, TieringRound, TieringStatus
+from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.page.models import (
     Column,
     LakeSnapshot,
     LakeSnapshots,
-    Split,
     Splits,
     TableDetails,
 )
-from sluice.page.ports import AtPlace
+from sluice.page.ports import AtPlace, Place
+from sluice.page.seen import SeenTable
+from sluice.page.table_splits import read_splits
 from sluice.page.tables import judge, table_model
-from sluice.statuses import freshness_ms
+from sluice.statuses import UNKNOWN, freshness_ms
 
 table_reads = APIRouter(prefix="/tables/{database}/{table}")
 SPLITS_MAX = 1_000
+DAMAGE_MAX = 100
+"""Damaged ranges that are named; their number is told if there are more."""
+_WITHOUT_SNAPSHOT = "nothing_new"
+"""The outcome of a round that names the snapshot of an earlier one."""
 _SNAPSHOTS_NOTE = (
     "Snapshots that rounds of Sluice committed, as far back as the history of rounds goes. Those of"
-    " other writers, and expired ones, are in the catalog of the lake."
+    " other writers are only in the catalog of the lake, and some of these may have expired."
 )
 
 
 @table_reads.get("")
 def details(place: AtPlace, database: str, table: str) -> TableDetails:
-    """One table: its status, facts of its definition, and links."""
+    """One table: its status, facts of its definition, and links.
+
+    A table that is not tiered has them, too, and says how to enable its tiering.
+    """
     path = TablePath(database, table)
-    seen = place.reader.seen.tables.get(path)
-    info = place.client.admin.table_info(path)
-    if seen is None:
-        raise TableNotExist(f"table {path} is not tiered, or was not read yet")
-    now_ms = place.clock.now_ms()
+    with _named(path):
+        info = place.client.admin.table_info(path)
+        place.reader.look_at([path])
+        enable = None if info.datalake_enabled else how_to_enable(path)
+        seen = _seen(place, info, enable)
+        damage = _damage(place, path)
+    dag = place.dag()
+    paused_dag = dag.dag_id if dag is not None and dag.is_paused else None
     descriptor = info.descriptor
     return TableDetails(
-        table=table_model(judge(seen, now_ms)),
+        table=table_model(judge(seen, place.clock.now_ms(), paused_dag)),
+        is_tiered=info.datalake_enabled,
+        how_to_enable=enable,
         has_primary_key=info.has_primary_key,
         primary_key=list(info.schema.primary_key),
         partition_keys=list(descriptor.partition_keys),
@@ -54,8 +78,11 @@ def details(place: AtPlace, database: str, table: str) -> TableDetails:
         ],
         properties={
             name: "***" if is_secret_name(name) else mask(value)
-            for name, value in descriptor.properties.items()
+            for name, value in sorted(
+                {**descriptor.properties, **descriptor.custom_properties}.items()
+            )
         },
+        damage=damage,
         links=place.table_links(path),
     )
 
@@ -68,34 +95,18 @@ def splits(
     offset: Annotated[int, Query(ge=0)] = 0,
     limit: Annotated[int, Query(ge=1, le=SPLITS_MAX)] = 100,
 ) -> Splits:
-    """The buckets of a table, the largest lag first."""
+    """The buckets of a table, the largest lag first; of many partitions, the newest first."""
     path = TablePath(database, table)
-    info = place.client.admin.table_info(path)
-    ends = place.client.admin.table_offsets(info)
-    snapshot = place.client.admin.lake_snapshot(path)
-    tiered = {} if snapshot is None else snapshot.offsets
-    names: dict[int | None, str] = {}
-    if info.is_partitioned:
-        names = {p.partition_id: p.name for p in place.client.admin.partitions_of(info)}
-
-    def split(bucket: TableBucket, end: int) -> Split:
-        at = tiered.get(bucket)
-        return Split(
-            partition=names.get(bucket.partition_id),
-            bucket=bucket.bucket,
-            tiered_offset=at,
-            end_offset=end,
-            lag_rows=max(end - (at or 0), 0),
-        )
-
-    found = [split(bucket, end) for bucket, end in ends.items()]
-    found.sort(key=lambda one: (-(one.lag_rows or 0), one.partition or "", one.bucket))
+    with _named(path):
+        found = read_splits(place.client, path, offset, limit)
+    snapshot_id = found.lake_snapshot_id
     return Splits(
         now_ms=place.clock.now_ms(),
-        lake_snapshot_id=None if snapshot is None else str(snapshot.snapshot_id),
-        total=len(found),
+        lake_snapshot_id=None if snapshot_id is None else str(snapshot_id),
+        total=found.total,
         offset=offset,
-        splits=found[offset : offset + limit],
+        is_by_lag=found.is_by_lag,
+        splits=list(found.splits),
     )
 
 
@@ -103,27 +114,96 @@ def splits(
 def snapshots(place: AtPlace, database: str, table: str) -> LakeSnapshots:
     """The lake snapshots that rounds committed, the newest first."""
     path = TablePath(database, table)
-    registered = place.client.admin.lake_snapshot(path)
-    registered_id = None if registered is None else str(registered.snapshot_id)
-    found = []
-    for each in place.client.statuses.history(path, 100):
-        if each.lake_snapshot_id is None:
-            continue
-        found.append(
-            LakeSnapshot(
-                lake_snapshot_id=str(each.lake_snapshot_id),
-                committed_ms=each.ended_ms,
-                round_number=each.round_number,
-                rows_written=each.rows_written,
-                keys_deleted=each.keys_deleted,
-                files_written=each.files_written,
-                bytes_written=each.bytes_written,
-                is_registered=str(each.lake_snapshot_id) == registered_id,
-            )
-        )
+    with _named(path):
+        registered = place.client.admin.lake_snapshot(path)
+        rounds = place.client.statuses.history(path, ROUNDS_KEPT)
+    registered_id = None if registered is None else registered.snapshot_id
     return LakeSnapshots(
         now_ms=place.clock.now_ms(),
-        registered_snapshot_id=registered_id,
-        snapshots=found,
+        registered_snapshot_id=None if registered_id is None else str(registered_id),
+        snapshots=[
+            _snapshot(place, path, each, each.lake_snapshot_id == registered_id)
+            for each in _committed(rounds)
+        ],
         note=_SNAPSHOTS_NOTE,
+    )
+
+
+@contextmanager
+def _named(path: TablePath) -> Iterator[None]:
+    """:raises TableNotExist: no table can have this name, or its database does not exist."""
+    try:
+        yield
+    except (DatabaseNotExist, InvalidDatabase, InvalidTable) as error:
+        raise TableNotExist(f"table {path} does not exist: {error.message}") from error
+
+
+def _seen(place: Place, info: TableInfo, enable: str | None) -> SeenTable:
+    """The table as it was read last; it is read now if that was another table of its name."""
+    path = info.path
+    seen = place.reader.seen.tables.get(path)
+    if seen is not None and seen.status.table_id == info.table_id and enable is None:
+        return seen
+    now_ms = place.clock.now_ms()
+    if enable is None:
+        for status in place.client.statuses.list(path):
+            return SeenTable.reported(status, now_ms)
+    # Tiering was just switched on, or is off: nobody has a status of it.
+    note = f"table {path} is not tiered: {enable}" if enable else "its tiering was just enabled"
+    return SeenTable(TieringStatus(path, info.table_id, UNKNOWN, 0, note=note), now_ms)
+
+
+def _damage(place: Place, path: TablePath) -> list[str]:
+    """What the server's disk has damaged, as `sluice status` says it."""
+    try:
+        found = place.client.damage.list(path)
+    except AuthorizationError:  # the rest is shown to those who may see only that
+        return []
+    shown = [
+        mask(f"bucket {one.bucket.name}: {text}")
+        for one in islice(found, DAMAGE_MAX)
+        if (text := str(one))
+    ]
+    more = len(found) - DAMAGE_MAX
+    return [*shown, f"and {more} more: `sluice status {path}`"] if more > 0 else shown
+
+
+def _committed(rounds: Iterable[TieringRound]) -> list[TieringRound]:
+    """The rounds that committed a snapshot, the newest first, each snapshot once.
+
+    A round that had landed is told again by a later attempt; the first one wrote the files.
+
+    :param rounds: the newest first.
+    """
+    found: dict[int, TieringRound] = {}
+    for each in rounds:
+        if each.lake_snapshot_id is None or each.outcome == _WITHOUT_SNAPSHOT:
+            continue
+        found.pop(each.lake_snapshot_id, None)
+        found[each.lake_snapshot_id] = each
+    return list(found.values())
+
+
+def _snapshot(
+    place: Place, path: TablePath, ended: TieringRound, is_registered: bool
+) -> LakeSnapshot:
+    links = place.round_links(path, ended)
+    return LakeSnapshot(
+        lake_snapshot_id=str(ended.lake_snapshot_id),
+        committed_ms=ended.ended_ms,
+        round_number=ended.round_number,
+        rows_written=ended.rows_written,
+        keys_deleted=ended.keys_deleted,
+        deletes_as=ended.deletes_as,
+        files_written=ended.files_written,
+        bytes_written=ended.bytes_written,
+        files_compacted=ended.files_compacted,
+        compacted=ended.compacted,
+        snapshots_expired=ended.snapshots_expired,
+        files_expired=ended.files_expired,
+        lake_rows=ended.lake_rows,
+        lake_files=ended.lake_files,
+        lake_bytes=ended.lake_bytes,
+        is_registered=is_registered,
+        url=next((link.url for link in links if link.name == "Lake table"), None),
     )

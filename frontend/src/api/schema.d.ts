@@ -74,6 +74,8 @@ export interface paths {
         /**
          * Details
          * @description One table: its status, facts of its definition, and links.
+         *
+         *     A table that is not tiered has them, too, and says how to enable its tiering.
          */
         get: operations["details_api_v1_tables__database___table__get"];
         put?: never;
@@ -93,7 +95,7 @@ export interface paths {
         };
         /**
          * Splits
-         * @description The buckets of a table, the largest lag first.
+         * @description The buckets of a table, the largest lag first; of many partitions, the newest first.
          */
         get: operations["splits_api_v1_tables__database___table__splits_get"];
         put?: never;
@@ -337,7 +339,10 @@ export interface components {
         LakeSnapshot: {
             /** Lake Snapshot Id */
             lake_snapshot_id: string;
-            /** Committed Ms */
+            /**
+             * Committed Ms
+             * @description When its round was reported
+             */
             committed_ms?: number | null;
             /** Round Number */
             round_number?: number | null;
@@ -345,18 +350,49 @@ export interface components {
             rows_written?: number | null;
             /** Keys Deleted */
             keys_deleted?: number | null;
+            /**
+             * Deletes As
+             * @description How the round deleted keys
+             */
+            deletes_as?: string | null;
             /** Files Written */
             files_written?: number | null;
             /** Bytes Written */
             bytes_written?: number | null;
             /**
+             * Files Compacted
+             * @description Data files that its compaction replaced
+             */
+            files_compacted?: number | null;
+            /**
+             * Compacted
+             * @description What it compacted, in words
+             */
+            compacted?: string | null;
+            /**
+             * Snapshots Expired
+             * @description Older snapshots that expired after its commit
+             */
+            snapshots_expired?: number | null;
+            /**
+             * Files Expired
+             * @description Files that went with them
+             */
+            files_expired?: number | null;
+            /**
              * Lake Rows
-             * @description Rows of the lake table then, before deletes
+             * @description Rows in the data files of the lake table then, before deletes
              */
             lake_rows?: number | null;
-            /** Lake Files */
+            /**
+             * Lake Files
+             * @description Its data files then
+             */
             lake_files?: number | null;
-            /** Lake Bytes */
+            /**
+             * Lake Bytes
+             * @description Bytes of its data and delete files then
+             */
             lake_bytes?: number | null;
             /**
              * Is Registered
@@ -364,7 +400,10 @@ export interface components {
              * @default false
              */
             is_registered: boolean;
-            /** Url */
+            /**
+             * Url
+             * @description Its page in the catalog of the lake
+             */
             url?: string | null;
         };
         /**
@@ -1010,11 +1049,19 @@ export interface components {
              */
             tiered_offset?: number | null;
             /**
+             * Start Offset
+             * @description Start of its log, if it was never tiered and has rows
+             */
+            start_offset?: number | null;
+            /**
              * End Offset
              * @description End of its log
              */
             end_offset?: number | null;
-            /** Lag Rows */
+            /**
+             * Lag Rows
+             * @description Log offsets missing in the lake; expired ones do not count
+             */
             lag_rows?: number | null;
             /**
              * Leased Snapshot Id
@@ -1025,6 +1072,9 @@ export interface components {
         /**
          * Splits
          * @description The buckets of a table, the largest lag first.
+         *
+         *     Of a table with many partitions, the newest partition comes first. An answer may then have fewer
+         *     buckets than were asked for: the next one begins after its last.
          */
         Splits: {
             /** Now Ms */
@@ -1035,6 +1085,12 @@ export interface components {
             total: number;
             /** Offset */
             offset: number;
+            /**
+             * Is By Lag
+             * @description Whether the largest lag of all buckets comes first
+             * @default true
+             */
+            is_by_lag: boolean;
             /** Splits */
             splits: components["schemas"]["Split"][];
         };
@@ -1204,6 +1260,17 @@ export interface components {
          */
         TableDetails: {
             table: components["schemas"]["Table"];
+            /**
+             * Is Tiered
+             * @description Whether its tiering is enabled
+             * @default true
+             */
+            is_tiered: boolean;
+            /**
+             * How To Enable
+             * @description The statements that enable its tiering; null: it is enabled
+             */
+            how_to_enable?: string | null;
             /** Has Primary Key */
             has_primary_key: boolean;
             /** Primary Key */
@@ -1229,7 +1296,7 @@ export interface components {
             };
             /**
              * Damage
-             * @description Buckets that refuse calls because of a damaged disk
+             * @description What the disk of an embedded server has damaged, by bucket, and what to do
              */
             damage?: string[];
             /** Links */

@@ -1,0 +1,112 @@
+"""The buckets of a table as splits: where the lake ends, and where the log does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from sluice.client import Client
+from sluice.errors import PartitionNotExists, UnknownTableOrBucket
+from sluice.model import Partition, TableBucket, TableInfo, TablePath
+from sluice.page.models import Split
+
+PARTITIONS_MAX = 64
+"""Most partitions that one answer reads: each costs one or two calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSplits:
+    """One page of the splits of a table."""
+
+    splits: Sequence[Split]
+    total: int
+    """All buckets of the table."""
+    is_by_lag: bool
+    """Whether the order is that of the lag. Else it is that of the partitions, the newest first."""
+    lake_snapshot_id: int | None
+
+
+def read_splits(client: Client, path: TablePath, offset: int, limit: int) -> FoundSplits:
+    """Reads splits. A table with few partitions is read as a whole, and ordered by lag.
+
+    Of a table with more, only the partitions of the page are read: at most ``PARTITIONS_MAX``, so
+    a page may have fewer splits than the limit. A partition that was dropped meanwhile is left out.
+
+    :raises TableNotExist: the table does not exist.
+    """
+    admin = client.admin
+    info = admin.table_info(path)
+    snapshot = admin.lake_snapshot(path)  # before the ends of the logs, which only grow
+    if snapshot is not None and snapshot.table_id != info.table_id:
+        snapshot = None  # of a table that was dropped and created again
+    tiered = {} if snapshot is None else snapshot.offsets
+    snapshot_id = None if snapshot is None else snapshot.snapshot_id
+    partitions: list[Partition | None] = [None]
+    if info.is_partitioned:
+        partitions = [*reversed(admin.partitions_of(info))]
+    total = len(partitions) * info.bucket_count
+    is_by_lag = len(partitions) <= PARTITIONS_MAX
+    if is_by_lag:
+        found = _splits(client, info, partitions, tiered)
+        found.sort(key=lambda one: -(one.lag_rows or 0))
+        return FoundSplits(found[offset : offset + limit], len(found), True, snapshot_id)
+    first, skipped = divmod(offset, info.bucket_count)
+    last = min(first + PARTITIONS_MAX, -(-(offset + limit) // info.bucket_count))
+    found = _splits(client, info, partitions[first:last], tiered)
+    return FoundSplits(found[skipped : skipped + limit], total, False, snapshot_id)
+
+
+def _splits(
+    client: Client,
+    info: TableInfo,
+    partitions: Iterable[Partition | None],
+    tiered: Mapping[TableBucket, int],
+) -> list[Split]:
+    """All splits of these partitions, in their order."""
+    found: list[Split] = []
+    for partition in partitions:
+        if partition is None:
+            found += _of_table(client, info, tiered)
+            continue
+        with suppress(PartitionNotExists, UnknownTableOrBucket):  # dropped in the meantime
+            found += _of_partition(client, info, partition, tiered)
+    return found
+
+
+def _of_table(client: Client, info: TableInfo, tiered: Mapping[TableBucket, int]) -> list[Split]:
+    try:
+        return _of_partition(client, info, None, tiered)
+    except UnknownTableOrBucket:
+        client.admin.table_info(info.path)  # says so if the table was dropped in the meantime
+        raise
+
+
+def _of_partition(
+    client: Client,
+    info: TableInfo,
+    partition: Partition | None,
+    tiered: Mapping[TableBucket, int],
+) -> list[Split]:
+    admin, path, table_id = client.admin, info.path, info.table_id
+    partition_id = None if partition is None else partition.partition_id
+    ends = admin.list_offsets(path, range(info.bucket_count), partition_id, table_id=table_id)
+    at = {number: tiered.get(TableBucket(table_id, partition_id, number)) for number in ends}
+    starts: Mapping[int, int] = {}
+    if never := [number for number, end in ends.items() if at[number] is None and end > 0]:
+        # Rows that expired before the first round do not count as lag, as in a status.
+        starts = admin.list_offsets(path, never, partition_id, "earliest", table_id=table_id)
+
+    def split(number: int, end: int) -> Split:
+        begin = at[number]
+        begin = starts.get(number, 0) if begin is None else begin
+        return Split(
+            partition=None if partition is None else partition.name,
+            bucket=number,
+            tiered_offset=at[number],
+            start_offset=starts.get(number),
+            end_offset=end,
+            lag_rows=max(end - begin, 0),
+        )
+
+    return [split(number, end) for number, end in sorted(ends.items())]
