@@ -2,48 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
 from sluice.cli.options import TABLE_PATH, Settings, examples, with_settings
-from sluice.errors import UnsupportedVersion
 from sluice.model import TablePath
 
 if TYPE_CHECKING:
-    from sluice.client.statuses import StatusClient
-    from sluice.model import TieringStatus
-
-    Request = Callable[[StatusClient], object]
-    Message = Callable[[TieringStatus], str | None]
+    from sluice.client.user_requests import Request
 
 
-def _send(
-    table: TablePath,
-    settings: Settings,
-    request: Request,
-    done: str,
-    instead: Message | None = None,
-) -> None:
-    """Sends a request for a table, and prints what was done.
-
-    :param instead: the message to print in place of ``done``, by the status before the request;
-        None for ``done``.
-    """
+def _send(table: TablePath, settings: Settings, request: Request) -> None:
+    """Sends a request for a table, and prints what was done."""
     with settings.connect() as client:
-        before = None if instead is None else _status(client.statuses, table)
-        request(client.statuses)
-    message = None if instead is None or before is None else instead(before)
-    click.echo(f"table {table}: {message or done}")
-
-
-def _status(statuses: StatusClient, table: TablePath) -> TieringStatus | None:
-    """The tiering status of a table; None if it is not tiered or the server reports no status."""
-    try:
-        return next(iter(statuses.list(table)), None)
-    except UnsupportedVersion:
-        return None
+        done = request(client, table)
+    click.echo(f"table {table}: {done}")
 
 
 @click.command(
@@ -60,8 +34,9 @@ def pause(table: TablePath, settings: Settings) -> None:
     the table as paused. On an Apache Fluss cluster, which has no pause, only Sluice's rounds honour
     it.
     """
-    done = f"paused until `sluice resume {table}`"
-    _send(table, settings, lambda statuses: statuses.pause(table), done)
+    from sluice.client import user_requests
+
+    _send(table, settings, user_requests.pause)
 
 
 @click.command(
@@ -72,8 +47,9 @@ def pause(table: TablePath, settings: Settings) -> None:
 @with_settings
 def resume(table: TablePath, settings: Settings) -> None:
     """Resume tiering of TABLE after `sluice pause`."""
-    done = "resumed, the next round starts when the table is due"
-    _send(table, settings, lambda statuses: statuses.resume(table), done)
+    from sluice.client import user_requests
+
+    _send(table, settings, user_requests.resume)
 
 
 @click.command(
@@ -89,13 +65,9 @@ def retry(table: TablePath, settings: Settings) -> None:
     Run this command once the cause is repaired. It changes nothing for a table without failures;
     `sluice retier` requests a round of such a table.
     """
-    done = "failures cleared, the next round may start now"
-    healthy = "no failures to clear, nothing was changed"
+    from sluice.client import user_requests
 
-    def message(before: TieringStatus) -> str | None:
-        return healthy if before.failures == 0 else None  # None: it reports no failures
-
-    _send(table, settings, lambda statuses: statuses.retry(table), done, message)
+    _send(table, settings, user_requests.retry)
 
 
 @click.command(
@@ -112,10 +84,6 @@ def retier(table: TablePath, settings: Settings) -> None:
     cluster refuses the request then. A paused table stays paused, and the round starts after
     `sluice resume`. Rows that are in the lake are not copied again.
     """
-    done = "a round is requested; `sluice tier` or a DAG run starts it"
-    paused = f"a round is requested, and starts after `sluice resume {table}`"
+    from sluice.client import user_requests
 
-    def message(before: TieringStatus) -> str | None:
-        return paused if before.paused else None
-
-    _send(table, settings, lambda statuses: statuses.request_round(table), done, message)
+    _send(table, settings, user_requests.retier)

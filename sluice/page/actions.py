@@ -1,4 +1,7 @@
-"""What a user may do on the page: the POST part of its JSON API."""
+"""What a user may do on the page: the POST part of its JSON API.
+
+Each action may be repeated. Its answer says what was done, in the words of the command line.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ from collections.abc import Sequence
 
 from fastapi import APIRouter
 
+from sluice.client import user_requests
+from sluice.client.user_requests import Request
 from sluice.errors import LeaseNotExist, UnsupportedVersion
 from sluice.model import TablePath
 from sluice.page.lease_reads import uses_of
 from sluice.page.models import Answer, LeaseToDrop
-from sluice.page.ports import AtPlace, By
+from sluice.page.ports import AtPlace, By, Place
 
 NAMED_MAX = 5
 """Most leases that an error names."""
@@ -32,28 +37,19 @@ def tier_now(place: AtPlace, viewer: By, database: str, table: str) -> Answer:
 @actions.post("/tables/{database}/{table}/retry")
 def retry(place: AtPlace, database: str, table: str) -> Answer:
     """Clears the failures of a table, so that its next round may start now."""
-    path = TablePath(database, table)
-    place.client.statuses.retry(path)
-    place.reader.read_soon(path)
-    return Answer(message=f"table {path}: failures cleared, the next round may start now")
+    return _send(place, user_requests.retry, database, table)
 
 
 @actions.post("/tables/{database}/{table}/pause")
 def pause(place: AtPlace, database: str, table: str) -> Answer:
     """Pauses tiering of a table until it is resumed."""
-    path = TablePath(database, table)
-    place.client.statuses.pause(path)
-    place.reader.read_soon(path)
-    return Answer(message=f"table {path}: paused")
+    return _send(place, user_requests.pause, database, table)
 
 
 @actions.post("/tables/{database}/{table}/resume")
 def resume(place: AtPlace, database: str, table: str) -> Answer:
     """Resumes tiering of a paused table."""
-    path = TablePath(database, table)
-    place.client.statuses.resume(path)
-    place.reader.read_soon(path)
-    return Answer(message=f"table {path}: resumed, the next round starts when the table is due")
+    return _send(place, user_requests.resume, database, table)
 
 
 @actions.post("/leases/drop")
@@ -72,6 +68,14 @@ def drop_lease(place: AtPlace, lease: LeaseToDrop) -> Answer:
         raise LeaseNotExist(f"lease {lease_id!r} does not exist: {_named(known)}")
     leases.drop(lease_id)
     return Answer(message=f"lease {lease_id} is dropped. {uses_of(place, lease_id, is_told=True)}")
+
+
+def _send(place: Place, request: Request, database: str, table: str) -> Answer:
+    path = TablePath(database, table)
+    try:
+        return Answer(message=f"table {path}: {request(place.client, path)}")
+    finally:
+        place.reader.read_soon(path)
 
 
 def _named(lease_ids: Sequence[str]) -> str:

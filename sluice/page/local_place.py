@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sluice.client import Client
+from sluice.client import Client, user_requests
 from sluice.clock import Clock, SystemClock
 from sluice.model import TablePath, TieringRound
 from sluice.page.cluster_reader import ClusterReader
@@ -31,10 +31,7 @@ class LocalPlace:
         return self.client.config.bootstrap
 
     def tier_now(self, path: TablePath, viewer: Viewer) -> Answer:  # noqa: ARG002
-        self.client.statuses.request_round(path)
-        return Answer(
-            message=f"table {path}: a round is requested; `sluice tier` or a DAG run starts it"
-        )
+        return Answer(message=f"table {path}: {user_requests.retier(self.client, path)}")
 
     def dag(self) -> DagState | None:
         return None

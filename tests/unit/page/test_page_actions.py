@@ -1,0 +1,168 @@
+"""The actions of the page, on a server that keeps statuses and on one like Fluss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from sluice.client import Client
+from sluice.client.lease_ids import lease_id
+from sluice.config import ClientConfig, ServerConfig
+from sluice.model import Reason, TablePath
+from sluice.page.local_place import LocalPlace
+from sluice.page.serving import local_app
+from sluice.server.cluster import EmbeddedCluster
+from tests.support.status_shop import MINUTE_MS, OwnClock, Shop, status_shop
+
+
+class EmbeddedShop(Shop):
+    """The same calls on a server that keeps statuses itself."""
+
+    def __init__(self, cluster: EmbeddedCluster, clock: OwnClock, client: Client) -> None:
+        self.cluster, self.clock, self.client = cluster, clock, client
+        client.admin.create_database("shop")
+
+    def another(self, **settings: Any) -> Client:
+        return self.client
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Iterator[Shop]:
+    clock = OwnClock()
+    config = ServerConfig(data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0")
+    with (
+        EmbeddedCluster(config, clock=clock) as cluster,
+        Client(ClientConfig(cluster.address)) as client,
+    ):
+        yield EmbeddedShop(cluster, clock, client)
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[Shop]:
+    with status_shop(tmp_path / "plain") as shop:
+        yield shop
+
+
+@pytest.fixture(params=["embedded", "plain"])
+def shop(request: pytest.FixtureRequest) -> Shop:
+    found: Shop = request.getfixturevalue(request.param)
+    return found
+
+
+@dataclass
+class Page:
+    """The page of a shop, as a browser calls it."""
+
+    shop: Shop
+
+    def __post_init__(self) -> None:
+        self._http = TestClient(local_app(LocalPlace(self.shop.client, self.shop.clock)))
+
+    def post(self, path: str) -> tuple[int, dict[str, Any]]:
+        answer = self._http.post(f"/api/v1/{path}")
+        return answer.status_code, answer.json()
+
+    def done(self, table: TablePath, action: str) -> str:
+        """What an action says that it did."""
+        status, answer = self.post(f"tables/{table.database}/{table.table}/{action}")
+        assert status == 200, answer
+        head = f"table {table}: "
+        assert answer["message"].startswith(head)
+        return str(answer["message"]).removeprefix(head)
+
+
+@pytest.fixture
+def page(shop: Shop) -> Page:
+    return Page(shop)
+
+
+def failing(shop: Shop) -> TablePath:
+    path = shop.create("failing")
+    claim = shop.claim(path)
+    shop.client.tiering.failed(claim, Reason.from_text("the lake is full"))
+    return path
+
+
+def test_retry_says_whether_there_was_something_to_clear(page: Page) -> None:
+    path = failing(page.shop)
+    assert page.shop.status(path).failures == 1
+    assert page.done(path, "retry") == "failures cleared, the next round may start now"
+    assert page.shop.status(path).failures == 0
+    for _ in range(2):
+        assert page.done(path, "retry") == "no failures to clear, nothing was changed"
+
+
+def test_retry_of_a_paused_table_names_what_is_left_to_do(page: Page) -> None:
+    path = failing(page.shop)
+    page.done(path, "pause")
+    after = "failures cleared, the next round starts after `sluice resume shop.failing`"
+    assert page.done(path, "retry") == after
+
+
+def test_pause_and_resume_say_whether_they_changed_something(page: Page) -> None:
+    path = page.shop.create("orders")
+    assert page.done(path, "resume") == "not paused, nothing was changed"
+    assert page.done(path, "pause") == "paused until `sluice resume shop.orders`"
+    again = "paused already until `sluice resume shop.orders`, nothing was changed"
+    assert page.done(path, "pause") == again
+    assert page.shop.status(path).paused
+    assert page.done(path, "resume") == "resumed, the next round starts when the table is due"
+    assert page.done(path, "resume") == "not paused, nothing was changed"
+    assert not page.shop.status(path).paused
+
+
+@pytest.mark.parametrize(
+    ("by", "becomes"),
+    [
+        (lease_id("west", "dag", "run"), "ends without a failure, as Airflow runs it"),
+        ("host:4711", "continues to its end"),
+    ],
+)
+def test_pause_says_what_becomes_of_the_round_under_way(page: Page, by: str, becomes: str) -> None:
+    path = page.shop.create("orders")
+    page.shop.clock.ms += MINUTE_MS
+    assert page.shop.client.tiering.claim([path], by=by) is not None
+    told = page.done(path, "pause")
+    assert told == f"paused until `sluice resume shop.orders`; its round under way {becomes}"
+
+
+def test_tier_now_says_when_the_round_starts(page: Page) -> None:
+    path = page.shop.create("orders")
+    page.shop.client.tiering.finished(page.shop.claim(path))
+    starts = "a round is requested; `sluice tier` or a DAG run starts it"
+    for _ in range(2):
+        assert page.done(path, "tier") == starts
+    page.done(path, "pause")
+    starts = "a round is requested, and starts after `sluice resume shop.orders`"
+    assert page.done(path, "tier") == starts
+
+
+def test_tier_now_during_a_round(embedded: Shop, plain: Shop) -> None:
+    """Fluss refuses it: a forced finish would end the round."""
+    path = embedded.create("orders")
+    embedded.claim(path)
+    assert Page(embedded).done(path, "tier") == (
+        "a round is requested, and follows the one under way; `sluice tier` or a DAG run starts it"
+    )
+    plain.claim(plain.create("orders"))
+    status, answer = Page(plain).post("tables/shop/orders/tier")
+    assert status >= 400
+    assert answer["error"] == "TableNotDue"
+    assert answer["message"].startswith("table shop.orders is being tiered by run-1")
+
+
+@pytest.mark.parametrize("action", ["tier", "retry", "pause", "resume"])
+def test_tables_that_cannot_be_acted_on(page: Page, action: str) -> None:
+    status, answer = page.post(f"tables/shop/nobody/{action}")
+    assert (status, answer["error"]) == (404, "TableNotExist")
+    assert "shop.nobody" in answer["message"]
+    page.shop.create("log", **{"table.datalake.enabled": "false"})
+    status, answer = page.post(f"tables/shop/log/{action}")
+    assert status >= 400
+    assert answer["error"] == "InvalidTable"
+    assert answer["message"].startswith("table shop.log is not tiered")
