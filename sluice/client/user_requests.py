@@ -13,8 +13,10 @@ from collections.abc import Callable
 
 from sluice.client.client import Client
 from sluice.client.lease_ids import holder_of
+from sluice.clock import Clock, SystemClock
 from sluice.errors import UnsupportedVersion
-from sluice.model import TablePath, TieringStatus
+from sluice.model import TableInfo, TablePath, TieringStatus
+from sluice.rounds.requested_compaction import request_ms_max
 
 Request = Callable[[Client, TablePath], str]
 
@@ -60,6 +62,36 @@ def retier(client: Client, path: TablePath) -> str:
         return f"a round is requested, and starts after `sluice resume {path}`"
     follows = ", and follows the one under way" if _is_tiering(before) else ""
     return f"a round is requested{follows}; `sluice tier` or a DAG run starts it"
+
+
+def compact(client: Client, path: TablePath, clock: Clock | None = None) -> str:
+    """Requests a compaction from a table's next round, unless one is requested already.
+
+    :raises UnknownServerError: the coordinator is older than this request.
+    """
+    info = client.admin.table_info(path)
+    before = _status(client, path)
+    is_open = before is not None and compaction_is_open(
+        before, info, (clock or SystemClock()).now_ms()
+    )
+    if not is_open:
+        client.statuses.request_compaction(path)
+    already = " already" if is_open else ""
+    if before is not None and before.paused:
+        return (
+            f"a compaction is requested{already}: the first round after `sluice resume {path}`"
+            " makes it"
+        )
+    return f"a compaction is requested{already}: the table's next round makes it"
+
+
+def compaction_is_open(status: TieringStatus, info: TableInfo, now_ms: int) -> bool:
+    """Whether a compaction is requested that the next round does not end as too old.
+
+    :param now_ms: epoch milliseconds.
+    """
+    requested_ms = status.compaction_requested_ms
+    return requested_ms is not None and now_ms - requested_ms <= request_ms_max(info)
 
 
 def _status(client: Client, path: TablePath) -> TieringStatus | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sluice.client import connect
 from sluice.client.client import Client
+from sluice.client.user_requests import compaction_is_open
 from sluice.clock import SystemClock
 from sluice.config import Config
 from sluice.driver.cleaning import all_tables
@@ -33,7 +34,6 @@ from sluice.rounds.named_lake import lake_place
 from sluice.rounds.plan import check_lake_format
 from sluice.rounds.reasons import reason_of
 from sluice.rounds.recover import check_owner
-from sluice.rounds.requested_compaction import request_ms_max
 
 
 def maintain_tables(
@@ -121,8 +121,7 @@ class _Requests:
         [status] = self.client.statuses.list(self.info.path, lags=False)
         if status.is_unread:
             raise StatusUnreadable(f"the status of table {self.info.path}: {status.note}")
-        requested_ms = status.compaction_requested_ms
-        return requested_ms is not None and self.now_ms - requested_ms <= request_ms_max(self.info)
+        return compaction_is_open(status, self.info, self.now_ms)
 
     def make(self) -> None:
         self.client.statuses.request_compaction(self.info.path)

@@ -6,6 +6,7 @@ Each action may be repeated. Its answer says what was done, in the words of the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from fastapi import APIRouter
 
@@ -50,6 +51,12 @@ def pause(place: AtPlace, database: str, table: str) -> Answer:
 def resume(place: AtPlace, database: str, table: str) -> Answer:
     """Resumes tiering of a paused table."""
     return _send(place, user_requests.resume, database, table)
+
+
+@actions.post("/tables/{database}/{table}/compact")
+def compact(place: AtPlace, database: str, table: str) -> Answer:
+    """Requests a compaction from a table's next round, unless one is requested already."""
+    return _send(place, partial(user_requests.compact, clock=place.clock), database, table)
 
 
 @actions.post("/leases/drop")

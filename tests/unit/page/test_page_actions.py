@@ -16,6 +16,7 @@ from sluice.config import ClientConfig, ServerConfig
 from sluice.model import Reason, TablePath
 from sluice.page.local_place import LocalPlace
 from sluice.page.serving import local_app
+from sluice.rounds.requested_compaction import REQUEST_MS_MAX
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.status_shop import MINUTE_MS, OwnClock, Shop, status_shop
 
@@ -156,7 +157,27 @@ def test_tier_now_during_a_round(embedded: Shop, plain: Shop) -> None:
     assert answer["message"].startswith("table shop.orders is being tiered by run-1")
 
 
-@pytest.mark.parametrize("action", ["tier", "retry", "pause", "resume"])
+def test_a_compaction_is_requested_once_until_it_is_too_old(page: Page) -> None:
+    path, clock = page.shop.create("orders"), page.shop.clock
+    done = "a compaction is requested: the table's next round makes it"
+    already = "a compaction is requested already: the table's next round makes it"
+    assert page.done(path, "compact") == done
+    asked_ms = clock.now_ms()
+    assert page.shop.status(path).compaction_requested_ms == asked_ms
+    clock.ms += MINUTE_MS
+    assert page.done(path, "compact") == already
+    assert page.shop.status(path).compaction_requested_ms == asked_ms
+    clock.ms = asked_ms + REQUEST_MS_MAX + MINUTE_MS
+    assert page.done(path, "compact") == done
+    assert page.shop.status(path).compaction_requested_ms == clock.now_ms()
+    page.done(path, "pause")
+    assert page.done(path, "compact") == (
+        "a compaction is requested already: the first round after `sluice resume shop.orders`"
+        " makes it"
+    )
+
+
+@pytest.mark.parametrize("action", ["tier", "retry", "pause", "resume", "compact"])
 def test_tables_that_cannot_be_acted_on(page: Page, action: str) -> None:
     status, answer = page.post(f"tables/shop/nobody/{action}")
     assert (status, answer["error"]) == (404, "TableNotExist")
