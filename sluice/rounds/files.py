@@ -456,13 +456,30 @@ def _contents(folder: str, pattern: str) -> list[dict[str, Any]]:
     return [content for content in contents if content is not None]
 
 
-def _matching(folder: str, pattern: str) -> list[str]:
-    """Files that match, the oldest first if the file system reports their times."""
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A file in a listing."""
+
+    uri: str
+    size_bytes: int
+
+
+def listed(folder: str, pattern: str) -> list[ListedFile]:
+    """Files that match, the oldest first if the file system reports their times.
+
+    :raises OSError: the folder cannot be listed; one that does not exist has no files.
+    """
     fs, path = _file_system(folder)
     fs.invalidate_cache()  # another machine may have written since the last listing
     found = fs.glob(f"{glob.escape(path)}/{pattern}", detail=True)
     by_age = sorted(found, key=lambda name: (str(_time_of(found[name])), name))
-    return [fs.unstrip_protocol(name) for name in by_age]
+    return [
+        ListedFile(fs.unstrip_protocol(name), int(found[name].get("size") or 0)) for name in by_age
+    ]
+
+
+def _matching(folder: str, pattern: str) -> list[str]:
+    return [one.uri for one in listed(folder, pattern)]
 
 
 def _file_system(uri: str) -> tuple[Any, str]:

@@ -21,7 +21,13 @@ from sluice.errors import UnknownFileVersion
 from sluice.model import Reason
 from sluice.rounds.files import VERSION, read_json, run_files, write_json
 from sluice.rounds.maintain import MaintenanceReport
-from sluice.rounds.maintenance_line import gained, report_line
+from sluice.rounds.maintenance_line import (
+    done_words,
+    due_words,
+    gain_words,
+    gained,
+    report_line,
+)
 
 _READERS = 16
 """Reports that are read at once: an object store takes a request for each."""
@@ -72,6 +78,12 @@ class TableReport:
     """What was done and gained, by name; None: nothing was done."""
     details: Mapping[str, Any] | None = None
     """The whole report."""
+    needs_now: tuple[str, ...] | None = None
+    """What it needed afterwards; None: not known."""
+    done: tuple[str, ...] = ()
+    """What was done, or what would be done besides the needs."""
+    gains: tuple[str, ...] = ()
+    """What a scan has to read less now."""
 
     @classmethod
     def of(cls, report: MaintenanceReport, *, applied: bool, retryable: bool = True) -> TableReport:
@@ -86,6 +98,9 @@ class TableReport:
             retryable,
             gained(report) if report.after is not None else None,
             report.to_json(),
+            None if report.error else tuple((report.after or report.before).needs()),
+            tuple(done_words(report) if applied else due_words(report)),
+            tuple(gain_words(report)),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -103,6 +118,9 @@ class TableReport:
             bool(content["retryable"]),
             content["numbers"],
             content["details"],
+            None if content.get("needs_now") is None else tuple(content["needs_now"]),
+            tuple(content.get("done", ())),
+            tuple(content.get("gains", ())),
         )
 
 

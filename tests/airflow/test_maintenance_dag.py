@@ -7,12 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
 from sluice.rounds.maintain import MaintenanceReport
 from sluice.rounds.maintenance import Conversion, TableHealth
-from sluice.rounds.maintenance_files import TableReport
+from sluice.rounds.maintenance_files import TableReport, read_outcome, request_uri
+from sluice.rounds.maintenance_runs import newest_runs
 from sluice_airflow.maintenance import MaintenanceArguments
 from sluice_airflow.maintenance_report import (
     LINE_MAX,
@@ -145,6 +147,16 @@ def test_a_retry_maintains_what_a_killed_driver_has_left(place: Place, files: Pa
     assert report["folder"].endswith("/maintenance")
     [names] = place.work.rglob("run.json")
     assert json.loads(names.read_text())["dag_id"] == "own"
+    [task] = newest_runs(str(place.work))
+    [noted] = task.runs
+    assert (noted.dag_id, noted.task_id, noted.map_index) == ("own", TASK, -1)
+    assert noted.run_id == json.loads(names.read_text())["run_id"]
+    assert f"/dags/own/runs/{noted.run_id}/tasks/{TASK}?try_number=2" in unquote(noted.url)
+    assert (noted.folder, noted.applied) == (names.parent.name, True)
+    assert noted.ended_ms is not None
+    assert noted.began_ms <= noted.ended_ms
+    request = request_uri(f"file://{place.work}", noted.folder, noted.attempt)
+    assert read_outcome(request).has_ended, "of the second try"
     asked = sorted(place.work.rglob("*-request.json"), key=lambda path: path.stat().st_mtime_ns)
     done = [json.loads(path.read_text())["done"] for path in asked]
     assert done == [[], ["shop.a"]]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from sluice.clock import SystemClock
 from sluice.errors import SluiceError
 from sluice.failpoints import failpoint
 from sluice_airflow.airflow_names import (
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from sluice.rounds.maintenance_files import MaintenanceOutcome, TableReport
+    from sluice.rounds.run_names import RunName
     from sluice_airflow.connection import FlussConnection
 
 REPORT = "report"
@@ -163,18 +166,49 @@ class SluiceMaintainOperator(SparkDriverOperator):
         write_json(uri, request.to_json())
         self.application_args = ["--request", uri]
         failpoint("airflow.maintain.before_submit")
-        try:
-            why = self._run_driver(context)
-        except AirflowTaskTimeout:  # Airflow calls on_kill next
+        with self._named(ti, run, folder, connection, applied):
             try:
-                self._report(ti, [*earlier, *read_outcome(uri).reports], uri, applied)
-            except Exception as error:  # Airflow would take it for the failure, and stop no driver
-                reason = reason_of(error, self._secrets)
-                self.log.error("no report of what was done before the time limit: %s", reason)
-            raise
+                why = self._run_driver(context)
+            except AirflowTaskTimeout:  # Airflow calls on_kill next
+                try:
+                    self._report(ti, [*earlier, *read_outcome(uri).reports], uri, applied)
+                except (
+                    Exception
+                ) as error:  # or Airflow takes it for the failure, and stops no driver
+                    reason = reason_of(error, self._secrets)
+                    self.log.error("no report of what was done before the time limit: %s", reason)
+                raise
         outcome = read_outcome(uri)
         reports = self._report(ti, [*earlier, *outcome.reports], uri, applied)
         self._check(reports, outcome, why)
+
+    @contextmanager
+    def _named(
+        self, ti: Any, run: RunName, folder: str, connection: FlussConnection, applied: bool
+    ) -> Iterator[None]:
+        """Names the run among the newest ones of this task, and says when the block has ended."""
+        from sluice.rounds.maintenance_runs import MaintenanceRun, note_run
+        from sluice_airflow.deployment import lease_of_run
+
+        noted = MaintenanceRun(
+            folder=folder,
+            attempt=str(ti.id),
+            began_ms=SystemClock().now_ms(),
+            applied=applied,
+            by=str(run),
+            dag_id=run.dag_id,
+            run_id=run.run_id,
+            task_id=self.task_id,
+            map_index=ti.map_index,
+            url=str(getattr(ti, "log_url", "")),
+        )
+        name = lease_of_run(connection, run.dag_id, "", self.task_id)
+        note_run(connection.work_uri, name, noted)
+        try:
+            yield
+        finally:
+            noted = replace(noted, ended_ms=SystemClock().now_ms())
+            note_run(connection.work_uri, name, noted)
 
     def _checked(self, context: Context) -> FlussConnection:
         """Checks what the run needs on this machine, before Spark starts."""

@@ -121,3 +121,30 @@ def test_a_line_says_what_was_needed_done_and_gained() -> None:
     assert report_line(MaintenanceReport("s.t", error="no"), applied=True) == (
         "s.t: cannot be read: no"
     )
+
+
+def test_a_report_says_what_is_needed_now_what_was_done_and_what_that_gained() -> None:
+    before = TableHealth(equality_files=2, data_manifests=5, metadata_bytes=4_000, snapshots=3)
+    after = TableHealth(
+        data_manifests=2, metadata_bytes=4_000, snapshots=3, small_files_of_worst=40
+    )
+    done = Conversion(files_removed=2, rows=6)
+    made = MaintenanceReport("shop.a", before, after, conversion=done, compaction_requested=True)
+    told = TableReport.from_json(TableReport.of(made, applied=True).to_json())
+    assert told.needs_now == ("up to 40 small data files in a bucket: scans are slow",)
+    assert told.done == (
+        "2 equality delete files became 6 positions",
+        "a compaction was requested: the table's next round makes it",
+    )
+    assert told.gains == ("2 -> 0 files of equality deletes", "5 -> 2 manifests")
+    looked = MaintenanceReport("shop.a", before, snapshots_due=2)
+    told = TableReport.of(looked, applied=False)
+    assert (told.needs_now, told.done) == (told.needs, ("2 snapshots may expire",))
+    assert report("shop.a", "gone").needs_now is None
+
+
+def test_a_report_of_an_earlier_sluice() -> None:
+    content = report("shop.a").to_json()
+    earlier = {n: v for n, v in content.items() if n not in ("needs_now", "done", "gains")}
+    told = TableReport.from_json(earlier)
+    assert (told.needs_now, told.done, told.gains) == (None, (), ())

@@ -1,0 +1,137 @@
+"""The newest runs that maintained tables, found without a listing of all runs.
+
+    <work_uri>/maintenance/<name>.json
+
+Each task that maintains tables has one such file, which names its newest runs. So has `sluice
+maintain --work-uri` on each machine. The file is replaced as a whole when a run begins and when it
+ends: whoever is killed leaves the one before. The reports of a run are in the run's own folder
+(``maintenance_files``), which `sluice clean` deletes. No file contains a secret.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from sluice.errors import SluiceError, UnknownFileVersion
+from sluice.masking import mask
+from sluice.rounds.files import VERSION, listed, read_json, write_json
+
+_LOG = logging.getLogger(__name__)
+
+RUNS_KEPT = 5
+"""Runs that a file names."""
+FILES_MAX = 100
+"""Files that are read, the newest first: there may be files of tasks that are gone."""
+FILE_BYTES_MAX = 1 << 16
+_FOLDER = "maintenance"
+_UNREADABLE = (OSError, ValueError, ImportError, SluiceError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceRun:
+    """One run that maintained tables, or looked at them. Times are epoch milliseconds."""
+
+    folder: str
+    """The run's folder below ``work_uri``: its lease id under Airflow."""
+    attempt: str
+    """Names the newest try in that folder."""
+    began_ms: int
+    """When that try began."""
+    ended_ms: int | None = None
+    """When it ended; None: it has not, or it was killed."""
+    applied: bool = True
+    """False: it only looked what the tables need."""
+    by: str = ""
+    """Who ran it, for people."""
+    dag_id: str = ""
+    """Empty: no Airflow. So are the next two."""
+    run_id: str = ""
+    task_id: str = ""
+    map_index: int = -1
+    url: str = ""
+    """The task's page in Airflow; empty: not known."""
+
+    @property
+    def is_of_airflow(self) -> bool:
+        return bool(self.dag_id)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> MaintenanceRun:
+        """:raises ValueError: something is missing or of another type."""
+        usual = {one.name: type(one.default) for one in fields(cls)}
+        usual |= {"folder": str, "attempt": str, "began_ms": int}
+        values = {name: content[name] for name in usual if name in content}
+        for name, value in values.items():
+            is_open = name == "ended_ms" and value is None
+            kind = int if name == "ended_ms" else usual[name]
+            if not is_open and type(value) is not kind:
+                raise ValueError(f"{name} of a run of the maintenance is {str(value)[:80]!r}")
+        if missing := {"folder", "attempt", "began_ms"} - values.keys():
+            raise ValueError(f"a run of the maintenance lacks {', '.join(sorted(missing))}")
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class RunsOfTask:
+    """The newest runs of one task, the newest first."""
+
+    name: str
+    runs: tuple[MaintenanceRun, ...]
+    problem: str = ""
+    """Why its file cannot be read, without secrets; empty: it can."""
+
+
+def note_run(work_uri: str, name: str, run: MaintenanceRun) -> None:
+    """Names a run among the newest ones of its task, or says that it has ended.
+
+    If two runs of a task write at the same time, the one that writes first may be missing. It logs
+    an error: no run needs the file.
+
+    :param name: of the task: equal for its runs, and of no other task.
+    """
+    uri = f"{work_uri.rstrip('/')}/{_FOLDER}/{name}.json"
+    try:
+        try:
+            earlier = _runs_of(read_json(uri) or {"version": VERSION, "runs": []})
+        except (ValueError, UnknownFileVersion):  # damaged, or of a newer Sluice: begin again
+            earlier = ()
+        others = [one for one in earlier if one.folder != run.folder]
+        newest = sorted([run, *others], key=lambda one: one.began_ms, reverse=True)[:RUNS_KEPT]
+        write_json(uri, {"version": VERSION, "runs": [asdict(one) for one in newest]})
+    except _UNREADABLE as error:
+        _LOG.warning("cannot name this run of the maintenance in %s: %s", uri, mask(str(error)))
+
+
+def newest_runs(work_uri: str) -> list[RunsOfTask]:
+    """The newest runs of each task: one listing of a small folder, and one small file for each.
+
+    :raises OSError: the folder cannot be listed.
+    """
+    found = listed(f"{work_uri.rstrip('/')}/{_FOLDER}", "*.json")[-FILES_MAX:]
+    return [_read(one.uri, one.size_bytes) for one in reversed(found)]
+
+
+def _read(uri: str, size_bytes: int) -> RunsOfTask:
+    name = uri.rpartition("/")[2].removesuffix(".json")
+    try:
+        if size_bytes > FILE_BYTES_MAX:
+            raise ValueError(f"it has {size_bytes} bytes, more than {FILE_BYTES_MAX}")
+        content = read_json(uri)
+        return RunsOfTask(name, () if content is None else _runs_of(content))
+    except _UNREADABLE as error:
+        return RunsOfTask(name, (), mask(f"{uri} cannot be read: {type(error).__name__}: {error}"))
+
+
+def _runs_of(content: Mapping[str, Any]) -> tuple[MaintenanceRun, ...]:
+    """:raises UnknownFileVersion: it has another version. :raises ValueError: it is damaged."""
+    if content.get("version") != VERSION:
+        raise UnknownFileVersion(
+            f"its version is {content.get('version')!r}, but this Sluice reads version {VERSION}"
+        )
+    runs = content.get("runs")
+    if not isinstance(runs, list) or not all(isinstance(one, dict) for one in runs):
+        raise ValueError("it has no list of runs")
+    return tuple(MaintenanceRun.from_json(one) for one in runs[:RUNS_KEPT])

@@ -1,0 +1,131 @@
+"""Which runs of the maintenance were the newest, as a small folder says it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sluice.rounds.maintenance_runs import (
+    FILE_BYTES_MAX,
+    FILES_MAX,
+    RUNS_KEPT,
+    MaintenanceRun,
+    newest_runs,
+    note_run,
+)
+
+WRITER = """
+import itertools, sys
+from sluice.rounds.maintenance_runs import MaintenanceRun, note_run
+
+for at in itertools.count():
+    run = MaintenanceRun(folder=f"sluice-{at}", attempt="a", began_ms=at, by="x" * 2_000)
+    note_run(sys.argv[1], "task", run)
+    print(at, flush=True)
+"""
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/work"
+
+
+def run_at(ms: int, **changes: object) -> MaintenanceRun:
+    return MaintenanceRun(folder=f"sluice-{ms}", attempt="a", began_ms=ms, **changes)  # type: ignore[arg-type]
+
+
+def test_the_newest_runs_of_each_task(work: str) -> None:
+    assert newest_runs(work) == []
+    for ms in range(8):
+        note_run(work, "west", run_at(ms))
+    note_run(work, "east", run_at(3, dag_id="dag", run_id="r", task_id="t", url="http://x"))
+    found = {one.name: one.runs for one in newest_runs(work)}
+    assert [one.began_ms for one in found["west"]] == [7, 6, 5, 4, 3]
+    assert len(found["west"]) == RUNS_KEPT
+    [only] = found["east"]
+    assert (only.is_of_airflow, only.url, only.ended_ms) == (True, "http://x", None)
+
+
+def test_the_end_and_a_later_try_replace_the_run(work: str) -> None:
+    note_run(work, "west", run_at(1))
+    note_run(work, "west", run_at(2))
+    again = MaintenanceRun(folder="sluice-1", attempt="b", began_ms=5, ended_ms=6)
+    note_run(work, "west", again)
+    [task] = newest_runs(work)
+    assert task.runs == (again, run_at(2))
+
+
+def test_a_killed_writer_leaves_a_whole_file(work: str) -> None:
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, work], stdout=subprocess.PIPE, text=True
+    )
+    assert writer.stdout is not None
+    try:
+        for _ in range(5):
+            seen = int(writer.stdout.readline())
+            [task] = newest_runs(work)
+            assert task.problem == ""
+    finally:
+        writer.kill()
+        writer.wait()
+    [task] = newest_runs(work)
+    assert task.problem == ""
+    assert task.runs[0].began_ms >= seen
+    note_run(work, "task", run_at(10**9))
+    [task] = newest_runs(work)
+    assert task.runs[0] == run_at(10**9)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ('{"version": 1, "runs": [{"folder": "sluice-1", "atte', "JSONDecodeError"),
+        ("", "JSONDecodeError"),
+        ('{"version": 2, "runs": []}', "its version is 2, but this Sluice reads version 1"),
+        ('{"version": 1}', "it has no list of runs"),
+        ('{"version": 1, "runs": [{"folder": "x"}]}', "lacks attempt, began_ms"),
+        (
+            '{"version": 1, "runs": [{"folder": "x", "attempt": "a", "began_ms": "1"}]}',
+            "began_ms of a run of the maintenance is '1'",
+        ),
+        ('{"version": 1, "runs": [{"url": 7}]}', "url of a run of the maintenance is '7'"),
+        (" " * (FILE_BYTES_MAX + 1), f"more than {FILE_BYTES_MAX}"),
+    ],
+)
+def test_a_damaged_file_hides_no_other_and_is_replaced(work: str, content: str, why: str) -> None:
+    note_run(work, "good", run_at(1))
+    bad = Path(work.removeprefix("file://")) / "maintenance/bad.json"
+    bad.write_text(content)
+    found = {one.name: one for one in newest_runs(work)}
+    assert found["good"].runs == (run_at(1),)
+    assert found["bad"].runs == ()
+    assert why in found["bad"].problem
+    note_run(work, "bad", run_at(2))
+    found = {one.name: one for one in newest_runs(work)}
+    assert (found["bad"].runs, found["bad"].problem) == ((run_at(2),), "")
+
+
+def test_only_the_newest_files_are_read(work: str) -> None:
+    folder = Path(work.removeprefix("file://")) / "maintenance"
+    folder.mkdir(parents=True)
+    for at in range(FILES_MAX + 5):
+        path = folder / f"task-{at:03d}.json"
+        path.write_text(json.dumps({"version": 1, "runs": []}))
+        os.utime(path, (1_700_000_000 + at, 1_700_000_000 + at))
+    found = newest_runs(work)
+    assert [one.name for one in found] == [f"task-{at:03d}" for at in reversed(range(5, 105))]
+
+
+def test_a_run_does_not_fail_because_it_cannot_be_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "maintenance").write_text("a file where the folder belongs")
+    with caplog.at_level(logging.WARNING):
+        note_run(f"file://{tmp_path}", "west", run_at(1))
+    assert "cannot name this run of the maintenance in file://" in caplog.text
