@@ -82,7 +82,7 @@ test("while the server works, the dialog says so and cannot send again", async (
 
 test("an error shows the server's message whole, and may be tried again", async () => {
   const message = "LeaseNotExist: no lease job-7\nlist them with `sluice leases list`";
-  server.on("POST /leases/job-7/drop", () => ({
+  server.on("POST /leases/drop", () => ({
     status: 404,
     json: { error: "LeaseNotExist", message },
   }));

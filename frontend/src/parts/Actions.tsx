@@ -139,8 +139,7 @@ function whyNot(overview: Schemas["Overview"] | undefined): string | null {
 
 function send(action: Action): Promise<Answer> {
   if (action.kind === "drop") {
-    const path = { lease_id: action.leaseId };
-    return dataOf(api.POST("/api/v1/leases/{lease_id}/drop", { params: { path } }));
+    return dataOf(api.POST("/api/v1/leases/drop", { body: { lease_id: action.leaseId } }));
   }
   const path = { database: action.table.database, table: action.table.table };
   const call = { params: { path } };

@@ -7,6 +7,8 @@ export interface Seen {
   path: string;
   query: URLSearchParams;
   headers: Headers;
+  /** Of a JSON body; null without one. */
+  body: unknown;
 }
 
 type Reply = { status?: number; json: unknown } | Promise<{ status?: number; json: unknown }>;
@@ -35,6 +37,7 @@ export class PageServer {
       path,
       query: url.searchParams,
       headers: request.headers,
+      body: request.method === "POST" ? await jsonOf(request) : null,
     };
     this.seen.push(seen);
     const handler = this.handlers.get(`${seen.method} ${path}`);
@@ -46,6 +49,11 @@ export class PageServer {
       headers: { "Content-Type": "application/json" },
     });
   }
+}
+
+async function jsonOf(request: Request): Promise<unknown> {
+  const text = await request.text();
+  return text === "" ? null : JSON.parse(text);
 }
 
 function isHandler(given: Handler | object): given is Handler {

@@ -1,0 +1,77 @@
+/** The duration of rounds as stacked phases. Legend, bars and readout share one order and palette. */
+import type { Round } from "../api/client";
+import { PLOT_HEIGHT } from "./Chart";
+import { PHASES, phasesOf, REST } from "./rounds";
+import type { XAxis } from "./xAxis";
+import type { YAxis } from "./yAxis";
+
+const ORDER = [...PHASES.map((each) => each.name), REST];
+
+/** The class that colours a phase. */
+export function phaseClass(name: string): string {
+  return `phase-${Math.max(ORDER.indexOf(name), 0)}`;
+}
+
+interface Props {
+  rounds: Round[];
+  x: XAxis;
+  y: YAxis;
+  cursor: number;
+}
+
+export function PhaseBars({ rounds, x, y, cursor }: Props) {
+  return rounds.map((round, i) => {
+    let below = 0;
+    return (
+      <g key={i} className={i === cursor ? "stack under" : "stack"}>
+        {phasesOf(round).map(({ name, ms }) => {
+          const from = y.at(below);
+          below += ms;
+          const top = y.at(below);
+          return (
+            <rect
+              key={name}
+              className={phaseClass(name)}
+              x={x.xs[i]! - x.bar / 2}
+              width={x.bar}
+              y={top}
+              height={Math.max(Math.min(from, PLOT_HEIGHT) - top, 0)}
+            />
+          );
+        })}
+      </g>
+    );
+  });
+}
+
+function sums(rounds: Round[]): Map<string, number> {
+  const found = new Map<string, number>();
+  for (const round of rounds) {
+    for (const { name, ms } of phasesOf(round)) found.set(name, (found.get(name) ?? 0) + ms);
+  }
+  return found;
+}
+
+export function PhaseLegend({ rounds }: { rounds: Round[] }) {
+  const found = sums(rounds);
+  return (
+    <ul className="legend">
+      {ORDER.filter((name) => found.has(name)).map((name) => (
+        <li key={name}>
+          <span className={`swatch ${phaseClass(name)}`} />
+          {name}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** `mostly lake commit, 61 %` */
+export function phaseSummary(rounds: Round[]): string {
+  const found = sums(rounds);
+  const all = [...found.values()].reduce((sum, each) => sum + each, 0);
+  const known = [...found].filter(([name]) => name !== REST).sort((a, b) => b[1] - a[1]);
+  const [most] = known;
+  if (!most || all === 0) return "not known";
+  return `mostly ${most[0]}, ${Math.round((most[1] / all) * 100)} %`;
+}

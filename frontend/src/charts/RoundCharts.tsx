@@ -1,0 +1,268 @@
+/** The newest rounds of a table as charts with one cursor. The arrow keys move it. */
+import { area, curveStepAfter, line } from "d3-shape";
+import { useId, useMemo, useState, type KeyboardEvent, type PointerEvent } from "react";
+import type { Round } from "../api/client";
+import { bytes, count, duration, moment, span } from "../format";
+import { Bars, Chart, LEFT, PLOT_HEIGHT, RIGHT } from "./Chart";
+import { PhaseBars, PhaseLegend, phaseSummary } from "./PhaseBars";
+import { Readout } from "./Readout";
+import { isFailed, numberOf, sentenceOf } from "./rounds";
+import { useWidth } from "./useWidth";
+import { bestMode, moved, nearest, xAxis, type XAxis, type XMode } from "./xAxis";
+import { compact, yAxis, type YAxis } from "./yAxis";
+import "./charts.css";
+
+interface Props {
+  /** The oldest first. */
+  rounds: Round[];
+  nowMs: number;
+  /** The chosen x axis; null: the one that tells more. */
+  mode: XMode | null;
+  onMode: (mode: XMode) => void;
+  /** The round that is picked, by index; it stays after the pointer has left. */
+  picked: number;
+  onPick: (index: number) => void;
+}
+
+export function RoundCharts({ rounds, nowMs, mode, onMode, picked, onPick }: Props) {
+  const [total, measure] = useWidth(720);
+  const [hovered, setHovered] = useState<number | null>(null);
+  const help = useId();
+  const columns = total >= 900 ? 2 : 1;
+  const width = Math.floor((total - (columns - 1) * GAP - columns * 2 * PAD) / columns);
+  const inner = Math.max(width - LEFT - RIGHT, 40);
+  const points = useMemo(
+    () =>
+      rounds.map((each) => ({
+        endedMs: each.ended_ms ?? 0,
+        roundNumber: each.round_number ?? null,
+      })),
+    [rounds],
+  );
+  const shownMode = mode ?? bestMode(points, nowMs, inner);
+  const x = useMemo(
+    () => xAxis(points, shownMode, nowMs, inner),
+    [points, shownMode, nowMs, inner],
+  );
+  const failed = useMemo(() => rounds.flatMap((each, i) => (isFailed(each) ? [i] : [])), [rounds]);
+  const cursor = Math.min(hovered ?? picked, rounds.length - 1);
+  const round = rounds[cursor];
+  if (!round) return null;
+
+  const under = (event: PointerEvent<HTMLElement>) => {
+    const plot = (event.target as Element).closest("svg[data-plot]");
+    return plot ? nearest(x.xs, event.clientX - plot.getBoundingClientRect().left - LEFT) : null;
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    const to = moved(picked, rounds.length, event.key);
+    if (to === null || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    setHovered(null);
+    onPick(to);
+  };
+  const ended = `${span(nowMs - (round.ended_ms ?? nowMs))} ago`;
+  return (
+    <div className="round-charts" ref={measure}>
+      <Readout round={round} nowMs={nowMs} />
+      <div className="chart-head">
+        <p className="chart-axis" id={help}>
+          Each mark is a round, placed by the {x.says}.{" "}
+          {failed.length > 0 && (
+            <span className="failed-key">
+              <svg width="10" height="10" aria-hidden="true">
+                <path className="failed-mark" d="M1.5,1.5l7,7m0,-7l-7,7" />
+              </svg>{" "}
+              {failed.length === 1 ? "1 round failed." : `${failed.length} rounds failed.`}
+            </span>
+          )}
+        </p>
+        <ModeChoice mode={shownMode} onMode={onMode} />
+      </div>
+      {/* A slider: screen readers say the round at each move of the keys. */}
+      <div
+        className="chart-grid"
+        data-columns={columns}
+        role="slider"
+        tabIndex={0}
+        aria-label={`Charts of the last ${rounds.length} rounds`}
+        aria-describedby={help}
+        aria-valuemin={1}
+        aria-valuemax={rounds.length}
+        aria-valuenow={cursor + 1}
+        aria-valuetext={sentenceOf(round, ended)}
+        onKeyDown={onKeyDown}
+        onPointerMove={(event) => setHovered(under(event))}
+        onPointerLeave={() => setHovered(null)}
+        onClick={(event) => {
+          const at = under(event as unknown as PointerEvent<HTMLElement>);
+          if (at !== null && at >= 0) onPick(at);
+        }}
+      >
+        <Charts rounds={rounds} width={width} x={x} failed={failed} cursor={cursor} />
+      </div>
+      <Summaries rounds={rounds} />
+    </div>
+  );
+}
+
+const GAP = 16;
+const PAD = 12;
+
+function ModeChoice({ mode, onMode }: { mode: XMode; onMode: (mode: XMode) => void }) {
+  const name = useId();
+  return (
+    <fieldset className="choice">
+      <legend className="hidden">Horizontal axis</legend>
+      {(["time", "round"] as const).map((each) => (
+        <label key={each}>
+          <input type="radio" name={name} checked={mode === each} onChange={() => onMode(each)} />
+          <span>By {each}</span>
+        </label>
+      ))}
+    </fieldset>
+  );
+}
+
+interface Plot {
+  rounds: Round[];
+  width: number;
+  x: XAxis;
+  failed: number[];
+  cursor: number;
+}
+
+function Charts(plot: Plot) {
+  const { rounds } = plot;
+  const has = (field: string) => rounds.some((each) => (numberOf(each, field) ?? 0) > 0);
+  return (
+    <>
+      <CountBars {...plot} field="rows_written" title="Rows written" />
+      <PhaseChart {...plot} />
+      <LagChart {...plot} />
+      <CountBars {...plot} field="files_written" title="Files written" />
+      {has("keys_deleted") && <CountBars {...plot} field="keys_deleted" title="Keys deleted" />}
+      {has("lake_bytes") && <LakeChart {...plot} />}
+    </>
+  );
+}
+
+function CountBars({ field, title, ...plot }: Plot & { field: string; title: string }) {
+  const values = plot.rounds.map((each) => numberOf(each, field));
+  const y = yAxis(largest(values), "count", PLOT_HEIGHT, compact);
+  return (
+    <Chart {...plot} y={y} title={title} summary={totals(values)}>
+      <Bars x={plot.x} y={y} values={values} cursor={plot.cursor} />
+    </Chart>
+  );
+}
+
+function PhaseChart(plot: Plot) {
+  const y = yAxis(
+    largest(plot.rounds.map((each) => each.duration_ms ?? null)),
+    "ms",
+    PLOT_HEIGHT,
+    (ms) => (ms === 0 ? "0 s" : duration(ms).replace(".0 s", " s")),
+  );
+  return (
+    <Chart
+      {...plot}
+      y={y}
+      title="Seconds by phase"
+      summary={phaseSummary(plot.rounds)}
+      legend={<PhaseLegend rounds={plot.rounds} />}
+    >
+      <PhaseBars rounds={plot.rounds} x={plot.x} y={y} cursor={plot.cursor} />
+    </Chart>
+  );
+}
+
+/** The lag after each round as a line; a stem shows how much the round took off. */
+function LagChart(plot: Plot) {
+  const before = plot.rounds.map((each) => numberOf(each, "lag_rows_before"));
+  const after = plot.rounds.map((each) => numberOf(each, "lag_rows_after"));
+  const y = yAxis(largest([...before, ...after]), "count", PLOT_HEIGHT, compact);
+  const known = after.flatMap((value, i) => (value === null ? [] : [{ i, value }]));
+  const path = line<{ i: number; value: number }>()
+    .x((d) => plot.x.xs[d.i]!)
+    .y((d) => y.at(d.value));
+  const newest = known.at(-1)?.value;
+  const summary = newest === undefined ? "not known" : `${count(newest)} rows after the newest`;
+  return (
+    <Chart {...plot} y={y} title="Lag before and after, in rows" summary={summary}>
+      {before.map((value, i) =>
+        value === null || after[i] == null ? null : (
+          <Stem key={i} x={plot.x.xs[i]!} from={y.at(value)} to={y.at(after[i]!)} />
+        ),
+      )}
+      <path className="lag-line" d={path(known) ?? ""} />
+      {known.map(({ i, value }) => (
+        <circle
+          key={i}
+          className={i === plot.cursor ? "lag-dot under" : "lag-dot"}
+          cx={plot.x.xs[i]!}
+          cy={y.at(value)}
+          r={i === plot.cursor ? 4 : Math.min(2.5, plot.x.bar / 2)}
+        />
+      ))}
+    </Chart>
+  );
+}
+
+function Stem({ x, from, to }: { x: number; from: number; to: number }) {
+  if (to - from < 2) return null;
+  return <path className="lag-stem" d={`M${x - 2},${from}h4m-2,0V${to}`} />;
+}
+
+function LakeChart(plot: Plot) {
+  const values = plot.rounds.map((each) => numberOf(each, "lake_bytes"));
+  const known = values.flatMap((value, i) => (value === null ? [] : [{ i, value }]));
+  const y = bytesAxis(largest(values));
+  const x = (d: { i: number }) => plot.x.xs[d.i]!;
+  const top = (d: { value: number }) => y.at(d.value);
+  type Known = { i: number; value: number };
+  const shape = area<Known>().x(x).y0(PLOT_HEIGHT).y1(top).curve(curveStepAfter);
+  const path = line<Known>().x(x).y(top).curve(curveStepAfter);
+  const under = known.find((each) => each.i === plot.cursor);
+  return (
+    <Chart {...plot} y={y} title="Size in the lake" summary={`${bytes(known.at(-1)!.value)} now`}>
+      <path className="size-area" d={shape(known) ?? ""} />
+      <path className="lag-line" d={path(known) ?? ""} />
+      {under && <circle className="lag-dot under" cx={x(under)} cy={top(under)} r={4} />}
+    </Chart>
+  );
+}
+
+/** Round numbers of the unit that the largest value has. */
+function bytesAxis(max: number): YAxis {
+  const unit = 1000 ** Math.floor(Math.log10(Math.max(max, 1)) / 3);
+  const y = yAxis(max / unit, "count", PLOT_HEIGHT, (value) => bytes(value * unit));
+  return { ticks: y.ticks, at: (value) => y.at(value / unit) };
+}
+
+function largest(values: (number | null)[]): number {
+  return values.reduce<number>((most, each) => Math.max(most, each ?? 0), 0);
+}
+
+function totals(values: (number | null)[]): string {
+  const total = values.reduce<number>((sum, each) => sum + (each ?? 0), 0);
+  return `${count(total)} in all, at most ${count(largest(values))}`;
+}
+
+/** What the pictures say, for screen readers; the list of rounds has every value. */
+function Summaries({ rounds }: { rounds: Round[] }) {
+  const first = rounds[0]!;
+  const last = rounds.at(-1)!;
+  const failed = rounds.filter(isFailed).length;
+  return (
+    <div className="hidden">
+      <p>
+        {rounds.length} rounds between {moment(first.ended_ms ?? 0)} and{" "}
+        {moment(last.ended_ms ?? 0)}; {failed} of them failed. The list of rounds below has all
+        values.
+      </p>
+      <p>Rows written: {totals(rounds.map((each) => each.rows_written ?? null))}.</p>
+      <p>Seconds by phase: {phaseSummary(rounds)}.</p>
+      <p>Files written: {totals(rounds.map((each) => each.files_written ?? null))}.</p>
+    </div>
+  );
+}

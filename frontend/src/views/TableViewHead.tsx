@@ -1,0 +1,196 @@
+/** The head of a table's view: health, since when, why, its last error, and key figures. */
+import type { ReactNode } from "react";
+import type { Schemas, Table } from "../api/client";
+import { numberOf } from "../charts/rounds";
+import { useNow } from "../clock";
+import { bytes, count, counted, duration, moment, span } from "../format";
+import { HealthMark } from "../parts/HealthMark";
+import { CopyButton } from "../parts/Reason";
+import { Ago } from "../parts/Times";
+import { guessOf, nextAttempt, reasonOf, stuckSinceMs } from "../parts/words";
+
+interface Props {
+  details: Schemas["TableDetails"];
+  actions: ReactNode;
+}
+
+export function Head({ details, actions }: Props) {
+  const { table } = details;
+  return (
+    <header className="table-head">
+      <div className="table-title">
+        <h1>{table.path}</h1>
+        <HealthMark health={table.health} />
+        <Since table={table} />
+      </div>
+      <div className="table-tools">
+        {details.links.length > 0 && <Links links={details.links} />}
+        {actions}
+      </div>
+      <Why table={table} />
+      {details.damage?.map((line) => (
+        <p key={line} className="notice bad whole">
+          {line}
+        </p>
+      ))}
+      <KeyFigures details={details} />
+    </header>
+  );
+}
+
+export function Links({ links }: { links: Schemas["Link"][] }) {
+  return (
+    <ul className="links">
+      {links.map(({ name, url }) => (
+        <li key={url}>
+          <a href={url}>{name}</a>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Since({ table }: { table: Table }) {
+  const now = useNow();
+  const since = stuckSinceMs(table);
+  if (!since) return null;
+  return (
+    <span className="quiet" title={moment(since)}>
+      since {span(now - since, 2)}
+    </span>
+  );
+}
+
+/** Why it is not ok. The last error is whole: nobody should have to look for its end. */
+function Why({ table }: { table: Table }) {
+  const reason = reasonOf(table);
+  const error = table.last_error;
+  const others = [
+    reason && reason !== error ? reason : null,
+    table.stopped && !reason?.includes(table.stopped)
+      ? `The last round was stopped: ${table.stopped}`
+      : null,
+    table.note && table.note !== reason ? table.note : null,
+    reason === null ? guessOf(table) : null,
+  ].filter((each) => each !== null);
+  return (
+    <>
+      {error && (
+        <section className="last-error" aria-label="Last error">
+          <div className="last-error-head">
+            <h2>
+              Last error
+              {table.last_error_ms && (
+                <>
+                  {" "}
+                  <Ago ms={table.last_error_ms} />
+                </>
+              )}
+            </h2>
+            <CopyButton text={error} label={`Copy the last error of ${table.path}`} />
+          </div>
+          <p className="whole">{error}</p>
+        </section>
+      )}
+      {others.map((line) => (
+        <p key={line} className="notice whole">
+          {line}
+        </p>
+      ))}
+      {table.accepted && (
+        <p className="notice whole">Accepted as missing from the lake: {table.accepted}</p>
+      )}
+    </>
+  );
+}
+
+function KeyFigures({ details }: { details: Schemas["TableDetails"] }) {
+  const now = useNow();
+  const { table } = details;
+  const failures = table.failures ?? 0;
+  return (
+    <dl className="figures">
+      <Figure name="Lag" {...lagOf(table, now)} />
+      <Figure
+        name="Last tiered"
+        value={
+          table.last_tiered_ms ? (
+            <Ago ms={table.last_tiered_ms} />
+          ) : table.lake_snapshot_id ? (
+            "unknown"
+          ) : (
+            "never"
+          )
+        }
+        more={table.last_round_ms ? `that round took ${duration(table.last_round_ms)}` : null}
+      />
+      <Figure name="Next attempt" value={nextAttempt(table, now)} more={`state ${table.status}`} />
+      <Figure
+        name="Failures in a row"
+        value={table.failures == null ? "unknown" : count(failures)}
+        isBad={failures > 0}
+        more={table.rounds ? `${counted(table.rounds, "round")} ended in all` : null}
+      />
+      <Figure
+        name="Freshness"
+        value={span(details.freshness_ms, 2)}
+        more="how old the lake may be"
+      />
+      <Figure name="In the lake" {...lakeOf(table)} />
+      <Figure
+        name="Who tiers it now"
+        value={table.claimed_by ?? (table.status === "Tiering" ? "not known" : "nobody")}
+        more={table.compaction_requested_ms ? "a compaction is requested" : null}
+        isText
+      />
+    </dl>
+  );
+}
+
+interface FigureProps {
+  name: string;
+  value: ReactNode;
+  more?: ReactNode;
+  isBad?: boolean;
+  isText?: boolean;
+}
+
+function Figure({ name, value, more, isBad = false, isText = false }: FigureProps) {
+  return (
+    <div className={isBad ? "figure bad" : "figure"}>
+      <dt>{name}</dt>
+      <dd>
+        <span className={isText ? "figure-text" : "figure-value"}>{value}</span>
+        {more && <span className="figure-more">{more}</span>}
+      </dd>
+    </div>
+  );
+}
+
+function lagOf(table: Table, nowMs: number): Pick<FigureProps, "value" | "more"> {
+  if (table.lag_rows == null) return { value: "unknown", more: "it was not read yet" };
+  const read = table.lag_read_ms ? `read ${span(nowMs - table.lag_read_ms)} ago` : null;
+  if (table.lag_rows === 0) return { value: "none", more: read };
+  const age = table.lag_ms ? `the oldest ${span(table.lag_ms, 2)} old` : null;
+  return {
+    value: counted(table.lag_rows, "row"),
+    more: [age, read].filter(Boolean).join(", ") || null,
+  };
+}
+
+/** The size of the lake table, as the newest round that told found it. */
+function lakeOf(table: Table): Pick<FigureProps, "value" | "more"> {
+  const fields = table as unknown as Schemas["Round"];
+  const size = numberOf(fields, "lake_bytes");
+  const rows = numberOf(fields, "lake_rows");
+  const files = numberOf(fields, "lake_files");
+  const more = [
+    rows === null ? null : counted(rows, "row"),
+    files === null ? null : counted(files, "file"),
+  ].filter((each) => each !== null);
+  if (size === null) {
+    const empty = table.lake_snapshot_id ? "unknown" : "nothing";
+    return { value: empty, more: table.lake_snapshot_id ? "no round told its size" : null };
+  }
+  return { value: bytes(size), more: more.join(", ") || null };
+}
