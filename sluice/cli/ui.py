@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import click
 
+from sluice.cli.cluster import require_cluster
 from sluice.cli.options import Settings, examples, with_settings
+from sluice.errors import ConfigurationError, NetworkError
 from sluice.extras import require
+from sluice.stop_signals import StopSignals
+
+if TYPE_CHECKING:
+    import socket
+
+    from sluice.config import ClientConfig
+
+STOP_S = 1.5
+"""Time to stop in; what still runs then ends with the process."""
+STOP_LIMIT_S = 4.0
+"""The system ends the process so long after the first signal."""
+CALL_TIMEOUT_MS = 10_000
+"""A person waits for the answer to each call of the page."""
 
 
 @click.command(
     short_help="Show the page of lake tiering in a browser.",
-    epilog=examples("sluice ui", "sluice ui --bootstrap fluss://fluss-coordinator:9123"),
+    epilog=examples(
+        "sluice ui",
+        "sluice ui --open --read-only",
+        "sluice ui --bootstrap fluss://fluss-coordinator:9123 --listen 127.0.0.1:0",
+    ),
 )
 @click.option(
     "--listen",
@@ -19,17 +46,106 @@ from sluice.extras import require
     show_default=True,
     help="Address of the page, over HTTP; port 0 is a free port.",
 )
+@click.option(
+    "--insecure",
+    is_flag=True,
+    help="Allow an address other than loopback, without encryption.",
+)
+@click.option("--read-only", is_flag=True, help="Show the page, and refuse all actions.")
+@click.option("--open", "opens", is_flag=True, help="Open the link in the browser.")
+@click.option(
+    "--work-uri",
+    metavar="URI",
+    help="Work folder of Airflow's runs, for what only their plans and reports know: leases on"
+    " an Apache Fluss cluster, and what the maintenance did.",
+)
 @with_settings
-def ui(listen: str, settings: Settings) -> None:
-    """Serve the page "Lake tiering" until SIGTERM or Ctrl-C."""
-    uvicorn = require("uvicorn", "ui", "sluice ui")
-    from sluice.page.local_place import LocalPlace
-    from sluice.page.serving import local_app
+def ui(
+    listen: str,
+    insecure: bool,
+    read_only: bool,
+    opens: bool,
+    work_uri: str | None,
+    settings: Settings,
+) -> None:
+    """Serve the page "Lake tiering" until SIGTERM or Ctrl-C.
 
-    host, _, port = listen.rpartition(":")
-    with settings.connect() as client:
-        place = LocalPlace(client)
-        place.reader.start()
-        click.echo(f"sluice: ready at http://{host}:{port}/")
-        uvicorn.run(local_app(place), host=host, port=int(port), log_level="warning")
-        place.reader.stop()
+    When the page is ready, the command prints one line with a link. The link logs in one browser,
+    once; then the next link is printed, for another browser. Whoever has logged in acts with this
+    command's own access to the cluster. A login ends when the command ends.
+
+    If the cluster cannot be reached, the page says so, and shows the tables when it is back.
+    """
+    config = _bounded(settings.config().client)
+    require("uvicorn", "ui", "sluice ui")
+    require("sluice.page.app", "ui", "sluice ui")
+    from sluice.client import connect
+    from sluice.page.http_server import PageServer
+    from sluice.page.local_place import LocalPlace
+    from sluice.page.serving import Access, local_app
+
+    bound, host, port = _bound(listen, insecure=insecure)
+    access = Access(host, port, lambda: click.echo(f"sluice: link for one more: {access.link}"))
+    client = connect(config)  # its first call connects, and not before
+    stopping = StopSignals(STOP_LIMIT_S)
+    place = LocalPlace(client, work_uri=work_uri)
+    place.reader.start()
+    server = PageServer(local_app(place, access, read_only=read_only), bound)
+    server.start()
+    link = access.link
+    click.echo(f"sluice: ready, log in once at {link}")
+    threading.Thread(target=_warn_if_away, args=(config,), daemon=True).start()
+    if opens and not webbrowser.open(link):
+        click.echo("sluice: no browser was found: open the link yourself", err=True)
+    stopping.wait()
+    ended = server.stop(STOP_S) and _ends(place.reader.stop) and _ends(client.close)
+    stopping.end()
+    click.echo("sluice: stopped")
+    if not ended:  # Python would wait for threads that call the cluster
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def _bound(listen: str, *, insecure: bool) -> tuple[socket.socket, str, int]:
+    """The socket of --listen, its host and port.
+
+    :raises ConfigurationError: it is not valid or allowed, or cannot be bound.
+    """
+    from sluice.wire.http_places import bound_socket, http_place
+
+    host, port = http_place(listen, "--listen", insecure=insecure, without="encryption")
+    try:
+        bound = bound_socket(host, port)
+    except OSError as error:
+        why = (error.strerror or str(error)).partition(" (while")[0]
+        raise ConfigurationError(
+            f"--listen: {listen}: {why}; `sluice ui --listen 127.0.0.1:0` takes a free port"
+        ) from error
+    return bound, host, int(bound.getsockname()[1])
+
+
+def _warn_if_away(config: ClientConfig) -> None:
+    try:
+        require_cluster(config)
+    except NetworkError as error:
+        text = f"{error.message}; the page shows the tables when the cluster answers"
+        click.echo(f"sluice: {text}", err=True)
+
+
+def _bounded(config: ClientConfig) -> ClientConfig:
+    """The configuration of the client, so that no call lasts longer than a person waits."""
+    return replace(
+        config,
+        connect_timeout_ms=min(config.connect_timeout_ms, CALL_TIMEOUT_MS),
+        request_timeout_ms=min(config.request_timeout_ms, CALL_TIMEOUT_MS),
+        retry_timeout_ms=min(config.retry_timeout_ms, CALL_TIMEOUT_MS),
+    )
+
+
+def _ends(work: Callable[[], None]) -> bool:
+    """Whether a call ends within a moment."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(STOP_S / 4)
+    return not thread.is_alive()

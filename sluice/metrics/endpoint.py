@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, Info, make_wsgi_app
@@ -13,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from sluice import __version__
 from sluice.errors import ConfigurationError
-from sluice.wire.tcp import is_loopback
+from sluice.wire.http_places import http_place
 
 READ_TIMEOUT_S = 10
 """A caller that sends nothing for this long is disconnected, because callers are served in turn."""
@@ -42,12 +41,7 @@ class MetricsEndpoint:
         :raises ConfigurationError: the address has a wrong form, is in use, or is not loopback
             without ``insecure`` (the endpoint has neither encryption nor logins).
         """
-        host, port = _parsed(place, setting)
-        if not is_loopback(host) and not insecure:
-            raise ConfigurationError(
-                f"{setting}: {place!r} can be reached from other machines, without encryption"
-                f" or login: listen on 127.0.0.1, or accept the risk with {allowed_by}"
-            )
+        host, port = http_place(place, setting, insecure=insecure, allowed_by=allowed_by)
         registry = CollectorRegistry(auto_describe=True)
         info = Info(f"sluice_{program}", f"The {program}'s version.", registry=registry)
         info.info({"version": __version__})
@@ -91,14 +85,3 @@ def _only_metrics(registry: CollectorRegistry) -> Any:
         return metrics(environ, start_response)
 
     return application
-
-
-def _parsed(place: str, setting: str) -> tuple[str, int]:
-    try:
-        parts = urlsplit(f"//{place}")
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise ConfigurationError(f"{setting}: {place!r}: {error}") from error
-    if not host or port is None or parts.path or parts.query:
-        raise ConfigurationError(f"{setting}: {place!r}: expected HOST:PORT")
-    return host, port

@@ -1,18 +1,153 @@
-"""`sluice ui`: the page for one person, on this machine."""
+"""`sluice ui`: the page for the person who started it, behind a one-time link."""
 
 from __future__ import annotations
 
-from fastapi import Depends, FastAPI, Request
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from html import escape
+from typing import Any
+from urllib.parse import urlsplit
 
-from sluice.page.app import page_app
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from sluice.page.app import API, page_app
+from sluice.page.guard import HEADERS, problem, require_own_page
 from sluice.page.local_place import LocalPlace
 from sluice.page.ports import Viewer, serve
+from sluice.page.sessions import Sessions
+from sluice.wire.tcp import is_loopback, target
+
+READ_ONLY = "`sluice ui --read-only` shows the page only: start it without --read-only to act"
+LOGIN_HINT = (
+    "Open the newest link that `sluice ui` has printed in its terminal. Each link logs in one"
+    " browser, then `sluice ui` prints the next one. If that terminal is gone, stop `sluice ui` and"
+    " start it again."
+)
+
+_Message = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[_Message]]
+_Send = Callable[[_Message], Awaitable[None]]
 
 
-def local_app(place: LocalPlace) -> FastAPI:
-    """The application of `sluice ui`."""
+def local_app(
+    place: LocalPlace,
+    access: Access,
+    *,
+    read_only: bool = False,
+) -> FastAPI:
+    """The application of `sluice ui`: the page, behind ``access``."""
+    why_not = READ_ONLY if read_only else None
 
     def viewer(request: Request) -> None:
-        serve(request, place, Viewer(None, True))
+        serve(request, place, Viewer(None, not read_only, why_not))
 
-    return page_app("", [Depends(viewer)], [])
+    def may_act() -> None:
+        if why_not is not None:
+            raise HTTPException(403, why_not)
+
+    app = page_app("", [Depends(viewer)], [Depends(require_own_page), Depends(may_act)])
+    app.add_middleware(_Door, access=access)
+    return app
+
+
+class Access:
+    """Which names this server has, and who is logged in."""
+
+    def __init__(self, host: str, port: int, on_login: Callable[[], None]) -> None:
+        """:param on_login: called after a link was used: there is a new one now."""
+        self.sessions = Sessions()
+        self.cookie = f"sluice-ui-{port}"  # cookies of a host are shared by all of its ports
+        self.on_login = on_login
+        shown = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104
+        self._address = f"http://{target(shown, port)}"
+        self._names = _names_of(host)
+
+    @property
+    def link(self) -> str:
+        """The link that logs in one browser."""
+        return f"{self._address}/login?token={self.sessions.token}"
+
+    def knows_host(self, header: str) -> bool:
+        """Whether a request's Host is a name of this server.
+
+        Any other name may be that of a foreign page, which had it resolved to this address after
+        it was loaded. An IP address is no name that could be resolved.
+        """
+        try:
+            name = urlsplit(f"//{header}").hostname or ""
+        except ValueError:
+            return False
+        if name in self._names:
+            return True
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return address.is_loopback or "" in self._names
+
+
+def _names_of(host: str) -> Collection[str]:
+    """Names by which people reach a server; an empty one stands for all of its IP addresses."""
+    if is_loopback(host):
+        return frozenset(("localhost", host.lower()))
+    own = (socket.gethostname(), socket.getfqdn())
+    return frozenset(("localhost", "", host.lower(), *(name.lower() for name in own)))
+
+
+class _Door:
+    """ASGI middleware: who is not logged in sees only how to log in, and the page's own files."""
+
+    def __init__(self, app: Any, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
+        answer = self._answer(Request(scope)) if scope["type"] == "http" else None
+        await (answer or self._app)(scope, receive, send)
+
+    def _answer(self, request: Request) -> Response | None:
+        """The answer to a request that goes no further."""
+        path = request.url.path
+        host = request.headers.get("host", "")
+        if not self._access.knows_host(host):
+            known = "127.0.0.1 or localhost, or the address of --listen"
+            return problem(403, f"this server has no name {host!r}: call it as {known}")
+        if path == "/login":
+            return self._login(request)
+        is_known = self._access.sessions.holds(request.cookies.get(self._access.cookie, ""))
+        if is_known or path.startswith("/assets/"):
+            return None
+        if path.startswith(API) or request.method != "GET":
+            return problem(401, LOGIN_HINT)
+        return _page(401, "Log in", LOGIN_HINT)
+
+    def _login(self, request: Request) -> Response:
+        if request.method != "GET":  # a preview of the link must not use it up
+            return problem(405, "open the link in a browser", None)
+        session = self._access.sessions.begin(request.query_params.get("token", ""))
+        if session is None:
+            return _page(
+                403, "This link does not log in", f"It was used, or is wrong. {LOGIN_HINT}"
+            )
+        answer: Response
+        if request.headers.get("sec-fetch-site") == "cross-site":
+            # A redirect would still come from the other site, and a strict cookie stay away.
+            go = '<meta http-equiv="refresh" content="0; url=./">'
+            answer = _page(200, "Logged in", "The page opens.", go)
+        else:
+            answer = RedirectResponse("./", 303, headers=dict(HEADERS))
+        answer.set_cookie(self._access.cookie, session, path="/", httponly=True, samesite="strict")
+        self._access.on_login()
+        return answer
+
+
+def _page(status: int, title: str, text: str, head: str = "") -> HTMLResponse:
+    content = (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta name="color-scheme" content="light dark"><title>{escape(title)}</title>{head}'
+        f"</head><body><main><h1>{escape(title)}</h1><p>{escape(text)}</p></main></body></html>"
+    )
+    return HTMLResponse(content, status, headers=dict(HEADERS))

@@ -11,11 +11,8 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * Overview
-         * @description The cluster in numbers, the tables that need a person, and what this user may do.
-         */
-        get: operations["overview_api_v1_overview_get"];
+        /** The cluster in numbers, the tables that need a person, and what this user may do */
+        get: operations["overview"];
         put?: never;
         post?: never;
         delete?: never;
@@ -31,11 +28,8 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * Tables
-         * @description Lake tables that match, one page of them. Their order is that of one reading.
-         */
-        get: operations["tables_api_v1_tables_get"];
+        /** Lake tables that match, one page of them. Their order is that of one reading */
+        get: operations["tables"];
         put?: never;
         post?: never;
         delete?: never;
@@ -51,11 +45,8 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * Rounds
-         * @description The newest rounds of a table, the newest first.
-         */
-        get: operations["rounds_api_v1_tables__database___table__rounds_get"];
+        /** The newest rounds of a table, the newest first */
+        get: operations["table_rounds"];
         put?: never;
         post?: never;
         delete?: never;
@@ -72,12 +63,10 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Details
-         * @description One table: its status, facts of its definition, and links.
-         *
-         *     A table that is not tiered has them, too, and says how to enable its tiering.
+         * One table: its status, facts of its definition, and links
+         * @description A table that is not tiered has them, too, and says how to enable its tiering.
          */
-        get: operations["details_api_v1_tables__database___table__get"];
+        get: operations["table"];
         put?: never;
         post?: never;
         delete?: never;
@@ -93,11 +82,8 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * Splits
-         * @description The buckets of a table, the largest lag first; of many partitions, the newest first.
-         */
-        get: operations["splits_api_v1_tables__database___table__splits_get"];
+        /** The buckets of a table, the largest lag first; of many partitions, the newest first */
+        get: operations["table_splits"];
         put?: never;
         post?: never;
         delete?: never;
@@ -113,11 +99,8 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * Snapshots
-         * @description The lake snapshots that rounds committed, the newest first.
-         */
-        get: operations["snapshots_api_v1_tables__database___table__snapshots_get"];
+        /** The lake snapshots that rounds committed, the newest first */
+        get: operations["table_snapshots"];
         put?: never;
         post?: never;
         delete?: never;
@@ -133,11 +116,8 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * Leases
-         * @description All leases, or those that are known where the cluster lists none.
-         */
-        get: operations["leases_api_v1_leases_get"];
+        /** All leases, or those that are known where the cluster lists none */
+        get: operations["leases"];
         put?: never;
         post?: never;
         delete?: never;
@@ -153,11 +133,8 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * Leases Of Table
-         * @description The leases that hold KV snapshots of a table: `tables` has what they hold of it.
-         */
-        get: operations["leases_of_table_api_v1_tables__database___table__leases_get"];
+        /** The leases that hold KV snapshots of a table: `tables` has what they hold of it */
+        get: operations["table_leases_of_table"];
         put?: never;
         post?: never;
         delete?: never;
@@ -173,11 +150,8 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * Maintenance
-         * @description What the maintenance of tables did and what they need.
-         */
-        get: operations["maintenance_api_v1_maintenance_get"];
+        /** What the maintenance of tables did and what they need */
+        get: operations["maintenance"];
         put?: never;
         post?: never;
         delete?: never;
@@ -195,11 +169,8 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /**
-         * Tier Now
-         * @description Tiers a table now: starts a run of the DAG, or requests a round.
-         */
-        post: operations["tier_now_api_v1_tables__database___table__tier_post"];
+        /** Tiers a table now: starts a run of the DAG, or requests a round */
+        post: operations["tier_now"];
         delete?: never;
         options?: never;
         head?: never;
@@ -215,11 +186,8 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /**
-         * Retry
-         * @description Clears the failures of a table, so that its next round may start now.
-         */
-        post: operations["retry_api_v1_tables__database___table__retry_post"];
+        /** Clears the failures of a table, so that its next round may start now */
+        post: operations["retry"];
         delete?: never;
         options?: never;
         head?: never;
@@ -235,11 +203,8 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /**
-         * Pause
-         * @description Pauses tiering of a table until it is resumed.
-         */
-        post: operations["pause_api_v1_tables__database___table__pause_post"];
+        /** Pauses tiering of a table until it is resumed */
+        post: operations["pause"];
         delete?: never;
         options?: never;
         head?: never;
@@ -255,11 +220,8 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /**
-         * Resume
-         * @description Resumes tiering of a paused table.
-         */
-        post: operations["resume_api_v1_tables__database___table__resume_post"];
+        /** Resumes tiering of a paused table */
+        post: operations["resume"];
         delete?: never;
         options?: never;
         head?: never;
@@ -275,11 +237,8 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /**
-         * Compact
-         * @description Requests a compaction from a table's next round, unless one is requested already.
-         */
-        post: operations["compact_api_v1_tables__database___table__compact_post"];
+        /** Requests a compaction from a table's next round, unless one is requested already */
+        post: operations["compact"];
         delete?: never;
         options?: never;
         head?: never;
@@ -295,11 +254,8 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /**
-         * Drop Lease
-         * @description Drops a lease, so that the server may delete its snapshots.
-         */
-        post: operations["drop_lease_api_v1_leases_drop_post"];
+        /** Drops a lease, so that the server may delete its snapshots */
+        post: operations["drop_lease"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1363,7 +1319,7 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
-    overview_api_v1_overview_get: {
+    overview: {
         parameters: {
             query?: never;
             header?: never;
@@ -1379,6 +1335,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Overview"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
                 };
             };
             /** @description Forbidden */
@@ -1408,8 +1373,26 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Unprocessable Entity */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -1446,7 +1429,7 @@ export interface operations {
             };
         };
     };
-    tables_api_v1_tables_get: {
+    tables: {
         parameters: {
             query?: {
                 search?: string;
@@ -1472,6 +1455,15 @@ export interface operations {
                     "application/json": components["schemas"]["Tables"];
                 };
             };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Forbidden */
             403: {
                 headers: {
@@ -1499,8 +1491,26 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Unprocessable Entity */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -1537,7 +1547,7 @@ export interface operations {
             };
         };
     };
-    rounds_api_v1_tables__database___table__rounds_get: {
+    table_rounds: {
         parameters: {
             query?: {
                 limit?: number;
@@ -1560,6 +1570,15 @@ export interface operations {
                     "application/json": components["schemas"]["Rounds"];
                 };
             };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Forbidden */
             403: {
                 headers: {
@@ -1587,8 +1606,26 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Unprocessable Entity */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -1625,7 +1662,7 @@ export interface operations {
             };
         };
     };
-    details_api_v1_tables__database___table__get: {
+    table: {
         parameters: {
             query?: never;
             header?: never;
@@ -1646,6 +1683,15 @@ export interface operations {
                     "application/json": components["schemas"]["TableDetails"];
                 };
             };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Forbidden */
             403: {
                 headers: {
@@ -1673,8 +1719,26 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Unprocessable Entity */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -1711,7 +1775,7 @@ export interface operations {
             };
         };
     };
-    splits_api_v1_tables__database___table__splits_get: {
+    table_splits: {
         parameters: {
             query?: {
                 offset?: number;
@@ -1735,6 +1799,15 @@ export interface operations {
                     "application/json": components["schemas"]["Splits"];
                 };
             };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Forbidden */
             403: {
                 headers: {
@@ -1762,8 +1835,26 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Unprocessable Entity */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -1800,7 +1891,7 @@ export interface operations {
             };
         };
     };
-    snapshots_api_v1_tables__database___table__snapshots_get: {
+    table_snapshots: {
         parameters: {
             query?: never;
             header?: never;
@@ -1821,6 +1912,15 @@ export interface operations {
                     "application/json": components["schemas"]["LakeSnapshots"];
                 };
             };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Forbidden */
             403: {
                 headers: {
@@ -1848,8 +1948,26 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Unprocessable Entity */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -1886,7 +2004,7 @@ export interface operations {
             };
         };
     };
-    leases_api_v1_leases_get: {
+    leases: {
         parameters: {
             query?: never;
             header?: never;
@@ -1904,6 +2022,15 @@ export interface operations {
                     "application/json": components["schemas"]["Leases"];
                 };
             };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Forbidden */
             403: {
                 headers: {
@@ -1931,8 +2058,26 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Unprocessable Entity */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -1969,7 +2114,7 @@ export interface operations {
             };
         };
     };
-    leases_of_table_api_v1_tables__database___table__leases_get: {
+    table_leases_of_table: {
         parameters: {
             query?: never;
             header?: never;
@@ -1990,6 +2135,15 @@ export interface operations {
                     "application/json": components["schemas"]["Leases"];
                 };
             };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Forbidden */
             403: {
                 headers: {
@@ -2017,8 +2171,26 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Unprocessable Entity */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -2055,7 +2227,7 @@ export interface operations {
             };
         };
     };
-    maintenance_api_v1_maintenance_get: {
+    maintenance: {
         parameters: {
             query?: {
                 offset?: number;
@@ -2076,6 +2248,15 @@ export interface operations {
                     "application/json": components["schemas"]["Maintenance"];
                 };
             };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Forbidden */
             403: {
                 headers: {
@@ -2103,8 +2284,26 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Unprocessable Entity */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -2141,7 +2340,7 @@ export interface operations {
             };
         };
     };
-    tier_now_api_v1_tables__database___table__tier_post: {
+    tier_now: {
         parameters: {
             query?: never;
             header?: never;
@@ -2162,6 +2361,15 @@ export interface operations {
                     "application/json": components["schemas"]["Answer"];
                 };
             };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Forbidden */
             403: {
                 headers: {
@@ -2189,8 +2397,26 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Unprocessable Entity */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -2227,7 +2453,7 @@ export interface operations {
             };
         };
     };
-    retry_api_v1_tables__database___table__retry_post: {
+    retry: {
         parameters: {
             query?: never;
             header?: never;
@@ -2248,6 +2474,15 @@ export interface operations {
                     "application/json": components["schemas"]["Answer"];
                 };
             };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Forbidden */
             403: {
                 headers: {
@@ -2275,8 +2510,26 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Unprocessable Entity */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -2313,7 +2566,7 @@ export interface operations {
             };
         };
     };
-    pause_api_v1_tables__database___table__pause_post: {
+    pause: {
         parameters: {
             query?: never;
             header?: never;
@@ -2334,6 +2587,15 @@ export interface operations {
                     "application/json": components["schemas"]["Answer"];
                 };
             };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Forbidden */
             403: {
                 headers: {
@@ -2361,8 +2623,26 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Unprocessable Entity */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -2399,7 +2679,7 @@ export interface operations {
             };
         };
     };
-    resume_api_v1_tables__database___table__resume_post: {
+    resume: {
         parameters: {
             query?: never;
             header?: never;
@@ -2420,6 +2700,15 @@ export interface operations {
                     "application/json": components["schemas"]["Answer"];
                 };
             };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Forbidden */
             403: {
                 headers: {
@@ -2447,8 +2736,26 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Unprocessable Entity */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -2485,7 +2792,7 @@ export interface operations {
             };
         };
     };
-    compact_api_v1_tables__database___table__compact_post: {
+    compact: {
         parameters: {
             query?: never;
             header?: never;
@@ -2506,6 +2813,15 @@ export interface operations {
                     "application/json": components["schemas"]["Answer"];
                 };
             };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Forbidden */
             403: {
                 headers: {
@@ -2533,8 +2849,26 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Unprocessable Entity */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -2571,7 +2905,7 @@ export interface operations {
             };
         };
     };
-    drop_lease_api_v1_leases_drop_post: {
+    drop_lease: {
         parameters: {
             query?: never;
             header?: never;
@@ -2593,6 +2927,15 @@ export interface operations {
                     "application/json": components["schemas"]["Answer"];
                 };
             };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Forbidden */
             403: {
                 headers: {
@@ -2620,8 +2963,26 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description Request Entity Too Large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description Unprocessable Entity */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -1,0 +1,136 @@
+"""What every answer of the page has, wherever it is served: safe headers, errors as one line."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Awaitable, Callable, MutableMapping
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+from fastapi import HTTPException, Request
+from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from sluice.masking import mask, reason_text
+from sluice.page.models import Problem
+
+_Message = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[_Message]]
+_Send = Callable[[_Message], Awaitable[None]]
+_App = Callable[[_Message, _Receive, _Send], Awaitable[None]]
+
+OWN_HEADER = "X-Sluice-Page"
+"""A page of another origin cannot send it without asking first, and is not allowed to."""
+BODY_BYTES_MAX = 16_384
+"""The bodies of the page's calls are small; a larger one is refused before it is read."""
+TOO_LARGE = f"the body is larger than {BODY_BYTES_MAX:,} bytes"
+NO_STORE = "no-store"
+UNCHANGING = "public, max-age=31536000, immutable"
+"""For files whose names change with their contents."""
+HEADERS = {
+    # React sets styles through the DOM, which the policy allows.
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; object-src 'none';"
+    " base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "SAMEORIGIN",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": NO_STORE,
+}
+"""Headers of each answer that does not set them itself."""
+
+_log = logging.getLogger(__name__)
+
+
+class Guard:
+    """ASGI middleware: adds :data:`HEADERS`, refuses large bodies, and hides unexpected errors.
+
+    The cause of an unexpected error is logged, without secrets; the answer only says where to look.
+    """
+
+    def __init__(self, app: _App) -> None:
+        self._app = app
+
+    async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        has_started, read_bytes = False, 0
+
+        async def receive_bounded() -> _Message:
+            nonlocal read_bytes
+            message = await receive()
+            read_bytes += len(message.get("body", b""))
+            if read_bytes > BODY_BYTES_MAX:
+                raise HTTPException(413, TOO_LARGE)
+            return message
+
+        async def send_safe(message: _Message) -> None:
+            nonlocal has_started
+            if message["type"] == "http.response.start":
+                has_started = True
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        if _declared_bytes(scope) > BODY_BYTES_MAX:
+            answer = problem(413, TOO_LARGE)
+            await answer(scope, receive, send_safe)
+            return
+        try:
+            await self._app(scope, receive_bounded, send_safe)
+        except Exception as error:
+            what = f"{scope['method']} {scope['path']}"
+            _log.error("%s failed\n%s", what, mask("".join(traceback.format_exception(error))))
+            if has_started:
+                raise  # the connection ends, so that nobody takes the part for the whole
+            answer = problem(500, f"{type(error).__name__}: the log of the server has the cause")
+            await answer(scope, receive, send_safe)
+
+
+def _declared_bytes(scope: _Message) -> int:
+    text = Headers(scope=scope).get("content-length", "0")
+    return int(text) if text.isascii() and text.isdecimal() else 0
+
+
+def problem(status: int, message: str, error: str | None = None) -> JSONResponse:
+    """An answer that says why a request failed.
+
+    :param error: the class of the error; None: the phrase of the status.
+    """
+    name = error or HTTPStatus(status).phrase
+    found = Problem(error=name, message=reason_text(message))
+    return JSONResponse(found.model_dump(), status, headers=dict(HEADERS))
+
+
+async def refused(request: Request, error: Exception) -> JSONResponse:  # noqa: ARG001
+    """The answer to a request that the application or its place refuses."""
+    assert isinstance(error, StarletteHTTPException)
+    answer = problem(error.status_code, str(error.detail))
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+def require_own_page(request: Request) -> None:
+    """Refuses a change that another page in the same browser may have sent.
+
+    A program that logs in by a Bearer token may send it: no browser adds one by itself.
+
+    :raises HTTPException: 403; says what is missing.
+    """
+    headers = request.headers
+    if headers.get("authorization", "").lower().startswith("bearer "):
+        return
+    if OWN_HEADER not in headers:
+        raise HTTPException(403, f"the header {OWN_HEADER} is missing: send it with any value")
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is None and origin is None:
+        raise HTTPException(403, "the header Origin is missing: send the origin of this page")
+    # A proxy may change Host, so what the browser says of itself counts more.
+    is_own = site == "same-origin" if site else urlsplit(origin).netloc == headers.get("host")
+    if not is_own:
+        raise HTTPException(403, "another page sent this request: use the buttons of this page")

@@ -1,0 +1,143 @@
+"""Who may see the page of `sluice ui`, and who may act on it: over HTTP, on a free port."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.local_page import OWN_PAGE, LocalPage, built_assets, local_page
+
+OVERVIEW = "/api/v1/overview"
+PAUSE = "/api/v1/tables/shop/orders/pause"
+
+
+@pytest.fixture
+def page() -> Iterator[LocalPage]:
+    with local_page() as served:
+        yield served
+
+
+def test_a_link_logs_in_once(page: LocalPage, caplog: pytest.LogCaptureFixture) -> None:
+    link, browser = page.access.link, page.browser()
+    with caplog.at_level(logging.DEBUG):
+        answer = browser.get(link)
+    assert (answer.status_code, answer.headers["location"]) == (303, "./")
+    cookie = answer.headers["set-cookie"]
+    assert cookie.startswith(f"sluice-ui-{page.port}=")
+    assert {"HttpOnly", "Path=/", "SameSite=strict"} <= {*cookie.split("; ")}
+    assert browser.get(OVERVIEW).status_code == 200
+    other = page.browser()
+    refused = other.get(link)
+    assert refused.status_code == 403
+    assert "Open the newest link that `sluice ui` has printed" in refused.text
+    assert other.get(OVERVIEW).status_code == 401
+    assert page.access.link != link
+    assert other.get(page.access.link).status_code == 303
+    assert other.get(OVERVIEW).status_code == browser.get(OVERVIEW).status_code == 200
+    ours = [each.getMessage() for each in caplog.records if not each.name.startswith("http")]
+    assert link.rpartition("=")[2] not in "\n".join(ours)
+
+
+@pytest.mark.parametrize("token", ["", "?token=", "?token=x", "?token=%ff%ed%a0%80"])
+def test_a_wrong_token_does_not_use_up_the_link(page: LocalPage, token: str) -> None:
+    link = page.access.link
+    assert page.browser().get(f"/login{token}").status_code == 403
+    assert page.browser().head(link).status_code == 405, "as previews of links ask"
+    assert page.access.link == link
+
+
+def test_a_link_in_a_page_of_another_site(page: LocalPage) -> None:
+    """A redirect would belong to that site, and the browser keep the strict cookie back."""
+    browser = page.browser()
+    answer = browser.get(page.access.link, headers={"Sec-Fetch-Site": "cross-site"})
+    assert answer.status_code == 200
+    assert '<meta http-equiv="refresh" content="0; url=./">' in answer.text
+    assert browser.get(OVERVIEW).status_code == 200
+
+
+def test_the_oldest_login_makes_room(page: LocalPage) -> None:
+    first = page.logged_in()
+    for _ in range(63):
+        assert page.access.sessions.begin(page.access.sessions.token)
+    assert first.get(OVERVIEW).status_code == 200
+    page.logged_in()
+    assert first.get(OVERVIEW).status_code == 401
+
+
+def test_who_is_not_logged_in(page: LocalPage) -> None:
+    stranger = page.browser()
+    for path in (OVERVIEW, "/api/v1/openapi.json", "/api/v1/nothing"):
+        answer = stranger.get(path)
+        assert (answer.status_code, answer.json()["error"]) == (401, "Unauthorized")
+        assert "sluice ui" in answer.json()["message"]
+    assert stranger.post(PAUSE, headers=OWN_PAGE).status_code == 401
+    forged = {"Cookie": f"{page.access.cookie}=x"}
+    assert stranger.get(OVERVIEW, headers=forged).status_code == 401
+    shown = stranger.get("/")
+    assert shown.status_code == 401
+    assert "<h1>Log in</h1>" in shown.text
+    for name in built_assets(page.logged_in()):
+        answer = stranger.get(f"/{name}")
+        assert answer.status_code == 200, "the built files are the same for everybody"
+        assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:1", "10.0.0.1", "[::"])
+def test_a_foreign_name_is_refused(page: LocalPage, host: str) -> None:
+    """A foreign page may have had its own name resolved to this address."""
+    browser = page.logged_in()
+    for path in ("/", OVERVIEW, "/login?token=x", built_assets(browser)[0]):
+        answer = browser.get(path, headers={"Host": host})
+        assert answer.status_code == 403
+        assert "this server has no name" in answer.json()["message"]
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9", "[::1]:8790", "127.0.0.1"])
+def test_names_of_this_machine(page: LocalPage, host: str) -> None:
+    """Any port: a tunnel has another one."""
+    assert page.logged_in().get(OVERVIEW, headers={"Host": host}).status_code == 200
+
+
+def test_names_of_a_server_in_the_network() -> None:
+    with local_page(host="0.0.0.0") as page:
+        assert page.access.link.startswith(f"http://{socket.gethostname()}:")
+        browser = page.logged_in()
+        assert browser.get(OVERVIEW, headers={"Host": "10.0.0.1:1"}).status_code == 200
+        assert browser.get(OVERVIEW, headers={"Host": "evil.example"}).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("headers", "why"),
+    [
+        ({"Sec-Fetch-Site": "same-origin"}, "the header X-Sluice-Page is missing"),
+        ({"X-Sluice-Page": "1"}, "the header Origin is missing"),
+        ({**OWN_PAGE, "Sec-Fetch-Site": "cross-site"}, "another page sent this"),
+        ({**OWN_PAGE, "Sec-Fetch-Site": "same-site"}, "another page sent this"),
+        ({"X-Sluice-Page": "1", "Origin": "http://127.0.0.1:1"}, "another page sent this"),
+        ({"X-Sluice-Page": "1", "Origin": "null"}, "another page sent this"),
+    ],
+)
+def test_a_change_from_a_foreign_page(page: LocalPage, headers: dict[str, str], why: str) -> None:
+    answer = page.logged_in().post(PAUSE, headers=headers)
+    assert answer.status_code == 403
+    assert why in answer.json()["message"]
+
+
+def test_a_change_from_this_page(page: LocalPage) -> None:
+    """It reaches the cluster, which is away."""
+    browser = page.logged_in()
+    for headers in (OWN_PAGE, {"X-Sluice-Page": "1", "Origin": page.url}):
+        answer = browser.post(PAUSE, headers=headers)
+        assert (answer.status_code, answer.json()["error"]) == (502, "NetworkError")
+
+
+def test_read_only() -> None:
+    with local_page(read_only=True) as page:
+        browser = page.logged_in()
+        seen = browser.get(OVERVIEW).json()
+        assert (seen["may_act"], "--read-only" in seen["why_not"]) == (False, True)
+        answer = browser.post(PAUSE, headers=OWN_PAGE)
+        assert (answer.status_code, answer.json()["message"]) == (403, seen["why_not"])

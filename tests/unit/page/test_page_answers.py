@@ -1,0 +1,146 @@
+"""What every answer of the page has: safe headers, one form of errors, and bounds."""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+
+import httpx
+import pytest
+from fastapi import Depends
+
+from sluice.page import http_server
+from sluice.page.app import page_app
+from sluice.page.guard import HEADERS
+from sluice.page.models import Problem
+from sluice.wire.http_places import bound_socket
+from tests.support.local_page import OWN_PAGE, LocalPage, built_assets, listening, local_page
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[LocalPage]:
+    with local_page() as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def browser(page: LocalPage) -> httpx.Client:
+    return page.logged_in()
+
+
+def is_guarded(answer: httpx.Response) -> bool:
+    safe = {name: text for name, text in HEADERS.items() if name != "Cache-Control"}
+    return {name: answer.headers.get(name) for name in safe} == safe
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "caching"),
+    [
+        ("GET", "/api/v1/overview", 200, "no-store"),
+        ("GET", "/", 200, "no-cache"),
+        ("GET", "/api/v1/nothing", 404, "no-store"),
+        ("GET", "/assets/nothing.js", 404, "no-store"),
+        ("DELETE", "/api/v1/overview", 405, "no-store"),
+        ("GET", "/api/v1/tables?limit=0", 422, "no-store"),
+        ("GET", "/api/v1/tables/a/b", 502, "no-store"),
+        ("GET", "/login", 403, "no-store"),
+    ],
+)
+def test_headers(browser: httpx.Client, method: str, path: str, status: int, caching: str) -> None:
+    answer = browser.request(method, path)
+    assert (answer.status_code, answer.headers["cache-control"]) == (status, caching)
+    assert is_guarded(answer)
+    assert "server" not in answer.headers
+    if status >= 400 and path != "/login":
+        Problem.model_validate(answer.json())
+
+
+def test_headers_of_refusals(page: LocalPage, browser: httpx.Client) -> None:
+    assert is_guarded(page.browser().get("/"))
+    assert is_guarded(page.browser().get("/api/v1/overview"))
+    assert is_guarded(browser.get("/", headers={"Host": "evil.example"}))
+    assert is_guarded(browser.get(f"/{built_assets(browser)[0]}"))
+
+
+def test_a_large_body_is_refused(browser: httpx.Client) -> None:
+    path = "/api/v1/leases/drop"
+    for content in (b"x" * 20_000, iter([b"x" * 20_000])):  # the second one declares no length
+        answer = browser.post(path, content=content, headers=OWN_PAGE)
+        assert answer.status_code == 413
+        assert answer.json()["message"] == "the body is larger than 16,384 bytes"
+        assert is_guarded(answer)
+
+
+def test_a_long_head_is_refused(page: LocalPage) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=60)
+    connection.request("GET", f"/login?token={'x' * 70_000}")
+    assert connection.getresponse().status == 400
+    connection.close()
+
+
+def test_an_unexpected_error_shows_no_text(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> None:
+        raise RuntimeError("password=hunter22 of the lake")
+
+    bound = bound_socket("127.0.0.1", 0)
+    with listening(page_app("", [Depends(broken)], []), bound), caplog.at_level(logging.DEBUG):
+        answer = httpx.get(f"http://127.0.0.1:{bound.getsockname()[1]}/api/v1/overview")
+    assert answer.status_code == 500
+    assert is_guarded(answer)
+    assert answer.json() == {
+        "error": "Internal Server Error",
+        "message": "RuntimeError: the log of the server has the cause",
+    }
+    assert "in broken" in caplog.text
+    assert "password=*** of the lake" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/assets/../index.html",
+        "/assets/..%2findex.html",
+        "/assets/%2e%2e/%2e%2e/app.py",
+        "/assets/..\\..\\app.py",
+        "/assets//etc/passwd",
+        "/assets/%00",
+        "/assets/",
+    ],
+)
+def test_no_path_leads_out_of_the_assets(page: LocalPage, path: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=60)
+    connection.request("GET", path)
+    assert connection.getresponse().status == 404
+    connection.close()
+
+
+def test_one_connection_too_many_is_closed(page: LocalPage) -> None:
+    held = [socket.create_connection(("127.0.0.1", page.port), 60) for _ in range(64)]
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=60)
+        with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
+            for _ in range(2):  # the module's own browser may hold one of the 64 places
+                connection.request("GET", "/login")
+                connection.getresponse().read()
+                held.append(socket.create_connection(("127.0.0.1", page.port), 60))
+                connection.close()
+    finally:
+        for one in held:
+            one.close()
+
+
+@pytest.mark.parametrize("head", [b"", b"GET / HTTP/1.1\r\nHost: local", b"answered"])
+def test_a_silent_connection_is_closed(monkeypatch: pytest.MonkeyPatch, head: bytes) -> None:
+    monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_S", 0.2)
+    with local_page() as page, socket.create_connection(("127.0.0.1", page.port), 60) as silent:
+        if head == b"answered":  # a second request that does not end
+            silent.sendall(b"GET /login HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            while b"</html>" not in silent.recv(65_536):
+                pass
+            head = b"GET"
+        silent.sendall(head)
+        with suppress(ConnectionResetError):
+            assert silent.recv(1) == b""
