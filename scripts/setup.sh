@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the project needs: .venv with the packages of the lock file, Java 17, Iceberg's Spark
-# runtime, and a browser and Node's packages for the page. A second run finds its stamp and ends at once. Never prompts: an error is one line
-# with the command to run.
+# runtime, and a browser and Node's packages for the page. A second run finds its stamp and ends at
+# once. Never prompts: an error is one line with the command to run.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -59,7 +59,8 @@ retry .venv/bin/uv pip install -q --python .venv/bin/python --no-deps --require-
   --target .cache/protoc -r protos/requirements.lock
 
 say "packages of frontend/package-lock.json"
-(cd frontend && PATH="$PWD/../.venv/bin:$PATH" retry npm ci --silent --no-progress >/dev/null)
+npm_ci() { (cd frontend && PATH="$PWD/../.venv/bin:$PATH" npm ci --no-progress --loglevel=error >/dev/null); }
+retry npm_ci || die "npm cannot install them: name a registry that this machine reaches, \`export npm_config_registry=URL\`, then repeat this command"
 
 say "compiled loops (once per machine)"
 .venv/bin/sluice warm --loops-only >/dev/null

@@ -82,7 +82,7 @@ def ui(
     from sluice.client import connect
     from sluice.page.http_server import PageServer
     from sluice.page.local_place import LocalPlace
-    from sluice.page.serving import Access, local_app
+    from sluice.page.serving import Access, behind, local_app
 
     bound, host, port = _bound(listen, insecure=insecure)
     access = Access(host, port, lambda: click.echo(f"sluice: link for one more: {access.link}"))
@@ -90,7 +90,7 @@ def ui(
     stopping = StopSignals(STOP_LIMIT_S)
     place = LocalPlace(client, work_uri=work_uri)
     place.reader.start()
-    server = PageServer(local_app(place, access, read_only=read_only), bound)
+    server = PageServer(behind(access, local_app(place, read_only=read_only)), bound)
     server.start()
     link = access.link
     click.echo(f"sluice: ready, log in once at {link}")

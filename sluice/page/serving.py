@@ -31,13 +31,8 @@ _Receive = Callable[[], Awaitable[_Message]]
 _Send = Callable[[_Message], Awaitable[None]]
 
 
-def local_app(
-    place: LocalPlace,
-    access: Access,
-    *,
-    read_only: bool = False,
-) -> FastAPI:
-    """The application of `sluice ui`: the page, behind ``access``."""
+def local_app(place: LocalPlace, *, read_only: bool = False) -> FastAPI:
+    """The page of one cluster, for whoever reaches it: serve it :func:`behind` links."""
     why_not = READ_ONLY if read_only else None
 
     def viewer(request: Request) -> None:
@@ -47,7 +42,11 @@ def local_app(
         if why_not is not None:
             raise HTTPException(403, why_not)
 
-    app = page_app("", [Depends(viewer)], [Depends(require_own_page), Depends(may_act)])
+    return page_app("", [Depends(viewer)], [Depends(may_act)])
+
+
+def behind(access: Access, app: FastAPI) -> FastAPI:
+    """The application for those only who have logged in, and for its own page only."""
     app.add_middleware(_Door, access=access)
     return app
 
@@ -118,7 +117,7 @@ class _Door:
             return self._login(request)
         is_known = self._access.sessions.holds(request.cookies.get(self._access.cookie, ""))
         if is_known or path.startswith("/assets/"):
-            return None
+            return _foreign(request)
         if path.startswith(API) or request.method != "GET":
             return problem(401, LOGIN_HINT)
         return _page(401, "Log in", LOGIN_HINT)
@@ -141,6 +140,17 @@ class _Door:
         answer.set_cookie(self._access.cookie, session, path="/", httponly=True, samesite="strict")
         self._access.on_login()
         return answer
+
+
+def _foreign(request: Request) -> Response | None:
+    """The refusal of a change that another page sent."""
+    if request.method in ("GET", "HEAD"):
+        return None
+    try:
+        require_own_page(request)
+    except HTTPException as error:
+        return problem(error.status_code, error.detail)
+    return None
 
 
 def _page(status: int, title: str, text: str, head: str = "") -> HTMLResponse:

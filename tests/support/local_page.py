@@ -14,7 +14,7 @@ from sluice.client import connect
 from sluice.config import ClientConfig
 from sluice.page.http_server import PageServer
 from sluice.page.local_place import LocalPlace
-from sluice.page.serving import Access, local_app
+from sluice.page.serving import Access, behind, local_app
 from sluice.wire.http_places import bound_socket
 
 NOWHERE = ClientConfig(
@@ -72,7 +72,7 @@ def local_page(
         place = LocalPlace(client)
         place.reader.start()
         access = Access(host, port, lambda: None)
-        with listening(local_app(place, access, read_only=read_only), bound):
+        with listening(behind(access, local_app(place, read_only=read_only)), bound):
             yield LocalPage(access, place, f"http://127.0.0.1:{port}")
         place.reader.stop()
 

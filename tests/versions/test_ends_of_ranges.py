@@ -15,6 +15,7 @@ import pytest
 from sluice.artifacts.java import pyspark_jars
 from tests.support.built_wheel import ROOT, Environment
 from tests.support.installed import installed
+from tests.support.ui_process import look_at, ui_process
 from tests.support.versions import End, constraints, interpreter, version_in, wheel_at
 
 LOG = "id BIGINT NOT NULL, item STRING"
@@ -26,11 +27,15 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 def floor_of(package: str) -> str:
     """The lower bound in pyproject.toml, of the line for this Python."""
-    every = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["server"]]
+    extras = PROJECT["optional-dependencies"]
+    every = [*PROJECT["dependencies"], *extras["server"], *extras["ui"]]
     [first, *_] = [line for line in every if re.match(rf"{package}[><=!;\[ ]", line)]
     found = re.search(r">=([\d.]+)", first)
     assert found
     return found[1]
+
+
+PAGE_PACKAGES = ("fastapi", "pydantic", "uvicorn")
 
 
 def tier_by_hand(environment: Environment, folder: Path, **more: str) -> None:
@@ -57,6 +62,24 @@ def test_client_and_server(end: End, tmp_path: Path) -> None:
     assert set(at_floor.values()) == {end == "lowest-direct"}, found
     assert found["protobuf"].startswith("6." if end == "lowest-direct" else "7."), found
     tier_by_hand(environment, tmp_path, SPARK_HOME=str(pyspark_jars().parent))
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param("lowest-direct", marks=pytest.mark.slow),
+        pytest.param("highest", marks=pytest.mark.long),
+    ],
+)
+def test_the_page(end: End, tmp_path: Path) -> None:
+    environment = wheel_at(tmp_path, end, "ui")
+    found = {name: version_in(environment, name) for name in PAGE_PACKAGES}
+    at_floor = {name: found[name].startswith(floor_of(name)) for name in found}
+    assert set(at_floor.values()) == {end == "lowest-direct"}, found
+    sluice, env = [str(environment.home / "bin/sluice")], environment.variables
+    away = ("--bootstrap", "grpc://127.0.0.1:1")
+    with ui_process(*away, program=sluice, env=env, cwd=tmp_path) as (_, link):
+        look_at(link)
 
 
 @pytest.mark.long

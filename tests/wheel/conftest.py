@@ -24,6 +24,14 @@ def one_machine(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 @pytest.fixture(scope="session")
+def page_alone(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """The extra that must be enough for `sluice ui`."""
+    made = new_environment(tmp_path_factory.mktemp("page") / "env")
+    made.install(*locked("ui"))
+    return made
+
+
+@pytest.fixture(scope="session")
 def airflow_alone(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """The extra that must be enough for the DAG."""
     made = new_environment(tmp_path_factory.mktemp("airflow") / "env")

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from sluice.page.app import STATIC
 from tests.support.built_wheel import ROOT, Environment, built_wheel, new_sdist
+from tests.support.ui_process import look_at, ui_process
 
 pytestmark = pytest.mark.slow
 
@@ -40,6 +42,8 @@ def test_it_holds_what_a_cluster_needs_and_no_tests() -> None:
         "sluice_airflow/dag.py",
         "fluss_sluice/__init__.py",
         "sluice/server/cluster.py",
+        "sluice/page/app.py",
+        "sluice/page/static/index.html",
         "sluice/py.typed",
         "sluice_airflow/py.typed",
     ):
@@ -52,6 +56,9 @@ def test_it_holds_what_a_cluster_needs_and_no_tests() -> None:
         "fluss_sluice",
     }
     assert not [name for name in names if "testing" in name]
+    built = {f"sluice/page/static/{path.relative_to(STATIC)}" for path in STATIC.rglob("*.*")}
+    assert built == {name for name in names if name.startswith("sluice/page/static/")}
+    assert not [name for name in names if "node_modules" in name or name.endswith(".tsx")]
 
 
 def test_its_description_has_no_relative_link() -> None:
@@ -77,12 +84,23 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_sdist_is_the_repository(unpacked: Path) -> None:
     wanted = {
         str(path.relative_to(ROOT))
-        for folder in ("sluice", "tests", "scripts", "protos", "docs", "dags", "demo", "bench")
+        for folder in (
+            "sluice",
+            "tests",
+            "scripts",
+            "protos",
+            "docs",
+            "dags",
+            "demo",
+            "bench",
+            "frontend",
+        )
         for path in (ROOT / folder).rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file() and not {"__pycache__", "node_modules"} & {*path.parts}
     }
     wanted |= {"Makefile", "requirements.lock", ".ci/run", "docker-compose.yaml", "README.md"}
     assert sorted(name for name in wanted if not (unpacked / name).is_file()) == []
+    assert not (unpacked / "frontend/node_modules").exists()
 
 
 def test_the_sdist_tests_by_itself(unpacked: Path) -> None:
@@ -121,6 +139,7 @@ def test_the_base_is_light(base: Environment, tmp_path: Path) -> None:
     [
         (["serve", "--data-dir", "d"], "pip install 'fluss-sluice[server]'"),
         (["exporter"], "pip install 'fluss-sluice[exporter]'"),
+        (["ui"], "pip install 'fluss-sluice[ui]'"),
         (["sql", "SELECT 1"], "pip install 'fluss-sluice[spark]'"),
         (["jars", "fetch", "jars"], "pip install 'fluss-sluice[spark]'"),
         (["tier", "a.b", "--warehouse", "lake"], "pip install 'fluss-sluice[spark]'"),
@@ -135,6 +154,16 @@ def test_a_missing_extra_is_one_line(
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert said in done.stderr
+
+
+def test_the_page_needs_its_extra_only(page_alone: Environment, tmp_path: Path) -> None:
+    """No Node.js: the wheel has the built files. No cluster either, which it then says."""
+    programs = [str(page_alone.home / "bin"), "/usr/bin", "/bin"]
+    env = {**page_alone.variables, "PATH": os.pathsep.join(programs)}
+    sluice = [str(page_alone.home / "bin/sluice")]
+    away = ("--bootstrap", "grpc://127.0.0.1:1")
+    with ui_process(*away, program=sluice, env=env, cwd=tmp_path) as (_, link):
+        look_at(link)
 
 
 def test_its_zip_for_executors_has_the_loops(base: Environment, tmp_path: Path) -> None:

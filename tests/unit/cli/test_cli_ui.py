@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import socket
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -18,37 +14,20 @@ from click.testing import CliRunner
 from sluice.cli.main import cli
 from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.processes import SLUICE, environment, wait_for
+from tests.support.processes import wait_for
+from tests.support.ui_process import origin_of, ui_process
 
 STOP_MAX_S = 2.0
 NOWHERE = "grpc://127.0.0.1:1"
-
-
-@contextmanager
-def started(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The process and its link."""
-    command = [SLUICE, "ui", "--listen", "127.0.0.1:0", *words]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, env=environment(), **pipes) as process:
-        try:
-            assert process.stdout is not None
-            ready = process.stdout.readline()
-            found = re.fullmatch(
-                r"sluice: ready, log in once at (http://127\.0\.0\.1:\d+/login\?token=\S+)\n", ready
-            )
-            assert found, ready + process.communicate()[1]
-            yield process, found[1]
-        finally:
-            process.kill()
 
 
 def test_it_serves_a_cluster_and_ends_beside_open_connections(tmp_path: Path) -> None:
     config = ServerConfig(data_dir=str(tmp_path), listen="grpc://127.0.0.1:0")
     with (
         EmbeddedCluster(config) as cluster,
-        started("--bootstrap", cluster.address, "--read-only") as (process, link),
+        ui_process("--bootstrap", cluster.address, "--read-only") as (process, link),
     ):
-        url = link.partition("/login")[0]
+        url = origin_of(link)
         with httpx.Client(base_url=url, timeout=60) as browser:
             assert browser.get(link).status_code == 303
             assert process.stdout is not None
@@ -69,12 +48,12 @@ def test_it_serves_a_cluster_and_ends_beside_open_connections(tmp_path: Path) ->
 
 def test_a_cluster_that_is_away() -> None:
     """The page says so, as the terminal does, and a call in progress does not keep the stop."""
-    with started("--bootstrap", NOWHERE) as (process, link):
+    with ui_process("--bootstrap", NOWHERE) as (process, link):
         assert process.stderr is not None
         said = process.stderr.readline()
         assert said.startswith("sluice: nothing listens at 127.0.0.1:1")
         assert said.endswith("the page shows the tables when the cluster answers\n")
-        with httpx.Client(base_url=link.partition("/login")[0], timeout=60) as browser:
+        with httpx.Client(base_url=origin_of(link), timeout=60) as browser:
             browser.get(link)
 
             def error() -> str | None:

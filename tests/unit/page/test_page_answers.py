@@ -76,8 +76,9 @@ def test_a_large_body_is_refused(browser: httpx.Client) -> None:
 
 def test_a_long_head_is_refused(page: LocalPage) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=60)
-    connection.request("GET", f"/login?token={'x' * 70_000}")
-    assert connection.getresponse().status == 400
+    with suppress(ConnectionError):  # or the server has closed the connection before its end
+        connection.request("GET", f"/login?token={'x' * 5_000_000}")
+        assert connection.getresponse().status == 400
     connection.close()
 
 

@@ -1,0 +1,65 @@
+"""`sluice ui` as a process on a free port, of this checkout or of another environment."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from tests.support.local_page import OWN_PAGE, built_assets
+from tests.support.processes import SLUICE, environment
+
+_READY = re.compile(r"sluice: ready, log in once at (http://127\.0\.0\.1:\d+/login\?token=\S+)\n")
+
+
+@contextmanager
+def ui_process(
+    *words: str,
+    program: Sequence[str] = (SLUICE,),
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process and its link. It is gone when the block ends."""
+    with subprocess.Popen(
+        [*program, "ui", "--listen", "127.0.0.1:0", *words],
+        env=environment() if env is None else env,
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            ready = process.stdout.readline()
+            found = _READY.fullmatch(ready)
+            assert found, ready + process.communicate()[1]
+            yield process, found[1]
+        finally:
+            process.kill()
+
+
+def origin_of(link: str) -> str:
+    return link.partition("/login")[0]
+
+
+def look_at(link: str) -> None:
+    """What a browser does first: logs in, and reads the page, its files and its API; and acts."""
+    with httpx.Client(base_url=origin_of(link), timeout=60) as browser:
+        assert browser.get(link, follow_redirects=True).status_code == 200
+        names = built_assets(browser)
+        assert len(names) >= 2
+        kinds = {
+            browser.get(f"/{name}").headers["content-type"].partition(";")[0] for name in names
+        }
+        assert kinds == {"text/javascript", "text/css"}
+        assert browser.get("/api/v1/overview").json()["may_act"] is True
+        assert "paths" in browser.get("/api/v1/openapi.json").json()
+        assert browser.get("/api/v1/tables?limit=0").status_code == 422
+        answer = browser.post("/api/v1/tables/shop/orders/pause")
+        assert answer.status_code == 403
+        answer = browser.post("/api/v1/tables/shop/orders/pause", headers=OWN_PAGE)
+        assert answer.status_code == 502, "no cluster is there"
