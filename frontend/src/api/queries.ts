@@ -8,7 +8,7 @@ import { api, dataOf, type Schemas, type Table } from "./client";
 export const REFRESH_MS = 5_000;
 /** Until the rounds of the rows in sight are read, too. */
 const SOON_MS = 1_000;
-export const PAGE_ROWS = 100;
+export const PAGE_ROWS = 50;
 
 export function useOverview() {
   const query = useQuery({
@@ -26,10 +26,11 @@ export function useOverview() {
 function pageQuery(filters: Filters, page: number) {
   return {
     queryKey: ["tables", filters, page],
-    queryFn: () =>
+    queryFn: ({ signal }: { signal: AbortSignal }) =>
       dataOf(
         api.GET("/api/v1/tables", {
           params: { query: queryOf(filters, page * PAGE_ROWS, PAGE_ROWS) },
+          signal, // what was typed since makes this answer useless
         }),
       ),
     refetchInterval: (query: { state: { data: Schemas["Tables"] | undefined } }) =>

@@ -78,8 +78,8 @@ function Where({ overview }: { overview: Overview }) {
         </span>
       )}
       {!overview.may_act && (
-        <span className="where-part quiet" title={overview.why_not ?? undefined}>
-          You may look, not act
+        <span className="where-part quiet">
+          {overview.why_not ?? "You may only look at this page."}
         </span>
       )}
     </div>

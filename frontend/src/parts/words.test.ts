@@ -1,6 +1,14 @@
 import { expect, test } from "vitest";
 import { NOW_MS, tableOf } from "../testing/samples";
-import { adviceOf, isStuck, nextAttempt, reasonOf, roundsInWords, storyOf } from "./words";
+import {
+  adviceOf,
+  isStuck,
+  nextAttempt,
+  reasonOf,
+  roundsInShort,
+  roundsInWords,
+  storyOf,
+} from "./words";
 
 test("a stuck table tells how often, how much and since when", () => {
   const table = tableOf({
@@ -9,12 +17,14 @@ test("a stuck table tells how often, how much and since when", () => {
     lag_rows: 12_480,
     lag_ms: 2 * 3_600_000,
     last_tiered_ms: NOW_MS - 3 * 3_600_000,
+    last_error_ms: NOW_MS - 240_000,
   });
   expect(storyOf(table, NOW_MS)).toEqual([
     "9 failures in a row",
     "12,480 rows missing in the lake",
     "the oldest 2 h old",
     "last tiered 3 h ago",
+    "last failed 4 min ago",
   ]);
   expect(storyOf(tableOf(), NOW_MS)).toEqual(["never tiered"]);
   expect(storyOf(tableOf({ lake_snapshot_id: "7" }), NOW_MS)).toEqual(["last tiered: unknown"]);
@@ -54,6 +64,15 @@ test("failing, late and waiting tables are stuck, and those whose state cannot b
   expect(stuck("paused")).toBe(false);
   expect(stuck("unknown")).toBe(false);
   expect(stuck("unknown", null)).toBe(true);
+});
+
+test("the last rounds are said in a few words", () => {
+  const failed = { outcome: "failed" };
+  const committed = { outcome: "committed", rows_written: 3 };
+  expect(roundsInShort([failed])).toBe("last round failed");
+  expect(roundsInShort([failed, failed])).toBe("last 2 rounds: all failed");
+  expect(roundsInShort([committed, failed])).toBe("last 2 rounds: 1 failed");
+  expect(roundsInShort([committed])).toBe("last round: none failed");
 });
 
 test("a sparkline has words", () => {

@@ -37,6 +37,7 @@ export function storyOf(table: Table, nowMs: number): string[] {
   if (table.lag_rows) story.push(`${counted(table.lag_rows, "row")} missing in the lake`);
   if (table.lag_rows && table.lag_ms) story.push(`the oldest ${span(table.lag_ms)} old`);
   story.push(lastTiered(table, nowMs));
+  if (table.last_error_ms) story.push(`last failed ${span(nowMs - table.last_error_ms)} ago`);
   return story;
 }
 
@@ -81,6 +82,16 @@ export function adviceOf(table: Table): string | null {
   if (!isStuckHere || table.status !== "Pending" || /is paused$/.test(table.why ?? "")) return null;
   const since = table.stopped ? "No worker has claimed it since. " : "";
   return `${since}Does a worker run that may take this table?`;
+}
+
+/** What the last rounds did, in a few words. */
+export function roundsInShort(points: Table["rounds_shown"]): string {
+  const shown = points ?? [];
+  const failed = shown.filter((point) => point.outcome === "failed").length;
+  const rounds = shown.length === 1 ? "last round" : `last ${count(shown.length)} rounds`;
+  if (failed === shown.length)
+    return shown.length === 1 ? `${rounds} failed` : `${rounds}: all failed`;
+  return `${rounds}: ${failed > 0 ? `${count(failed)} failed` : "none failed"}`;
 }
 
 /** What the last rounds did, for the sparkline. */

@@ -1,6 +1,6 @@
 import { startServer, type PageServer, type Seen } from "../testing/pageServer";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { act, render, screen, waitFor, within } from "@testing-library/react";
+import { act, fireEvent, render, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { beforeEach, expect, test } from "vitest";
 import { Router } from "wouter";
@@ -135,7 +135,7 @@ test("a shared address opens with its filters and its order", async () => {
   show();
   expect(await screen.findByRole("searchbox", { name: "Search tables" })).toHaveValue("pri");
   expect(asked()[0]?.toString()).toBe(
-    "search=pri&health=failing&sort=lag_rows&descending=true&offset=0&limit=100",
+    "search=pri&health=failing&sort=lag_rows&descending=true&offset=0&limit=50",
   );
   expect(await screen.findByRole("columnheader", { name: /^Lag/ })).toHaveAttribute(
     "aria-sort",
@@ -170,7 +170,8 @@ test("a search is sent once the typing ends, and can be cleared", async () => {
   await userEvent.keyboard("/");
   const box = screen.getByRole("searchbox", { name: "Search tables" });
   expect(box).toHaveFocus();
-  await userEvent.type(box, "nothing");
+  fireEvent.change(box, { target: { value: "noth" } });
+  fireEvent.change(box, { target: { value: "nothing" } });
   expect(await screen.findByRole("heading", { name: "No table matches" })).toBeVisible();
   expect(location.hash).toBe("#/?search=nothing");
   const searches = asked().map((each) => each.get("search") ?? "");

@@ -15,6 +15,7 @@ import {
   isStuck,
   nextAttempt,
   recordedReason,
+  roundsInShort,
   storyOf,
 } from "../../parts/words";
 import { addressOfTable } from "./addressOfTable";
@@ -123,7 +124,7 @@ function StuckTable({ table }: { table: Table }) {
       <div className="stuck-side">
         {(table.rounds_shown ?? []).length > 0 && (
           <div className="stuck-rounds">
-            <span className="quiet">last rounds</span>
+            <span className="quiet">{roundsInShort(table.rounds_shown)}</span>
             <Sparkline points={table.rounds_shown} />
           </div>
         )}

@@ -4,7 +4,8 @@ import { count, counted } from "../../format";
 import { SearchIcon } from "../../parts/Icons";
 import { isFiltered, NO_FILTERS, type Filters } from "./filters";
 
-const TYPED_MS = 200;
+/** Keys that follow each other faster are sent together. */
+const TYPED_MS = 50;
 
 interface Props {
   filters: Filters;
