@@ -33,7 +33,6 @@ export function Chart({ title, summary, width, x, y, failed, cursor, legend, chi
         <span className="chart-title">{title}</span>{" "}
         <span className="chart-summary">{summary}</span>
       </figcaption>
-      {legend}
       <svg
         width={width}
         height={TOP + PLOT_HEIGHT + BOTTOM}
@@ -68,6 +67,7 @@ export function Chart({ title, summary, width, x, y, failed, cursor, legend, chi
           ))}
         </g>
       </svg>
+      {legend}
     </figure>
   );
 }

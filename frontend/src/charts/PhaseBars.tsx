@@ -7,6 +7,11 @@ import type { YAxis } from "./yAxis";
 
 const ORDER = [...PHASES.map((each) => each.name), REST];
 
+const DOES = new Map([
+  ...PHASES.map((each) => [each.name, `time to ${each.does}`] as const),
+  [REST, "the rest of the time from claim to report: start, waits and the report"] as const,
+]);
+
 /** The class that colours a phase. */
 export function phaseClass(name: string): string {
   return `phase-${Math.max(ORDER.indexOf(name), 0)}`;
@@ -57,7 +62,7 @@ export function PhaseLegend({ rounds }: { rounds: Round[] }) {
   return (
     <ul className="legend">
       {ORDER.filter((name) => found.has(name)).map((name) => (
-        <li key={name}>
+        <li key={name} title={DOES.get(name)}>
           <span className={`swatch ${phaseClass(name)}`} />
           {name}
         </li>
@@ -66,12 +71,14 @@ export function PhaseLegend({ rounds }: { rounds: Round[] }) {
   );
 }
 
-/** `mostly lake commit, 61 %` */
+/** Where most time went: `copy 61 %, lake commit 20 %` */
 export function phaseSummary(rounds: Round[]): string {
   const found = sums(rounds);
   const all = [...found.values()].reduce((sum, each) => sum + each, 0);
-  const known = [...found].filter(([name]) => name !== REST).sort((a, b) => b[1] - a[1]);
-  const [most] = known;
-  if (!most || all === 0) return "not known";
-  return `mostly ${most[0]}, ${Math.round((most[1] / all) * 100)} %`;
+  if (all === 0) return "not known";
+  return [...found]
+    .sort((a, b) => b[1] - a[1])
+    .slice(0, 2)
+    .map(([name, ms]) => `${name} ${Math.round((ms / all) * 100)} %`)
+    .join(", ");
 }

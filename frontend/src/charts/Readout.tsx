@@ -17,7 +17,7 @@ export function Readout({ round, nowMs }: { round: Round; nowMs: number }) {
       </p>
       <dl>
         <Value name="rows" text={numberText(round, "rows_written")} />
-        <Value name="keys deleted" text={numberText(round, "keys_deleted")} />
+        <Value name="keys deleted" text={round.keys_deleted ? count(round.keys_deleted) : null} />
         <Value name="files" text={numberText(round, "files_written")} />
         <Value name="written" text={numberText(round, "bytes_written", bytes)} />
         <Value name="lag" text={lagOf(round)} />
@@ -41,10 +41,11 @@ export function Readout({ round, nowMs }: { round: Round; nowMs: number }) {
 }
 
 function Value({ name, text }: { name: string; text: string | null }) {
+  if (text === null) return null;
   return (
     <div>
       <dt>{name}</dt>
-      <dd>{text ?? <span className="quiet">–</span>}</dd>
+      <dd>{text}</dd>
     </div>
   );
 }

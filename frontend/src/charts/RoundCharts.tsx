@@ -2,7 +2,7 @@
 import { area, curveStepAfter, line } from "d3-shape";
 import { useId, useMemo, useState, type KeyboardEvent, type PointerEvent } from "react";
 import type { Round } from "../api/client";
-import { bytes, count, duration, moment, span } from "../format";
+import { bytes, count, moment, span } from "../format";
 import { Bars, Chart, LEFT, PLOT_HEIGHT, RIGHT } from "./Chart";
 import { PhaseBars, PhaseLegend, phaseSummary } from "./PhaseBars";
 import { Readout } from "./Readout";
@@ -136,10 +136,10 @@ function Charts(plot: Plot) {
   const has = (field: string) => rounds.some((each) => (numberOf(each, field) ?? 0) > 0);
   return (
     <>
-      <CountBars {...plot} field="rows_written" title="Rows written" />
-      <PhaseChart {...plot} />
-      <LagChart {...plot} />
-      <CountBars {...plot} field="files_written" title="Files written" />
+      {has("rows_written") && <CountBars {...plot} field="rows_written" title="Rows written" />}
+      {has("duration_ms") && <PhaseChart {...plot} />}
+      {(has("lag_rows_before") || has("lag_rows_after")) && <LagChart {...plot} />}
+      {has("files_written") && <CountBars {...plot} field="files_written" title="Files written" />}
       {has("keys_deleted") && <CountBars {...plot} field="keys_deleted" title="Keys deleted" />}
       {has("lake_bytes") && <LakeChart {...plot} />}
     </>
@@ -161,7 +161,7 @@ function PhaseChart(plot: Plot) {
     largest(plot.rounds.map((each) => each.duration_ms ?? null)),
     "ms",
     PLOT_HEIGHT,
-    (ms) => (ms === 0 ? "0 s" : duration(ms).replace(".0 s", " s")),
+    timeTick,
   );
   return (
     <Chart
@@ -230,6 +230,13 @@ function LakeChart(plot: Plot) {
       {under && <circle className="lag-dot under" cx={x(under)} cy={top(under)} r={4} />}
     </Chart>
   );
+}
+
+/** `90 s` rather than `1 min 30 s`: there is little room. */
+function timeTick(ms: number): string {
+  if (ms === 0) return "0 s";
+  if (ms < 1000) return `${ms} ms`;
+  return ms < 180_000 ? `${ms / 1000} s` : span(ms, 2);
 }
 
 /** Round numbers of the unit that the largest value has. */

@@ -270,6 +270,7 @@ export function ActionButton({ action, className }: { action: Action; className?
 /** The buttons of a table in its state; `only` limits them. */
 export function TableActions({ table, only }: { table: Table; only?: TableActionKind[] }) {
   const { whyNot } = useActions();
+  const isUrgent = table.paused || (table.failures ?? 0) > 0;
   const kinds = actionsFor(table).filter((kind) => !only || only.includes(kind));
   return (
     <div className="actions" role="group" aria-label={`Actions of ${table.path}`}>
@@ -277,7 +278,7 @@ export function TableActions({ table, only }: { table: Table; only?: TableAction
         <ActionButton
           key={kind}
           action={{ kind, table }}
-          className={i === 0 && whyNot === null ? "button primary" : "button"}
+          className={i === 0 && isUrgent && whyNot === null ? "button primary" : "button"}
         />
       ))}
     </div>

@@ -133,14 +133,14 @@ function columnsOf(all: Lease[], now: number): Column<Lease>[] {
       hint: "Bytes of its KV snapshots",
       isNumber: true,
       sortBy: (each) => each.held_bytes,
-      cell: (each) => <Held lease={each} />,
+      cell: (each) => (each.held_bytes == null ? null : <Held lease={each} />),
     },
     {
       key: "age",
       head: "Age",
       isNumber: true,
       sortBy: (each) => (each.created_ms == null ? null : now - each.created_ms),
-      cell: (each) => <Age lease={each} now={now} />,
+      cell: (each) => (each.created_ms == null ? null : <Age lease={each} now={now} />),
     },
     {
       key: "expires",
@@ -148,7 +148,7 @@ function columnsOf(all: Lease[], now: number): Column<Lease>[] {
       hint: "If nobody renews it",
       isNumber: true,
       sortBy: (each) => each.expires_ms,
-      cell: (each) => <Expires lease={each} now={now} />,
+      cell: (each) => (each.expires_ms == null ? null : <Expires lease={each} now={now} />),
     },
     {
       key: "drop",
@@ -198,7 +198,7 @@ function HeldTables({ lease }: { lease: Lease }) {
 }
 
 function Held({ lease }: { lease: Lease }) {
-  if (lease.held_bytes == null) return <span className="quiet">–</span>;
+  if (lease.held_bytes == null) return null;
   const { freed_bytes: freed, held_bytes: held } = lease;
   return (
     <>
@@ -213,7 +213,7 @@ function Held({ lease }: { lease: Lease }) {
 }
 
 function Age({ lease, now }: { lease: Lease; now: number }) {
-  if (lease.created_ms == null) return <span className="quiet">–</span>;
+  if (lease.created_ms == null) return null;
   return (
     <span title={moment(lease.created_ms)}>
       {span(now - lease.created_ms)}
@@ -225,7 +225,7 @@ function Age({ lease, now }: { lease: Lease; now: number }) {
 }
 
 function Expires({ lease, now }: { lease: Lease; now: number }) {
-  if (lease.expires_ms == null) return <span className="quiet">–</span>;
+  if (lease.expires_ms == null) return null;
   const left = lease.expires_ms - now;
   return (
     <span title={moment(lease.expires_ms)}>

@@ -105,14 +105,17 @@ function columnsOf(all: Maintained[]): Column<Maintained>[] {
       hint: "Of the last run of the maintenance",
       sortBy: (each) => (each.problems ?? []).length * 100 + (each.needs ?? []).length,
       isNumber: false,
-      cell: (each) => <Needs table={each} />,
+      cell: (each) =>
+        (each.needs ?? []).length + (each.problems ?? []).length > 0 ? (
+          <Needs table={each} />
+        ) : null,
     },
     {
       key: "deletes",
       head: "Deletes as",
       hint: "How the last round that deleted keys did so",
       sortBy: (each) => each.deletes_as,
-      cell: (each) => <Deletes as={each.deletes_as ?? null} />,
+      cell: (each) => (each.deletes_as ? <Deletes as={each.deletes_as} /> : null),
     },
     {
       key: "compacted",
@@ -147,7 +150,6 @@ function columnsOf(all: Maintained[]): Column<Maintained>[] {
 function Needs({ table }: { table: Maintained }) {
   const needs = table.needs ?? [];
   const problems = table.problems ?? [];
-  if (needs.length === 0 && problems.length === 0) return null;
   return (
     <ul className="held">
       {problems.map((each) => (
@@ -163,8 +165,7 @@ function Needs({ table }: { table: Maintained }) {
 }
 
 /** Equality deletes make scans slow, so they are seen at once. */
-export function Deletes({ as }: { as: string | null }) {
-  if (!as) return null;
+export function Deletes({ as }: { as: string }) {
   if (!as.includes("equality")) return as;
   return <span className="hint warn">{as}</span>;
 }

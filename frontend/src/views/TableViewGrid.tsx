@@ -12,6 +12,8 @@ export interface Column<Row> {
   isNumber?: boolean;
   /** The name of the row: a heading of its card. */
   isName?: boolean;
+  /** What stands before the name on a card. */
+  prefix?: string;
 }
 
 export interface Sort {
@@ -73,12 +75,16 @@ function BodyRow<Row>({ row, columns, classOf, more, nameOf }: Props<Row> & { ro
           const content = column.cell(row);
           const className = column.isNumber ? "number" : undefined;
           return column.isName ? (
-            <th key={column.key} scope="row" className={className}>
+            <th key={column.key} scope="row" className={className} data-prefix={column.prefix}>
               {content}
             </th>
           ) : (
-            <td key={column.key} className={className} data-head={column.head}>
-              {content ?? <span className="quiet">–</span>}
+            <td
+              key={column.key}
+              className={[className, content == null ? "nothing" : null].filter(Boolean).join(" ")}
+              data-head={column.head}
+            >
+              <div>{content ?? <span className="quiet">–</span>}</div>
             </td>
           );
         })}

@@ -56,9 +56,17 @@ function Since({ table }: { table: Table }) {
   if (!since) return null;
   return (
     <span className="quiet" title={moment(since)}>
-      since {span(now - since, 2)}
+      for {span(now - since)}, since {clockTime(since, now)}
     </span>
   );
+}
+
+const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
+const DAY = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+
+/** A point in time, without the day if it was within the last 12 hours. */
+function clockTime(ms: number, nowMs: number): string {
+  return (nowMs - ms < 12 * 3_600_000 ? CLOCK : DAY).format(ms);
 }
 
 /** Why it is not ok. The last error is whole: nobody should have to look for its end. */

@@ -50,6 +50,7 @@ function columnsOf(nowMs: number): Column<Round>[] {
       key: "round",
       head: "Round",
       isName: true,
+      prefix: "Round",
       cell: (each) => (each.round_number == null ? "?" : `${each.round_number}`),
     },
     { key: "ended", head: "Ended", cell: (each) => <Ended round={each} nowMs={nowMs} /> },
@@ -72,7 +73,7 @@ function columnsOf(nowMs: number): Column<Round>[] {
       head: "Deletes",
       hint: "Keys whose earlier rows it deleted",
       isNumber: true,
-      cell: (each) => <Deletes round={each} />,
+      cell: (each) => (each.keys_deleted == null ? null : <Deletes round={each} />),
     },
     {
       key: "files",
@@ -132,12 +133,12 @@ function firstLine(text: string): string {
 }
 
 function Deletes({ round }: { round: Round }) {
-  if (round.keys_deleted == null) return <span className="quiet">–</span>;
+  const deleted = round.keys_deleted ?? 0;
   const isEquality = round.deletes_as?.includes("equality");
   return (
     <>
-      {count(round.keys_deleted)}
-      {isEquality && round.keys_deleted > 0 && (
+      {count(deleted)}
+      {isEquality && deleted > 0 && (
         <span className="hint" title={round.deletes_as ?? undefined}>
           by equality
         </span>

@@ -56,7 +56,7 @@ export function Snapshots({ database, table }: SectionProps) {
 type Total = "lake_rows" | "lake_files" | "lake_bytes" | "keys_deleted";
 
 function columnsOf(all: Snapshot[]): Column<Snapshot>[] {
-  const has = (field: Total) => all.some((each) => each[field] != null);
+  const has = (field: Total) => all.some((each) => Boolean(each[field]));
   const number = (
     field: Total | "rows_written" | "files_written" | "bytes_written",
     head: string,

@@ -119,7 +119,7 @@ function columnsOf(isPartitioned: boolean, all: Split[]): Column<Split>[] {
       key: "lag",
       head: "Lag in rows",
       isNumber: true,
-      cell: (each) => <Lag split={each} most={most} />,
+      cell: (each) => (each.lag_rows == null ? null : <Lag lagRows={each.lag_rows} most={most} />),
     },
     {
       key: "tiered",
@@ -157,14 +157,13 @@ function columnsOf(isPartitioned: boolean, all: Split[]): Column<Split>[] {
   return columns;
 }
 
-function Lag({ split, most }: { split: Split; most: number }) {
-  if (split.lag_rows == null) return <span className="quiet">–</span>;
+function Lag({ lagRows, most }: { lagRows: number; most: number }) {
   return (
     <span className="lag-cell">
-      <span className="lag-bar" aria-hidden="true">
-        <span style={{ width: `${(split.lag_rows / most) * 100}%` }} />
+      <span className={lagRows > 0 ? "lag-bar" : undefined} aria-hidden="true">
+        <span style={{ width: `${(lagRows / most) * 100}%` }} />
       </span>
-      {count(split.lag_rows)}
+      {count(lagRows)}
     </span>
   );
 }

@@ -1,0 +1,90 @@
+import { render, screen, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { useState } from "react";
+import { expect, test } from "vitest";
+import type { Round } from "../api/client";
+import answers from "../testing/answers.json";
+import { RoundCharts } from "./RoundCharts";
+import { oldestFirst, phasesOf, sentenceOf } from "./rounds";
+import type { XMode } from "./xAxis";
+
+const ORDERS = oldestFirst(answers.orders_rounds.rounds as Round[]);
+const STOCK = oldestFirst(answers.stock_rounds.rounds as Round[]);
+
+function Shown({ rounds, nowMs }: { rounds: Round[]; nowMs: number }) {
+  const [picked, setPicked] = useState(rounds.length - 1);
+  const [mode, setMode] = useState<XMode | null>(null);
+  const props = { rounds, nowMs, mode, onMode: setMode, picked, onPick: setPicked };
+  return <RoundCharts {...props} />;
+}
+
+const readout = () => screen.getByTestId("readout");
+
+test("arrow keys move one cursor through all charts, and say the round", async () => {
+  const { container } = render(<Shown rounds={ORDERS} nowMs={answers.orders_rounds.now_ms} />);
+  const slider = screen.getByRole("slider", { name: "Charts of the last 6 rounds" });
+  expect(readout()).toHaveTextContent("Round 12 committed ended 42 s ago");
+  expect(slider).toHaveAttribute("aria-valuenow", "6");
+
+  await userEvent.tab();
+  await userEvent.tab();
+  expect(slider).toHaveFocus();
+  await userEvent.keyboard("{ArrowLeft}{ArrowLeft}");
+  expect(slider).toHaveAttribute("aria-valuenow", "4");
+  expect(slider.getAttribute("aria-valuetext")).toMatch(/^Round 10, failed, .* is missing in/);
+  expect(readout()).toHaveTextContent("lake table shop.orders is missing in /data/lake");
+  const charts = container.querySelectorAll("svg[data-plot]").length;
+  expect(container.querySelectorAll("line.cursor")).toHaveLength(charts);
+
+  await userEvent.keyboard("{Home}");
+  expect(readout()).toHaveTextContent("Round 7");
+  await userEvent.keyboard("{End}");
+  expect(readout()).toHaveTextContent("Round 12");
+});
+
+test("failed rounds have a mark of their own shape in each chart", () => {
+  const { container } = render(<Shown rounds={ORDERS} nowMs={answers.orders_rounds.now_ms} />);
+  expect(screen.getByText("2 rounds failed.")).toBeInTheDocument();
+  for (const plot of container.querySelectorAll("svg[data-plot]")) {
+    expect(plot.querySelectorAll("path.failed-mark")).toHaveLength(2);
+  }
+});
+
+test("the pictures are said in words", () => {
+  render(<Shown rounds={ORDERS} nowMs={answers.orders_rounds.now_ms} />);
+  const rows = ORDERS.reduce((sum, each) => sum + (each.rows_written ?? 0), 0);
+  const words = rows.toLocaleString("en");
+  expect(screen.getByText(new RegExp(`Rows written: ${words} in all`))).toBeInTheDocument();
+  expect(screen.getByText(/6 rounds between .*; 2 of them failed/)).toBeInTheDocument();
+  const figure = screen.getByText("Seconds by phase").closest("figure")!;
+  expect(within(figure).getByText("lake commit")).toBeInTheDocument();
+});
+
+test("the horizontal axis is chosen by time or by round", async () => {
+  render(<Shown rounds={ORDERS} nowMs={answers.orders_rounds.now_ms} />);
+  await userEvent.click(screen.getByRole("radio", { name: "By round" }));
+  expect(screen.getByText(/placed by the number of the round/)).toBeInTheDocument();
+  await userEvent.click(screen.getByRole("radio", { name: "By time" }));
+  expect(screen.getByText(/placed by the time at which rounds ended/)).toBeInTheDocument();
+});
+
+test("charts without a value are left out", () => {
+  const failed = ORDERS.filter((each) => each.outcome === "failed");
+  const { rerender } = render(<Shown rounds={failed} nowMs={answers.orders_rounds.now_ms} />);
+  expect(screen.getByText("Seconds by phase")).toBeInTheDocument();
+  expect(screen.queryByText("Files written")).not.toBeInTheDocument();
+  rerender(<Shown rounds={STOCK} nowMs={answers.stock_rounds.now_ms} />);
+  expect(screen.getByText("Keys deleted")).toBeInTheDocument();
+});
+
+test("the phases add up to the duration", () => {
+  for (const round of [...ORDERS, ...STOCK]) {
+    const sum = phasesOf(round).reduce((all, each) => all + each.ms, 0);
+    expect(sum).toBeGreaterThanOrEqual(round.duration_ms!);
+  }
+});
+
+test("a round in words has what it wrote", () => {
+  const words = sentenceOf(STOCK.at(-1)!, "3 min ago");
+  expect(words).toMatch(/^Round \d+, committed, ended 3 min ago, took .* rows, .* keys deleted/);
+});

@@ -1,0 +1,19 @@
+/** What is around a view: queries, addresses and actions. */
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { useState, type ReactNode } from "react";
+import { Router } from "wouter";
+import { useHashLocation } from "../location";
+import { ActionsProvider } from "../parts/Actions";
+
+export function Page({ children }: { children: ReactNode }) {
+  const [queries] = useState(
+    () => new QueryClient({ defaultOptions: { queries: { retryDelay: 1 } } }),
+  );
+  return (
+    <QueryClientProvider client={queries}>
+      <Router hook={useHashLocation}>
+        <ActionsProvider>{children}</ActionsProvider>
+      </Router>
+    </QueryClientProvider>
+  );
+}

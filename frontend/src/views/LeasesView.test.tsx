@@ -1,0 +1,132 @@
+import { startServer, type PageServer } from "../testing/pageServer";
+import { render, screen, waitFor, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { beforeEach, expect, test } from "vitest";
+import type { Schemas } from "../api/client";
+import { Page } from "../testing/Page";
+import { NOW_MS, overviewOf } from "../testing/samples";
+import { LeasesView } from "./LeasesView";
+
+type Lease = Schemas["Lease"];
+
+const RUN: Lease = {
+  lease_id: "sluice-west-c6ef648e-97e3-5f2e-95d1-8912a7000d46",
+  holder: "run manual__1 of the DAG sluice_lake_tiering",
+  holder_kind: "run",
+  buckets: 4,
+  held_bytes: 46_000_000,
+  freed_bytes: 1_000_000,
+  created_ms: NOW_MS - 7_200_000,
+  renewed_ms: NOW_MS - 60_000,
+  expires_ms: NOW_MS + 600_000,
+  tables: [{ path: "web.sessions", table_id: 5, buckets: 4, held_bytes: 46_000_000 }],
+  links: [{ name: "Run", url: "/dags/sluice_lake_tiering/runs/manual__1" }],
+};
+const READER: Lease = {
+  lease_id: "job-7",
+  holder: "a reader",
+  holder_kind: "reader",
+  buckets: 1,
+  held_bytes: 900,
+  created_ms: NOW_MS - 90_000,
+  expires_ms: NOW_MS + 3_600_000,
+  tables: [{ path: null, table_id: 9, buckets: 1 }],
+};
+
+let server: PageServer;
+
+function answer(changes: object = {}) {
+  return { now_ms: NOW_MS, is_complete: true, leases: [RUN, READER], ...changes };
+}
+
+beforeEach(() => {
+  location.hash = "#/leases";
+  server = startServer().on("GET /overview", overviewOf()).on("GET /leases", answer());
+});
+
+const show = () =>
+  render(
+    <Page>
+      <LeasesView />
+    </Page>,
+  );
+
+const rows = () =>
+  within(screen.getByRole("table", { name: "Leases" }))
+    .getAllByRole("row")
+    .slice(1);
+
+test("a lease says who holds it, what, for how long, and what that costs", async () => {
+  show();
+  await screen.findByRole("table", { name: "Leases" });
+  const [first, second] = rows(); // the oldest first
+  expect(first).toHaveTextContent("run manual__1 of the DAG sluice_lake_tiering");
+  expect(first).toHaveTextContent("46 MB");
+  expect(first).toHaveTextContent("1.0 MB freed by a drop");
+  expect(within(first!).getByRole("link", { name: "web.sessions" })).toHaveAttribute(
+    "href",
+    "#/tables/web/sessions?section=leases",
+  );
+  expect(within(first!).getByRole("link", { name: "Run" })).toBeInTheDocument();
+  expect(second).toHaveTextContent("dropped table 9");
+  expect(screen.getByText("2 leases, 46 MB held")).toBeInTheDocument();
+});
+
+test("columns sort, and the order is in the address", async () => {
+  show();
+  await userEvent.click(await screen.findByRole("button", { name: /^Held by/ }));
+  expect(rows()[0]).toHaveTextContent("a reader");
+  expect(location.hash).toBe("#/leases?sort=lease");
+  await userEvent.click(screen.getByRole("button", { name: /^Held by/ }));
+  expect(rows()[0]).toHaveTextContent("run manual__1");
+  expect(screen.getByRole("columnheader", { name: /^Held by/ })).toHaveAttribute(
+    "aria-sort",
+    "descending",
+  );
+});
+
+test("a drop is confirmed, sends the id, and the list is read anew", async () => {
+  server.on("POST /leases/drop", () => {
+    server.on("GET /leases", answer({ leases: [RUN] }));
+    return { json: { message: "lease job-7 is dropped" } };
+  });
+  show();
+  const button = await screen.findByRole("button", { name: "Drop lease: job-7" });
+  await waitFor(() => expect(button).toHaveAttribute("aria-disabled", "false"));
+  await userEvent.click(button);
+  const dialog = screen.getByRole("dialog", { name: "Drop the lease job-7?" });
+  expect(dialog).toHaveTextContent("Held by a reader.");
+  expect(dialog).toHaveTextContent("fails at its next renewal");
+  await userEvent.click(within(dialog).getByRole("button", { name: "Drop lease" }));
+  await waitFor(() => expect(rows()).toHaveLength(1));
+  expect(server.requests("POST /leases/drop")[0]!.body).toEqual({ lease_id: "job-7" });
+});
+
+test("an address names a lease", async () => {
+  location.hash = "#/leases?lease=job-7";
+  show();
+  await screen.findByRole("table", { name: "Leases" });
+  expect(rows()[1]).toHaveClass("row-picked");
+});
+
+test("the address of a lease that is gone says so", async () => {
+  location.hash = "#/leases?lease=job-8";
+  show();
+  expect(await screen.findByText(/There is no lease/)).toHaveTextContent("job-8 any more");
+});
+
+test("a list that is not complete says where it comes from", async () => {
+  server.on(
+    "GET /leases",
+    answer({ is_complete: false, note: "Only rounds are known.", leases: [] }),
+  );
+  show();
+  expect(await screen.findByText("Only rounds are known.")).toBeInTheDocument();
+  expect(screen.getByText("No lease is known")).toBeInTheDocument();
+});
+
+test("without leases, the view says what that means", async () => {
+  server.on("GET /leases", answer({ leases: [] }));
+  show();
+  expect(await screen.findByText("There are no leases")).toBeInTheDocument();
+});

@@ -1,0 +1,128 @@
+import { startServer, type PageServer } from "../testing/pageServer";
+import { render, screen, waitFor, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { beforeEach, expect, test } from "vitest";
+import answers from "../testing/answers.json";
+import { overviewOf } from "../testing/samples";
+import { Page } from "../testing/Page";
+import { TableView } from "./TableView";
+
+let server: PageServer;
+
+beforeEach(() => {
+  location.hash = "";
+  server = startServer()
+    .on("GET /overview", overviewOf())
+    .on("GET /tables/shop/prices", answers.prices)
+    .on("GET /tables/shop/prices/rounds", answers.orders_rounds)
+    .on("GET /tables/shop/prices/splits", answers.visits_splits);
+});
+
+function show(table = "prices") {
+  return render(
+    <Page>
+      <TableView database="shop" table={table} />
+    </Page>,
+  );
+}
+
+test("a failing table says since when and why, whole, with what may be done", async () => {
+  show();
+  const error = await screen.findByRole("region", { name: "Last error" });
+  expect(error).toHaveTextContent(answers.prices.table.last_error);
+  expect(within(error).getByRole("button", { name: /Copy/ })).toBeInTheDocument();
+  expect(screen.getByText("Failing")).toBeInTheDocument();
+  expect(screen.getByText(/^for .*, since /)).toBeInTheDocument();
+  const actions = screen.getByRole("group", { name: "Actions of shop.prices" });
+  const names = within(actions).getAllByRole("button");
+  expect(names.map((each) => each.textContent)).toEqual(["Retry", "Tier now", "Pause"]);
+  const figure = (name: string) => screen.getByText(name).closest("div");
+  expect(figure("Failures in a row")).toHaveTextContent("1");
+  expect(figure("Last tiered")).toHaveTextContent("never");
+  expect(figure("Lag")).toHaveTextContent("3 rows");
+});
+
+test("a round shows its reason whole on a click", async () => {
+  show();
+  const list = await screen.findByRole("table", { name: "Rounds, the newest first" });
+  expect(within(list).getAllByText("failed")).toHaveLength(2);
+  const failed = answers.orders_rounds.rounds.find((each) => each.round_number === 10)!;
+  await userEvent.click(within(list).getByRole("button", { name: "More about Round 10" }));
+  const reasons = within(list).getAllByText(failed.reason!);
+  expect(reasons.some((each) => each.classList.contains("whole"))).toBe(true);
+  expect(within(list).getByText("Worker").nextSibling).toHaveTextContent(failed.worker!);
+  expect(within(list).getByRole("button", { name: "Less about Round 10" })).toHaveAttribute(
+    "aria-expanded",
+    "true",
+  );
+});
+
+test("links of a round lead to its task and its Spark application", async () => {
+  const rounds = answers.orders_rounds.rounds.map((each) => ({
+    ...each,
+    links: [{ name: "Task instance", url: `/dags/x/runs/${each.round_number}` }],
+  }));
+  server.on("GET /tables/shop/prices/rounds", { ...answers.orders_rounds, rounds });
+  show();
+  const links = await screen.findAllByRole("link", { name: "Task instance" });
+  expect(links[0]).toHaveAttribute("href", "/dags/x/runs/12");
+});
+
+test("each section has an address", async () => {
+  show();
+  await userEvent.click(await screen.findByRole("link", { name: "Definition" }));
+  expect(location.hash).toBe("#/tables/shop/prices?section=definition");
+  const columns = screen.getByRole("table", { name: "Columns" });
+  expect(within(columns).getByText("BIGINT NOT NULL")).toBeInTheDocument();
+  expect(screen.getByRole("link", { name: "Definition" })).toHaveAttribute("aria-current", "page");
+});
+
+test("splits are filtered, and the filter is in the address", async () => {
+  location.hash = "#/tables/shop/prices?section=splits";
+  show();
+  const [first] = answers.visits_splits.splits;
+  const splits = await screen.findByRole("table", { name: "Splits, the largest lag first" });
+  const all = within(splits).getAllByRole("row").length - 1;
+  expect(all).toBe(answers.visits_splits.splits.length);
+  await userEvent.type(screen.getByRole("searchbox", { name: "Filter" }), `${first!.partition}`);
+  await waitFor(() => expect(location.hash).toContain(`filter=${first!.partition}`));
+  const matched = answers.visits_splits.splits.filter(
+    (each) => each.partition === first!.partition,
+  ).length;
+  expect(within(splits).getAllByRole("row")).toHaveLength(matched + 1);
+
+  await userEvent.clear(screen.getByRole("searchbox", { name: "Filter" }));
+  await userEvent.type(screen.getByRole("searchbox", { name: "Filter" }), "none such");
+  await userEvent.click(await screen.findByRole("button", { name: "Show all splits" }));
+  expect(location.hash).toBe("#/tables/shop/prices?section=splits");
+});
+
+test("a table that does not exist says so, with ways back", async () => {
+  server.on("GET /tables/shop/gone", () => ({
+    status: 404,
+    json: { error: "TableNotExist", message: "table shop.gone does not exist" },
+  }));
+  show("gone");
+  expect(await screen.findByText("There is no such lake table")).toBeInTheDocument();
+  expect(screen.getByText("table shop.gone does not exist")).toBeInTheDocument();
+  expect(screen.getByRole("link", { name: "See all tables" })).toHaveAttribute("href", "#/");
+  expect(server.requests("GET /tables/shop/gone")).toHaveLength(1); // no vain second try
+});
+
+test("an error shows the server's message, and reads again", async () => {
+  server.on("GET /tables/shop/prices", () => ({
+    status: 502,
+    json: { error: "NetworkError", message: "the coordinator does not answer" },
+  }));
+  show();
+  expect(await screen.findByText("the coordinator does not answer")).toBeInTheDocument();
+  server.on("GET /tables/shop/prices", answers.prices);
+  await userEvent.click(screen.getByRole("button", { name: "Read again" }));
+  expect(await screen.findByRole("region", { name: "Last error" })).toBeInTheDocument();
+});
+
+test("a table without rounds says who records one", async () => {
+  server.on("GET /tables/shop/prices/rounds", { ...answers.orders_rounds, rounds: [] });
+  show();
+  expect(await screen.findByText("No round of this table is recorded yet")).toBeInTheDocument();
+});
