@@ -3,36 +3,114 @@
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import urlsplit
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
-from sluice.page.models import MaintainedTable, Maintenance
-from sluice.page.ports import AtPlace
-from sluice.page.reads import reading_of
+from sluice.masking import reason_text
+from sluice.page.maintenance_reader import SeenMaintenance, maintenance_of
+from sluice.page.maintenance_runs import SeenRun
+from sluice.page.maintenance_tables import Wanted, matching, table_model
+from sluice.page.models import (
+    Maintenance,
+    MaintenanceRunModel,
+    MaintenanceSortKey,
+    MaintenanceState,
+)
+from sluice.page.ports import AtPlace, Place
+from sluice.page.reads import ROWS_MAX, SEARCH_MAX, reading_of
 
 maintenance_reads = APIRouter()
 
+_NO_FOLDER = (
+    "The work folder of the runs is not known here, so no run of the maintenance is shown:"
+    " `sluice ui --work-uri` names it. What rounds compacted and expired is shown."
+)
+_NO_RUN = (
+    "The work folder names no run of the maintenance. The DAG sluice_lake_maintenance and"
+    " `sluice maintain --work-uri` note their runs there; `sluice maintain` alone leaves no report."
+)
+_DEFAULT_HOST = ("http", "localhost:8080")
+"""Airflow's own address in its links if nobody has set one (`[api] base_url`)."""
 
-@maintenance_reads.get("/maintenance")
+
+@maintenance_reads.get("/maintenance", response_model=Maintenance)
 def maintenance(
     place: AtPlace,
+    search: Annotated[str, Query(max_length=SEARCH_MAX)] = "",
+    state: Annotated[list[MaintenanceState] | None, Query()] = None,
+    database: str | None = None,
+    sort: MaintenanceSortKey = "attention",
+    descending: bool = False,
     offset: Annotated[int, Query(ge=0)] = 0,
-    limit: Annotated[int, Query(ge=1, le=500)] = 100,
-) -> Maintenance:
-    """What the maintenance of tables did and what they need."""
-    seen = sorted(place.reader.seen.tables.values(), key=lambda each: each.status.path)
-    found = [
-        MaintainedTable(
-            path=str(each.status.path),
-            compaction_requested_ms=each.status.compaction_requested_ms,
-            deletes_as=each.status.deletes_as,
-        )
-        for each in seen
-    ]
-    now_ms = place.clock.now_ms()
-    return Maintenance(
-        reading=reading_of(place, now_ms),
-        total=len(found),
+    limit: Annotated[int, Query(ge=1, le=ROWS_MAX)] = 100,
+) -> Response:
+    """What the maintenance of tables did and what they need: those that match, one page of them."""
+    found, listing = maintenance_of(place).listing(place.reader.seen)
+    rows = matching(listing.rows, Wanted(search, state or (), database, sort, descending))
+    is_in_airflow = place.dag() is not None
+    runs = [_run_model(each, is_in_airflow=is_in_airflow) for each in found.runs]
+    last = next((each for each in runs if each.state != "running"), runs[0] if runs else None)
+    answer = Maintenance(
+        reading=reading_of(place, place.clock.now_ms()),
+        runs_read_ms=found.runs_read_ms,
+        rounds_read_ms=found.rounds_read_ms,
+        are_rounds_read=found.are_rounds_read,
+        error=found.error,
+        runs=runs,
+        last_run_ms=None if last is None else last.began_ms,
+        last_run_url=None if last is None else last.url,
+        note=_note(place, found),
+        total=len(listing.rows),
+        matched=len(rows),
+        by_state=listing.by_state,
+        databases=listing.databases,
         offset=offset,
-        tables=found[offset : offset + limit],
+        tables=[table_model(row) for row in rows[offset : offset + limit]],
     )
+    # FastAPI would check the models again, and turn them into dictionaries first.
+    return Response(answer.model_dump_json(), media_type="application/json")
+
+
+def _note(place: Place, found: SeenMaintenance) -> str | None:
+    if place.work_uri is None:
+        return _NO_FOLDER
+    if found.unread_runs:
+        return f"Runs of the maintenance cannot be read: {'; '.join(found.unread_runs[:3])}"
+    return _NO_RUN if found.runs_read_ms is not None and not found.runs else None
+
+
+def _run_model(each: SeenRun, *, is_in_airflow: bool) -> MaintenanceRunModel:
+    run, totals = each.run, each.totals
+    return MaintenanceRunModel(
+        folder=run.folder,
+        by=reason_text(run.by),
+        dag_id=run.dag_id or None,
+        run_id=run.run_id or None,
+        task_id=run.task_id or None,
+        url=_link(run.url, is_in_airflow=is_in_airflow),
+        began_ms=run.began_ms,
+        ended_ms=run.ended_ms,
+        state=each.state,
+        applied=run.applied,
+        tables=len(each.tables),
+        needed=totals.needed,
+        problems=totals.problems,
+        numbers=dict(totals.numbers),
+        error=each.error or None,
+        at=each.at or None,
+        problem=each.problem or None,
+    )
+
+
+def _link(url: str, *, is_in_airflow: bool) -> str | None:
+    """The task's page, if its address is one for browsers and has no secret."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return None
+    if parts.scheme not in ("http", "https") or reason_text(url) != url:
+        return None
+    if is_in_airflow and (parts.scheme, parts.netloc) == _DEFAULT_HOST:
+        return parts._replace(scheme="", netloc="").geturl()
+    return url

@@ -194,6 +194,28 @@ class MaintenanceOutcome:
     """The table at which the driver was lost; empty: none, or not known."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """How far one try has come, as its driver has left it."""
+
+    has_ended: bool = False
+    error: Reason | None = None
+    at: str = ""
+    """The table that it has begun last; empty: none, or it has ended."""
+
+
+def read_end(request: str) -> RunEnd:
+    """:raises OSError, ValueError: a file cannot be read.
+    :raises UnknownFileVersion: a file has another version.
+    """
+    ended = read_json(_beside(request, "ended"))
+    if ended is not None:
+        check_version("end", ended)
+        error = ended["error"]
+        return RunEnd(True, None if error is None else Reason(**error))
+    return RunEnd(at=str((read_json(_beside(request, "running")) or {}).get("table", "")))
+
+
 def read_outcome(request: str) -> MaintenanceOutcome:
     """:raises OSError, ValueError: a file cannot be read.
     :raises UnknownFileVersion: a file has another version.
@@ -202,14 +224,9 @@ def read_outcome(request: str) -> MaintenanceOutcome:
     work_uri, _, lease_id = folder.rpartition("/")
     start = f"{name.removesuffix('request.json')}table-"
     reports = read_reports(work_uri, lease_id, start)
-    ended = read_json(_beside(request, "ended"))
-    if ended is not None:
-        check_version("end", ended)
-        error = ended["error"]
-        return MaintenanceOutcome(reports, True, None if error is None else Reason(**error))
-    at = str((read_json(_beside(request, "running")) or {}).get("table", ""))
-    is_done = any(report.table == at for report in reports)
-    return MaintenanceOutcome(reports, False, running="" if is_done else at)
+    end = read_end(request)
+    is_done = any(report.table == end.at for report in reports)
+    return MaintenanceOutcome(reports, end.has_ended, end.error, "" if is_done else end.at)
 
 
 def read_reports(work_uri: str, lease_id: str, start: str = "") -> tuple[TableReport, ...]:

@@ -150,7 +150,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** What the maintenance of tables did and what they need */
+        /** What the maintenance of tables did and what they need: those that match, one page of them */
         get: operations["maintenance"];
         put?: never;
         post?: never;
@@ -540,57 +540,318 @@ export interface components {
         };
         /**
          * MaintainedTable
-         * @description What maintenance says of one table.
+         * @description What maintenance says of one table. Null: not known.
          */
         MaintainedTable: {
-            /** Path */
+            /**
+             * Path
+             * @description DATABASE.TABLE, or a pattern of a run that matches no table
+             */
             path: string;
-            /** Compaction Requested Ms */
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "problem" | "needs" | "requested" | "unknown" | "ok";
+            /**
+             * Is Known
+             * @description Whether the cluster has this lake table
+             * @default true
+             */
+            is_known: boolean;
+            /**
+             * Needs
+             * @description What it needs, as of the newest report: after its maintenance, if that was no dry run
+             */
+            needs?: string[];
+            /**
+             * Reported Ms
+             * @description When the run of that report began
+             */
+            reported_ms?: number | null;
+            /**
+             * Reported By
+             * @description Folder of that run
+             */
+            reported_by?: string | null;
+            /**
+             * Was Applied
+             * @description Whether that run maintained the table; false: a dry run
+             */
+            was_applied?: boolean | null;
+            /**
+             * Problems
+             * @description What did not work in that run, whole, without secrets
+             */
+            problems?: string[];
+            /**
+             * Retryable
+             * @description Whether another run may have no problem; null: there is none
+             */
+            retryable?: boolean | null;
+            /**
+             * Line
+             * @description The whole report as one line
+             */
+            line?: string | null;
+            /**
+             * Last Maintained Ms
+             * @description When the last run began that was no dry run
+             */
+            last_maintained_ms?: number | null;
+            /**
+             * Maintained By
+             * @description Folder of that run
+             */
+            maintained_by?: string | null;
+            /**
+             * Done
+             * @description What that run did
+             */
+            done?: string[];
+            /**
+             * Gains
+             * @description What a scan has to read less since that run
+             */
+            gains?: string[];
+            /**
+             * Compaction Requested Ms
+             * @description Since when a compaction is requested; null: none is
+             */
             compaction_requested_ms?: number | null;
-            /** Last Compacted Ms */
+            /**
+             * Next Round
+             * @description What the next round does besides copying
+             */
+            next_round?: string | null;
+            /**
+             * Next Attempt Ms
+             * @description When it may begin
+             */
+            next_attempt_ms?: number | null;
+            /** Paused */
+            paused?: boolean | null;
+            /**
+             * Are Rounds Read
+             * @description Whether the history of its rounds has been read
+             * @default false
+             */
+            are_rounds_read: boolean;
+            /**
+             * Last Compacted Ms
+             * @description End of the last round that compacted files
+             */
             last_compacted_ms?: number | null;
-            /** Last Compaction */
+            /**
+             * Last Compaction
+             * @description What that round compacted
+             */
             last_compaction?: string | null;
-            /** Files Compacted */
+            /** Last Compaction Round */
+            last_compaction_round?: number | null;
+            /**
+             * Files Compacted
+             * @description Data files that it replaced
+             */
             files_compacted?: number | null;
-            /** Last Expired Ms */
+            /** Compaction Read Bytes */
+            compaction_read_bytes?: number | null;
+            /** Compaction Written Bytes */
+            compaction_written_bytes?: number | null;
+            /**
+             * Compaction Ms
+             * @description So much longer that round took
+             */
+            compaction_ms?: number | null;
+            /**
+             * Left Out
+             * @description Why a later round compacted nothing, if it says so
+             */
+            left_out?: string | null;
+            /** Left Out Ms */
+            left_out_ms?: number | null;
+            /**
+             * Request Completed Ms
+             * @description End of the last round that completed a requested compaction
+             */
+            request_completed_ms?: number | null;
+            /**
+             * Last Expired Ms
+             * @description End of the last round that expired snapshots
+             */
             last_expired_ms?: number | null;
-            /** Snapshots Expired */
+            /**
+             * Snapshots Expired
+             * @description By that round
+             */
             snapshots_expired?: number | null;
-            /** Deletes As */
+            /**
+             * Files Expired
+             * @description By that round
+             */
+            files_expired?: number | null;
+            /**
+             * Deletes As
+             * @description How the last round that deleted keys did so
+             */
             deletes_as?: string | null;
+            /**
+             * Has Equality Deletes
+             * @description Whether that round wrote equality deletes
+             * @default false
+             */
+            has_equality_deletes: boolean;
             /** Lake Files */
             lake_files?: number | null;
             /** Lake Bytes */
             lake_bytes?: number | null;
-            /**
-             * Needs
-             * @description Of the last maintenance run
-             */
-            needs?: string[];
-            /** Problems */
-            problems?: string[];
-            /** Line */
-            line?: string | null;
         };
         /**
          * Maintenance
-         * @description What the last runs of the maintenance did, and what rounds compacted.
+         * @description What the last runs of the maintenance did, and what rounds compacted and expired.
          */
         Maintenance: {
             reading: components["schemas"]["Reading"];
-            /** Last Run Ms */
+            /**
+             * Runs Read Ms
+             * @description When the reports of runs were read; null: not yet, or never
+             */
+            runs_read_ms?: number | null;
+            /**
+             * Rounds Read Ms
+             * @description When the histories of rounds were read
+             */
+            rounds_read_ms?: number | null;
+            /**
+             * Are Rounds Read
+             * @description Whether that was done for all tables; if not, it goes on
+             * @default false
+             */
+            are_rounds_read: boolean;
+            /**
+             * Error
+             * @description Why the histories cannot be read
+             */
+            error?: string | null;
+            /**
+             * Runs
+             * @description The newest runs, the newest first
+             */
+            runs: components["schemas"]["MaintenanceRunModel"][];
+            /**
+             * Last Run Ms
+             * @description When the last ended run began
+             */
             last_run_ms?: number | null;
             /** Last Run Url */
             last_run_url?: string | null;
-            /** Note */
+            /**
+             * Note
+             * @description What is not shown, and why
+             */
             note?: string | null;
-            /** Total */
+            /**
+             * Total
+             * @description Tables, and patterns of runs that match none
+             */
             total: number;
+            /**
+             * Matched
+             * @description Those that match search and filters
+             */
+            matched: number;
+            /** By State */
+            by_state: {
+                [key: string]: number;
+            };
+            /** Databases */
+            databases: string[];
             /** Offset */
             offset: number;
             /** Tables */
             tables: components["schemas"]["MaintainedTable"][];
+        };
+        /**
+         * MaintenanceRunModel
+         * @description A run that maintained tables, or only looked at them.
+         */
+        MaintenanceRunModel: {
+            /**
+             * Folder
+             * @description Its folder below the work folder: names the run
+             */
+            folder: string;
+            /**
+             * By
+             * @description Who ran it, for people
+             */
+            by: string;
+            /**
+             * Dag Id
+             * @description Null: no run of Airflow
+             */
+            dag_id?: string | null;
+            /** Run Id */
+            run_id?: string | null;
+            /** Task Id */
+            task_id?: string | null;
+            /**
+             * Url
+             * @description The task instance in Airflow
+             */
+            url?: string | null;
+            /** Began Ms */
+            began_ms: number;
+            /** Ended Ms */
+            ended_ms?: number | null;
+            /**
+             * State
+             * @description running: it has reported no end. ended: each of its tables has a report. failed: it ended before its last table, and says why. lost: it was killed
+             * @enum {string}
+             */
+            state: "running" | "ended" | "failed" | "lost";
+            /**
+             * Applied
+             * @description False: a dry run, which changes nothing
+             */
+            applied: boolean;
+            /**
+             * Tables
+             * @description Tables with a report
+             */
+            tables: number;
+            /**
+             * Needed
+             * @description Those that needed something before it
+             */
+            needed: number;
+            /**
+             * Problems
+             * @description Those of which something did not work
+             */
+            problems: number;
+            /**
+             * Numbers
+             * @description What was done to all of them: equality_files_removed, positions, snapshots_expired, files_expired, manifests_merged, orphans_removed, orphan_bytes, compactions_requested
+             */
+            numbers: {
+                [key: string]: number;
+            };
+            /**
+             * Error
+             * @description Why it ended before its last table
+             */
+            error?: string | null;
+            /**
+             * At
+             * @description The table that it was at, if it has no end
+             */
+            at?: string | null;
+            /**
+             * Problem
+             * @description Why its reports cannot be read
+             */
+            problem?: string | null;
         };
         /**
          * Overview
@@ -2230,6 +2491,11 @@ export interface operations {
     maintenance: {
         parameters: {
             query?: {
+                search?: string;
+                state?: ("problem" | "needs" | "requested" | "unknown" | "ok")[] | null;
+                database?: string | null;
+                sort?: "attention" | "table" | "last_maintained" | "last_compacted" | "last_expired" | "requested" | "lake_files" | "lake_bytes";
+                descending?: boolean;
                 offset?: number;
                 limit?: number;
             };

@@ -1,0 +1,195 @@
+"""What the newest runs of the maintenance reported, read from the work folder a bit at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Literal
+
+from sluice.clock import Clock
+from sluice.errors import SluiceError, UnknownFileVersion
+from sluice.masking import reason_text
+from sluice.quantities import counted
+from sluice.rounds.files import ListedFile, listed, read_json
+from sluice.rounds.maintenance_files import RunEnd, TableReport, read_end, request_uri
+from sluice.rounds.maintenance_runs import MaintenanceRun, newest_runs
+
+RUNS_MAX = 10
+"""Runs that are read, the newest."""
+REPORTS_MAX = 20_000
+"""Reports that are read of one run."""
+REPORT_BYTES_MAX = 1 << 18
+"""A longer report is not read."""
+_READERS = 8
+_STEP = 200
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, ImportError, SluiceError)
+
+RunState = Literal["running", "ended", "failed", "lost"]
+"""running: it has reported no end. ended: all of its tables have a report. failed: it ended before
+its last table, and says why. lost: it was killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The reports of a run in numbers."""
+
+    needed: int
+    """Tables that needed something before."""
+    problems: int
+    numbers: Mapping[str, int]
+    """What was done to all tables."""
+
+    @classmethod
+    def of(cls, reports: Collection[TableReport]) -> Totals:
+        numbers: Counter[str] = Counter()
+        for report in reports:
+            numbers.update(report.numbers or {})
+        needed = sum(bool(report.needs) for report in reports)
+        return cls(needed, sum(bool(report.problems) for report in reports), dict(numbers))
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRun:
+    """A run with what it has reported so far. Texts have no secrets."""
+
+    run: MaintenanceRun
+    tables: Mapping[str, TableReport]
+    """The newest report of each table; without ``details``."""
+    totals: Totals
+    state: RunState = "running"
+    error: str = ""
+    at: str = ""
+    """The table that it has begun last, if it has not ended."""
+    problem: str = ""
+    """Why its reports cannot be read."""
+    is_whole: bool = False
+    """Whether nothing is left to read, now or later."""
+
+    @classmethod
+    def of(cls, run: MaintenanceRun, reports: Iterable[TableReport], **changes: Any) -> SeenRun:
+        """:param reports: in the order of their writing."""
+        tables = {report.table: report for report in reports if report.table}
+        return cls(run, tables, Totals.of(tables.values()), **changes)
+
+
+class RunReader:
+    """Reads the runs of one work folder. For one thread."""
+
+    def __init__(self, work_uri: str, clock: Clock) -> None:
+        self._work_uri, self._clock = work_uri, clock
+        self._known: dict[str, SeenRun] = {}
+        self._reports: dict[str, Mapping[str, TableReport]] = {}  # of a run, by file
+
+    def read(self, until_s: float) -> tuple[list[SeenRun], list[str]]:
+        """The newest runs, the newest first, and what cannot be read.
+
+        :param until_s: monotonic time; what is left then is read by the next call.
+        :raises OSError: the folder cannot be listed.
+        """
+        tasks = newest_runs(self._work_uri)
+        pairs = [(run, run is task.runs[0]) for task in tasks for run in task.runs]
+        pairs.sort(key=lambda pair: pair[0].began_ms, reverse=True)
+        found: dict[str, SeenRun] = {}
+        for run, is_newest in pairs[:RUNS_MAX]:
+            known = self._known.get(run.folder)
+            if known is None or not known.is_whole or known.run != run:
+                known = self._read_run(run, is_newest, until_s)
+            found[run.folder] = known
+        self._known = found
+        self._reports = {folder: each for folder, each in self._reports.items() if folder in found}
+        return [*found.values()], [task.problem for task in tasks if task.problem]
+
+    def _read_run(self, run: MaintenanceRun, is_newest: bool, until_s: float) -> SeenRun:
+        known = self._reports.get(run.folder, {})
+        try:
+            end = read_end(request_uri(self._work_uri, run.folder, run.attempt))
+            files = listed(f"{self._work_uri.rstrip('/')}/{run.folder}", "maintenance/*.json")
+            reports, is_complete = self._read_reports(files, known, until_s)
+        except _UNREADABLE as error:
+            why = reason_text(f"{type(error).__name__}: {error}")
+            state = _state(run, RunEnd(), is_newest)
+            return SeenRun.of(run, known.values(), state=state, problem=why)
+        self._reports[run.folder] = reports
+        state = _state(run, end, is_newest)
+        unread = [report.line for report in reports.values() if not report.table]
+        problem = "" if files else "its reports were deleted"
+        if unread:
+            problem = f"{counted(len(unread), 'report')} cannot be read: {unread[0]}"
+        is_done = state in ("ended", "failed")
+        is_done = is_done or any(report.table == end.at for report in reports.values())
+        return SeenRun.of(
+            run,
+            reports.values(),
+            state=state,
+            error="" if end.error is None else reason_text(str(end.error)),
+            at="" if is_done else end.at,
+            problem=problem,
+            is_whole=is_complete and state != "running",
+        )
+
+    def _read_reports(
+        self, files: Sequence[ListedFile], known: Mapping[str, TableReport], until_s: float
+    ) -> tuple[dict[str, TableReport], bool]:
+        """The reports of a run by their files, and whether all of them are read."""
+        wanted = [
+            one
+            for one in sorted(files, key=lambda one: one.uri)[: 2 * REPORTS_MAX]
+            if "-table-" in one.uri.rpartition("/")[2] and one.size_bytes <= REPORT_BYTES_MAX
+        ][:REPORTS_MAX]
+        missing = [one.uri for one in wanted if one.uri not in known]
+        new: dict[str, TableReport | None] = {}
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="sluice-page-report") as pool:
+            for at in range(0, len(missing), _STEP):
+                if self._clock.monotonic_s() > until_s:
+                    break
+                step = missing[at : at + _STEP]
+                new.update(zip(step, pool.map(_report, step), strict=True))
+        is_complete = len(new) == len(missing)
+        found = {one.uri: known.get(one.uri) or new.get(one.uri) for one in wanted}
+        return {uri: report for uri, report in found.items() if report is not None}, is_complete
+
+
+def _report(uri: str) -> TableReport | None:
+    """A report without secrets; one of no table that says why it cannot be read.
+
+    :returns: None if it was deleted.
+    :raises OSError: the storage does not give it now.
+    """
+    try:
+        content = read_json(uri)
+        if content is None:
+            return None
+        report = TableReport.from_json(content)
+    except (ValueError, KeyError, TypeError, UnknownFileVersion) as error:
+        why = reason_text(f"{uri} cannot be read: {type(error).__name__}: {error}")
+        return TableReport("", why, problems=(why,))
+    return replace(
+        report,
+        # The parts say the same. A report of an earlier Sluice has none.
+        line=reason_text(report.line) if report.needs_now is None else "",
+        needs=_texts(report.needs),
+        problems=_texts(report.problems),
+        details=None,
+        needs_now=None if report.needs_now is None else _texts(report.needs_now),
+        done=_texts(report.done),
+        gains=_texts(report.gains),
+    )
+
+
+def _texts(found: Sequence[str]) -> tuple[str, ...]:
+    return tuple(_masked(str(each)) for each in found)
+
+
+@lru_cache(maxsize=10_000)
+def _masked(text: str) -> str:
+    """The same words are said of many tables, and the search for secrets takes 0.4 ms."""
+    return reason_text(text)
+
+
+def _state(run: MaintenanceRun, end: RunEnd, is_newest: bool) -> RunState:
+    if end.has_ended:
+        return "failed" if end.error is not None else "ended"
+    return "running" if run.ended_ms is None and is_newest else "lost"

@@ -1,0 +1,454 @@
+"""What the page says of maintenance: runs by their reports, rounds by their history."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from sluice.client import Client
+from sluice.config import ClientConfig, ServerConfig
+from sluice.model import Reason, TablePath, TieringRound, TieringStatus
+from sluice.page.local_place import LocalPlace
+from sluice.page.maintenance_reader import READ_EVERY_S, maintenance_of
+from sluice.page.maintenance_rounds import RoundFacts, facts_of
+from sluice.page.maintenance_runs import REPORT_BYTES_MAX, SeenRun
+from sluice.page.maintenance_tables import MaintenanceListing, Wanted, matching, table_model
+from sluice.page.seen import Seen, SeenTable
+from sluice.page.serving import local_app
+from sluice.rounds.files import write_json
+from sluice.rounds.maintain import MaintenanceReport
+from sluice.rounds.maintenance import Conversion, TableHealth
+from sluice.rounds.maintenance_files import (
+    MaintenanceFiles,
+    MaintenanceRequest,
+    TableReport,
+    request_uri,
+)
+from sluice.rounds.maintenance_runs import MaintenanceRun, note_run
+from sluice.server.cluster import EmbeddedCluster
+from tests.support.processes import wait_for
+from tests.support.status_shop import OwnClock, Shop, status_shop
+
+TASK_URL = "https://airflow/dags/own/runs/r/tasks/maintain_tables"
+BEFORE = TableHealth(equality_files=2, data_manifests=5)
+CONVERTED = Conversion(files_removed=2, rows=6)
+COMPACTED = TieringRound(
+    outcome="committed",
+    compacted="bucket 0: 5 files became 1",
+    files_compacted=5,
+    compaction_read_bytes=500,
+    compaction_written_bytes=300,
+    compaction_ms=70,
+)
+EXPIRED = TieringRound(outcome="committed", snapshots_expired=4, files_expired=9)
+LEFT_OUT = TieringRound(outcome="committed", compacted="bucket 0 left out: no time")
+
+
+class EmbeddedShop(Shop):
+    """The same calls on a server that keeps statuses itself."""
+
+    __repr__ = object.__repr__
+
+    def __init__(self, cluster: EmbeddedCluster, clock: OwnClock, client: Client) -> None:
+        self.cluster, self.clock, self.client = cluster, clock, client
+        client.admin.create_database("shop")
+
+    def another(self, **settings: Any) -> Client:
+        return self.client
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[Shop]:
+    with status_shop(tmp_path / "plain") as shop:
+        yield shop
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Iterator[Shop]:
+    clock = OwnClock()
+    config = ServerConfig(data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0")
+    with (
+        EmbeddedCluster(config, clock=clock) as cluster,
+        Client(ClientConfig(cluster.address), clock) as client,
+    ):
+        yield EmbeddedShop(cluster, clock, client)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/work"
+
+
+class Page:
+    """The page of a shop, which has been read when it is asked."""
+
+    def __init__(self, shop: Shop, work_uri: str | None) -> None:
+        self.shop = shop
+        self.place = LocalPlace(shop.client, shop.clock, work_uri)
+        self._http = TestClient(local_app(self.place))
+
+    def ask(self, **how: Any) -> dict[str, Any]:
+        answer = self._http.get("/api/v1/maintenance", params=how)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def read(self, **how: Any) -> dict[str, Any]:
+        """The answer once everything that is there now was read."""
+        tables = len(self.shop.client.statuses.lake_tables())
+        seen_ms = self.place.reader.seen.read_ms
+
+        def is_seen() -> bool:
+            self.place.reader.read_soon()
+            seen = self.place.reader.seen
+            return seen.is_complete and seen.read_ms != seen_ms and len(seen.tables) == tables
+
+        self.shop.clock.ms += round(READ_EVERY_S * 1000)
+        wait_for("the tables to be read", is_seen)
+        self.ask()
+        assert maintenance_of(self.place).wait(60)
+        return self.ask(**how)
+
+    def table(self, name: str) -> dict[str, Any]:
+        [found] = [one for one in self.read()["tables"] if one["path"] == name]
+        return dict(found)
+
+
+@contextmanager
+def page_of(shop: Shop, work_uri: str | None) -> Iterator[Page]:
+    page = Page(shop, work_uri)
+    page.place.reader.start()
+    try:
+        yield page
+    finally:
+        page.place.reader.stop()
+
+
+def maintain(
+    work: str,
+    *reports: MaintenanceReport,
+    began_ms: int = 1_000,
+    attempt: str = "a",
+    ends: bool | Reason = True,
+    **changes: Any,
+) -> MaintenanceRun:
+    """A run that has reported these tables."""
+    folder = changes.pop("folder", f"sluice-west-{began_ms}")
+    run = MaintenanceRun(
+        folder=folder,
+        attempt=attempt,
+        began_ms=began_ms,
+        ended_ms=began_ms + 500 if ends else None,
+        by="the run r of DAG own",
+        dag_id="own",
+        run_id="r",
+        task_id="maintain_tables",
+        url=TASK_URL,
+    )
+    run = replace(run, **changes)
+    note_run(work, changes.get("dag_id", "own"), run)
+    files = MaintenanceFiles(request_uri(work, folder, attempt))
+    write_json(files.request, MaintenanceRequest("grpc://x:1", ("*",), run.applied).to_json())
+    for one in reports:
+        files.begin(one.table)
+        files.add(TableReport.of(one, applied=run.applied))
+    if ends:
+        files.end(ends if isinstance(ends, Reason) else None)
+    return run
+
+
+def converted(name: str, **changes: Any) -> MaintenanceReport:
+    after = TableHealth(data_manifests=2)
+    return MaintenanceReport(name, BEFORE, after, conversion=CONVERTED, **changes)
+
+
+def test_nothing_is_known_yet(embedded: Shop, work: str) -> None:
+    embedded.create("orders")
+    with page_of(embedded, None) as page:
+        found = page.read()
+        assert "`sluice ui --work-uri` names it" in found["note"]
+        assert (found["runs"], found["last_run_ms"], found["runs_read_ms"]) == ([], None, None)
+        [table] = found["tables"]
+        assert (table["path"], table["state"], table["needs"]) == ("shop.orders", "unknown", [])
+        assert table["are_rounds_read"], "it has had no round"
+    with page_of(embedded, work) as page:
+        found = page.read()
+        assert found["note"].startswith("The work folder names no run of the maintenance.")
+        assert found["runs_read_ms"] == embedded.clock.now_ms()
+
+
+def test_what_the_last_run_did_and_what_tables_need_now(embedded: Shop, work: str) -> None:
+    for name in ("orders", "stock", "prices"):
+        embedded.create(name)
+    small = TableHealth(small_files_of_worst=40)
+    maintain(
+        work,
+        converted("shop.orders"),
+        MaintenanceReport("shop.stock", small, small, compaction_requested=True),
+        MaintenanceReport("shop.prices", notes=["could not expire snapshots: access denied"]),
+        MaintenanceReport("shop.x*", error="no table of the cluster matches this pattern"),
+    )
+    with page_of(embedded, work) as page:
+        found = page.read()
+        assert found["note"] is None
+        [run] = found["runs"]
+        assert (run["state"], run["applied"], run["url"]) == ("ended", True, TASK_URL)
+        assert (run["began_ms"], run["ended_ms"]) == (1_000, 1_500)
+        assert (run["tables"], run["needed"], run["problems"]) == (4, 2, 2)
+        assert run["by"] == "the run r of DAG own"
+        assert (run["numbers"]["positions"], run["numbers"]["compactions_requested"]) == (6, 1)
+        assert (found["last_run_ms"], found["last_run_url"]) == (1_000, TASK_URL)
+        by_path = {one["path"]: one for one in found["tables"]}
+        assert [*by_path] == ["shop.prices", "shop.x*", "shop.stock", "shop.orders"]
+        assert found["by_state"] == {"problem": 2, "needs": 1, "ok": 1}
+        orders = by_path["shop.orders"]
+        assert (orders["state"], orders["needs"]) == ("ok", []), "what it needed is done"
+        assert orders["done"] == ["2 equality delete files became 6 positions"]
+        assert orders["gains"] == ["2 -> 0 files of equality deletes", "5 -> 2 manifests"]
+        assert (orders["last_maintained_ms"], orders["maintained_by"]) == (1_000, run["folder"])
+        assert orders["line"] == (
+            "shop.orders: 2 equality delete files: PyIceberg, polars and Snowflake refuse the"
+            " table; done: 2 equality delete files became 6 positions; gained: 2 -> 0 files of"
+            " equality deletes, 5 -> 2 manifests"
+        )
+        stock = by_path["shop.stock"]
+        assert stock["needs"] == ["up to 40 small data files in a bucket: scans are slow"]
+        prices = by_path["shop.prices"]
+        assert prices["problems"] == ["could not expire snapshots: access denied"]
+        assert prices["retryable"]
+        assert (by_path["shop.x*"]["is_known"], prices["is_known"]) == (False, True)
+
+
+def test_search_filter_sort_and_pages(embedded: Shop, work: str) -> None:
+    for name in ("a", "b", "c", "d"):
+        embedded.create(name)
+    maintain(work, converted("shop.c"), began_ms=1_000, dag_id="one")
+    maintain(
+        work,
+        converted("shop.a"),
+        converted("shop.b", notes=["could not merge manifests: refused"]),
+        began_ms=2_000,
+        dag_id="two",
+    )
+    with page_of(embedded, work) as page:
+
+        def paths(**how: Any) -> list[str]:
+            return [one["path"].removeprefix("shop.") for one in page.ask(**how)["tables"]]
+
+        assert page.read()["total"] == 4
+        assert paths() == ["b", "d", "a", "c"]
+        assert paths(sort="table", descending=True) == ["d", "c", "b", "a"]
+        assert paths(sort="last_maintained") == ["c", "a", "b", "d"]
+        assert paths(sort="last_maintained", descending=True) == ["a", "b", "c", "d"]
+        assert paths(search="REFUSED") == ["b"]
+        assert paths(state=["ok", "unknown"], sort="table") == ["a", "c", "d"]
+        assert paths(database="other") == []
+        found = page.ask(sort="table", offset=1, limit=2)
+        assert [one["path"] for one in found["tables"]] == ["shop.b", "shop.c"]
+        assert (found["matched"], found["offset"], found["databases"]) == (4, 1, ["shop"])
+        assert page.ask(search="refused")["matched"] == 1
+    with page_of(embedded, work) as page:
+        bad = page._http.get("/api/v1/maintenance", params={"sort": "nonsense"})
+        assert bad.status_code == 422
+
+
+def test_a_dry_run_says_what_is_needed_and_hides_nothing_that_was_done(
+    embedded: Shop, work: str
+) -> None:
+    embedded.create("orders")
+    maintain(work, converted("shop.orders"), began_ms=1_000)
+    looked = MaintenanceReport("shop.orders", BEFORE, snapshots_due=3)
+    maintain(work, looked, began_ms=2_000, applied=False)
+    with page_of(embedded, work) as page:
+        table = page.table("shop.orders")
+    assert (table["state"], table["was_applied"], table["reported_ms"]) == ("needs", False, 2_000)
+    assert table["needs"] == list(BEFORE.needs())
+    assert table["line"].endswith("to do: 3 snapshots may expire")
+    assert table["last_maintained_ms"] == 1_000
+    assert table["done"] == ["2 equality delete files became 6 positions"]
+
+
+def test_a_run_under_way_one_that_gave_up_and_one_that_was_killed(
+    embedded: Shop, work: str
+) -> None:
+    for name in ("a", "b"):
+        embedded.create(name)
+    why = Reason("NetworkError", "no coordinator: token=tip-top-secret", "refused", retryable=True)
+    maintain(work, began_ms=1_000, ends=why)
+    killed = maintain(work, converted("shop.a"), began_ms=2_000, ends=False)
+    MaintenanceFiles(request_uri(work, killed.folder, "a")).begin("shop.b")
+    with page_of(embedded, work) as page:
+        found = page.read()
+        running, failed = found["runs"]
+        assert (running["state"], running["at"], running["tables"]) == ("running", "shop.b", 1)
+        assert failed["state"] == "failed"
+        assert failed["error"] == "NetworkError: no coordinator: token=***"
+        assert found["last_run_ms"] == 1_000, "the last one that ended"
+        again = maintain(
+            work, converted("shop.b"), began_ms=3_000, attempt="b", folder=killed.folder
+        )
+        found = page.read()
+        retried, _ = found["runs"]
+        assert (retried["state"], retried["tables"], retried["began_ms"]) == ("ended", 2, 3_000)
+        assert {one["path"]: one["state"] for one in found["tables"]} == {
+            "shop.a": "ok",
+            "shop.b": "ok",
+        }
+        maintain(work, began_ms=4_000, ends=False)
+        note_run(work, "own", replace(again, folder="sluice-west-5000", began_ms=5_000))
+        states = {one["began_ms"]: one["state"] for one in page.read()["runs"]}
+        assert (states[4_000], states[5_000]) == ("lost", "lost"), "5000 ended without a report"
+
+
+def test_no_secret_is_shown(embedded: Shop, work: str) -> None:
+    embedded.create("orders")
+    secret = "hunter2-hunter2"
+    note = f"could not delete: s3://lake refused password={secret}"
+    maintain(
+        work,
+        MaintenanceReport("shop.orders", TableHealth(unknown=note), notes=[note]),
+        url=f"https://u:{secret}@airflow/x",
+        by=f"token={secret}",
+    )
+    with page_of(embedded, work) as page:
+        found = page.read()
+    assert secret not in str(found)
+    assert found["runs"][0]["url"] is None
+    [table] = found["tables"]
+    assert table["problems"] == ["could not delete: s3://lake refused password=***"]
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("javascript:alert(1)", None),
+        ("", None),
+        ("http://[broken", None),
+        ("http://localhost:8080/dags/own", "http://localhost:8080/dags/own"),
+    ],
+)
+def test_only_addresses_for_browsers_are_links(
+    embedded: Shop, work: str, url: str, shown: str | None
+) -> None:
+    maintain(work, url=url)
+    with page_of(embedded, work) as page:
+        [run] = page.read()["runs"]
+    assert run["url"] == shown
+
+
+def test_reports_that_cannot_be_read_hide_no_others(embedded: Shop, work: str) -> None:
+    for name in ("a", "b", "c"):
+        embedded.create(name)
+    run = maintain(work, converted("shop.a"), converted("shop.b"), converted("shop.c"))
+    folder = Path(work.removeprefix("file://")) / run.folder / "maintenance"
+    (folder / "a-table-00001.json").write_text('{"version": 1, "tab')
+    (folder / "a-table-00002.json").write_text(" " * (REPORT_BYTES_MAX + 1))
+    with page_of(embedded, work) as page:
+        found = page.read()
+        [shown] = found["runs"]
+        assert "1 report cannot be read: file://" in shown["problem"]
+        assert {one["path"]: one["state"] for one in found["tables"]} == {
+            "shop.a": "unknown",
+            "shop.b": "unknown",
+            "shop.c": "ok",
+        }
+    for path in folder.iterdir():
+        path.unlink()
+    (Path(work.removeprefix("file://")) / "maintenance/bad.json").write_text("{")
+    with page_of(embedded, work) as page:
+        found = page.read()
+        assert found["runs"][0]["problem"] == "its reports were deleted"
+        assert "maintenance/bad.json cannot be read" in found["note"]
+
+
+def test_a_work_folder_that_cannot_be_listed_is_said(embedded: Shop) -> None:
+    path = embedded.create("orders")
+    embedded.client.tiering.finished(embedded.claim(path), details=COMPACTED)
+    with page_of(embedded, "nonsense://x/work") as page:
+        found = page.read()
+    assert found["note"].startswith("Runs of the maintenance cannot be read: ValueError")
+    assert found["tables"][0]["files_compacted"] == 5, "the rest is shown all the same"
+
+
+@pytest.mark.parametrize("kind", ["embedded", "plain"])
+def test_what_rounds_compacted_and_expired(
+    kind: str, request: pytest.FixtureRequest, work: str
+) -> None:
+    shop: Shop = request.getfixturevalue(kind)
+    path = shop.create("orders")
+    idle = shop.create("idle")
+    ended = []
+    for details in (COMPACTED, EXPIRED, LEFT_OUT):
+        shop.client.tiering.finished(shop.claim(path), details=details)
+        ended.append(shop.clock.ms)
+    shop.client.statuses.request_compaction(path)
+    asked_ms = shop.clock.ms
+    with page_of(shop, work) as page:
+        table = page.table(str(path))
+        assert (table["last_compacted_ms"], table["last_compaction_round"]) == (ended[0], 1)
+        assert table["last_compaction"] == "bucket 0: 5 files became 1"
+        sizes = [table[f"compaction_{name}"] for name in ("read_bytes", "written_bytes", "ms")]
+        assert (table["files_compacted"], sizes) == (5, [500, 300, 70])
+        assert (table["last_expired_ms"], table["snapshots_expired"]) == (ended[1], 4)
+        assert (table["left_out"], table["left_out_ms"]) == (LEFT_OUT.compacted, ended[2])
+        assert (table["state"], table["compaction_requested_ms"]) == ("requested", asked_ms)
+        assert table["next_round"] == "compacts the table, as was requested"
+        shop.client.statuses.pause(path)
+        after = "compacts the table, as was requested, after `sluice resume shop.orders`"
+        assert page.table(str(path))["next_round"] == after
+        shop.client.statuses.resume(path)
+        details = replace(COMPACTED, files_compacted=8, compaction_request_ms=asked_ms)
+        shop.client.tiering.finished(shop.claim(path), details=details)
+        table = page.table(str(path))
+        assert (table["files_compacted"], table["left_out"]) == (8, None)
+        assert table["request_completed_ms"] == table["last_compacted_ms"]
+        assert (table["state"], table["next_round"]) == ("unknown", None)
+        assert table["last_expired_ms"] == ended[1], "of a round that was read before"
+        assert page.table(str(idle))["last_compacted_ms"] is None
+        assert [one["path"] for one in page.ask(sort="last_compacted")["tables"]] == [
+            "shop.orders",
+            "shop.idle",
+        ]
+
+
+def test_facts_begin_again_with_a_table_that_was_dropped_and_created() -> None:
+    known = RoundFacts(7, 30, compacted=COMPACTED)
+    status = TieringStatus(TablePath("shop", "a"), 8, "Tiered", 3, rounds=2)
+    assert facts_of(known, status, []).compacted is None
+    same = replace(status, table_id=7, rounds=31)
+    assert facts_of(known, same, [EXPIRED]).compacted == COMPACTED
+    long = replace(COMPACTED, compacted="x" * 10_000)
+    kept = facts_of(known, same, [long]).compacted
+    assert kept is not None
+    assert len(kept.compacted or "") == 500
+
+
+def test_5000_tables_are_answered_at_once() -> None:
+    paths = [TablePath("shop", f"table_{at:04d}") for at in range(5_000)]
+    statuses = {
+        path: SeenTable(TieringStatus(path, at, "Tiered", 1, rounds=9), 1_000)
+        for at, path in enumerate(paths)
+    }
+    report = TableReport.of(converted("x"), applied=True)
+    reports = [replace(report, table=str(path)) for path in paths]
+    run = SeenRun.of(MaintenanceRun(folder="sluice-x", attempt="a", began_ms=1), reports)
+    facts = {path: RoundFacts(at, 9, compacted=COMPACTED) for at, path in enumerate(paths)}
+    seen = Seen(statuses, 1_000, True)
+    began_s = time.process_time()
+    listing = MaintenanceListing(seen, [run] * 10, facts)
+    listed_s = time.process_time() - began_s
+    began_s = time.process_time()
+    rows = matching(listing.rows, Wanted("table 49", sort="last_compacted", descending=True))
+    models = [table_model(row).model_dump_json() for row in rows[:100]]
+    answered_s = time.process_time() - began_s
+    print(f"listing {listed_s * 1000:.0f} ms, answer {answered_s * 1000:.0f} ms")
+    assert len(models) == 100
+    assert listed_s < 1, "once for a reading: about 50 ms"
+    assert answered_s < 0.25, "about 10 ms"
