@@ -35,6 +35,8 @@ NAMES = (
     "lake_history",
     "round_history",
     "idle_tables",
+    "page_tables",
+    "real_page_tables",
     "real_log_to_iceberg",
     LAKE_SCANS,
     LOG_ROUNDS,

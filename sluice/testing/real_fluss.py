@@ -80,6 +80,7 @@ class RealFluss:
     :param lake: whether to use the Iceberg plugin with a Hadoop catalog in ``warehouse``.
     :param conf: server options that override the ones set here, such as ``kv.snapshot.interval``.
     :param tablet_heap_mb: heap of the tablet server; coordinator and ZooKeeper have small heaps.
+    :param heaps_mb: other heaps, by the names of the servers.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class RealFluss:
         lake: bool = True,
         conf: Mapping[str, str] | None = None,
         tablet_heap_mb: int = 512,
+        heaps_mb: Mapping[str, int] | None = None,
         start_timeout_s: float = 90,
     ) -> None:
         self.home = home.resolve()
@@ -99,7 +101,9 @@ class RealFluss:
         self._jars = jars
         self._lake = lake
         self._conf = dict(conf or {})
-        self._heap_mb = {ZOOKEEPER: 64, COORDINATOR: 192, TABLET: tablet_heap_mb}
+        self._heap_mb = {ZOOKEEPER: 64, COORDINATOR: 192, TABLET: tablet_heap_mb} | dict(
+            heaps_mb or {}
+        )
         self._start_timeout_s = start_timeout_s
         self._ports: dict[str, int] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
