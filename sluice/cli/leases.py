@@ -10,16 +10,12 @@ import click
 from sluice.cli.command_group import CommandGroup
 from sluice.cli.options import Settings, examples, format_option, with_settings
 from sluice.cli.output import print_json, print_table, print_wrapped, span
+from sluice.quantities import byte_size
 
 if TYPE_CHECKING:
     from sluice.client import Client
-    from sluice.model import LeaseInfo
-
-_UNLISTED = (
-    "note: this cluster lists no leases. Shown are those that rounds of Sluice in progress may"
-    " hold; other leases, and buckets, age and expiry are not known. A lease that is not renewed"
-    " expires; `sluice leases drop ID` drops any lease"
-)
+    from sluice.client.round_leases import RoundLease
+    from sluice.model import LeasedTable, LeaseInfo
 
 
 @click.group(
@@ -33,9 +29,16 @@ _UNLISTED = (
     ),
 )
 @format_option
+@click.option(
+    "--work-uri",
+    metavar="URI",
+    help="On Apache Fluss: the folder that Airflow and Spark share, with plans of runs.",
+)
 @with_settings
 @click.pass_context
-def leases(ctx: click.Context, output_format: str, settings: Settings) -> None:
+def leases(
+    ctx: click.Context, output_format: str, work_uri: str | None, settings: Settings
+) -> None:
     """Show the leases on KV snapshots of primary-key tables.
 
     The server keeps a snapshot while a lease holds it. A lease ends when its owner drops it, or
@@ -48,10 +51,15 @@ def leases(ctx: click.Context, output_format: str, settings: Settings) -> None:
     With a users file, a lease belongs to the user who made it, and the list shows the owner. Only
     the owner and users with the role admin can change it.
 
+    bytes are those of its snapshots. freed are those that only this lease keeps, and that the
+    server deletes once it ends.
+
     An Apache Fluss cluster lists no leases. There, the command shows those that Sluice's rounds in
     progress may hold, with their tables; of `sluice tier` only rounds of this user on this machine.
+    With --work-uri it reads from plan files what runs hold: buckets, bytes, and since when.
 
-    --format json also has the times in milliseconds. What is not known is null.
+    --format json also has the times in milliseconds, and for each lease its largest tables. What is
+    not known is null.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -61,12 +69,12 @@ def leases(ctx: click.Context, output_format: str, settings: Settings) -> None:
         try:
             found = client.leases.all()
         except UnsupportedVersion:
-            _print_unlisted(client, as_json=output_format == "json")
+            _print_unlisted(client, work_uri, as_json=output_format == "json")
             return
     if output_format == "json":
         print_json([_json(lease) for lease in found])
         return
-    headings = ["lease", "buckets", "age", "expires in"]
+    headings = ["lease", "buckets", "bytes", "freed", "age", "expires in"]
     rows = [_row(lease) for lease in found]
     if any(lease.owner for lease in found):
         headings.insert(1, "owner")
@@ -125,27 +133,52 @@ def drop(lease_id: str, data_dir: str | None, settings: Settings) -> None:
     click.echo(f"lease {lease_id} is dropped")
 
 
-def _print_unlisted(client: Client, *, as_json: bool) -> None:
+def _print_unlisted(client: Client, work_uri: str | None, *, as_json: bool) -> None:
     """Prints what is known of leases on a cluster that does not list them."""
-    from sluice.client.round_leases import leases_of_rounds
+    import time
 
-    known = leases_of_rounds(client)
+    from sluice.client.round_leases import RoundLeases, what_is_unknown
+
+    found = RoundLeases(work_uri).known(client)
     if as_json:
         from sluice.model import LeaseInfo
 
         unknown = dict.fromkeys([*LeaseInfo.__slots__, "age_ms", "left_ms"])
-        tables = {lease.lease_id: [str(path) for path in lease.tables] for lease in known}
-        print_json([unknown | {"lease_id": i, "tables": names} for i, names in tables.items()])
+        print_json([unknown | _json_of_round(lease) for lease in found.leases])
     else:
-        rows = [[lease.lease_id, ", ".join(map(str, lease.tables))] for lease in known]
-        print_table(["lease", "tables"], rows, empty="no round in progress can have a lease")
-    click.echo(_UNLISTED, err=True)
+        now_s = time.time()
+        rows = [
+            [
+                lease.lease_id,
+                _known(lease.buckets),
+                _size(lease.held_bytes),
+                "-" if lease.created_ms is None else _span(now_s * 1000 - lease.created_ms),
+                ", ".join(str(table.path) for table in lease.tables),
+            ]
+            for lease in found.leases
+        ]
+        headings = ["lease", "buckets", "bytes", "age", "tables"]
+        print_table(headings, rows, empty="no round in progress can have a lease")
+    click.echo(f"note: {what_is_unknown(found, work_uri)}", err=True)
 
 
 def _row(lease: LeaseInfo) -> list[object]:
     age_ms = lease.now_ms - lease.created_ms
     left_ms = lease.expires_ms - lease.now_ms
-    return [lease.lease_id, lease.buckets, *(span(max(ms, 0) // 1000) for ms in (age_ms, left_ms))]
+    sizes = map(_size, (lease.held_bytes, lease.freed_bytes))
+    return [lease.lease_id, lease.buckets, *sizes, _span(age_ms), _span(left_ms)]
+
+
+def _span(ms: float) -> str:
+    return span(round(max(ms, 0)) // 1000)
+
+
+def _size(size_bytes: int | None) -> str:
+    return "-" if size_bytes is None else byte_size(size_bytes)
+
+
+def _known(number: int | None) -> object:
+    return "-" if number is None else number
 
 
 def _oldest(lease: LeaseInfo) -> str:
@@ -163,5 +196,20 @@ def _json(lease: LeaseInfo) -> dict[str, Any]:
     content["oldest_path"] = str(lease.oldest_path) if lease.oldest_path else None
     content["age_ms"] = lease.now_ms - lease.created_ms
     content["left_ms"] = max(lease.expires_ms - lease.now_ms, 0)
-    content["tables"] = None  # known only of leases that the cluster does not list
+    content["tables"] = [_table_json(table) for table in lease.tables]
     return content
+
+
+def _json_of_round(lease: RoundLease) -> dict[str, Any]:
+    return {
+        "lease_id": lease.lease_id,
+        "buckets": lease.buckets,
+        "held_bytes": lease.held_bytes,
+        "created_ms": lease.created_ms,
+        "table_count": len(lease.tables),
+        "tables": [_table_json(table) for table in lease.tables],
+    }
+
+
+def _table_json(table: LeasedTable) -> dict[str, Any]:
+    return asdict(table) | {"path": str(table.path) if table.path else None}

@@ -12,6 +12,7 @@ from sluice.client.damage import DamageClient
 from sluice.client.idle import IdleCheck
 from sluice.client.kv_reader import KvReader
 from sluice.client.kv_scan import KvScanner
+from sluice.client.kv_snapshot_sizes import WAIT_S as SIZES_WAIT_S
 from sluice.client.kv_snapshot_sizes import kv_snapshot_sizes
 from sluice.client.kv_snapshots import KvSnapshotReader
 from sluice.client.kv_writer import KvWriter
@@ -174,12 +175,14 @@ class Client:
             self._connection, self.admin, path, bucket, snapshot_id, folder=folder
         )
 
-    def kv_snapshot_sizes(self, snapshots: Sequence[BucketSnapshot]) -> dict[TableBucket, int]:
+    def kv_snapshot_sizes(
+        self, snapshots: Sequence[BucketSnapshot], wait_s: float = SIZES_WAIT_S
+    ) -> dict[TableBucket, int]:
         """Returns the stored bytes of KV snapshots, by bucket, without downloading them.
 
-        A snapshot whose size cannot be read is left out.
+        A snapshot whose size cannot be read, or not within ``wait_s``, is left out.
         """
-        return kv_snapshot_sizes(self._connection, snapshots)
+        return kv_snapshot_sizes(self._connection, snapshots, wait_s)
 
     def snapshot_lease(
         self,

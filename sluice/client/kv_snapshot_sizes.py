@@ -14,11 +14,11 @@ from sluice.model import BucketSnapshot, TableBucket
 
 _LOG = logging.getLogger(__name__)
 _AT_ONCE = 8
-_WAIT_S = 60.0
+WAIT_S = 60.0
 
 
 def kv_snapshot_sizes(
-    connection: Connection, snapshots: Sequence[BucketSnapshot], wait_s: float = _WAIT_S
+    connection: Connection, snapshots: Sequence[BucketSnapshot], wait_s: float = WAIT_S
 ) -> dict[TableBucket, int]:
     """Returns the stored bytes of each snapshot whose ``_METADATA`` lists the sizes of all files.
 

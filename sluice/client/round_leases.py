@@ -2,19 +2,39 @@
 
 Fluss 0.9.1 has no call that lists them. Sluice knows the ids of its own: a run of the DAG claims
 its tables under the id of its lease, and `sluice tier` locks a file that has the id as its name.
+What a run has leased for a table is in the plan of its round, below the run's work folder.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 
 from sluice.client.client import Client
+from sluice.client.lease_ids import holder_of
 from sluice.client.tier_lease import stored_tier_leases
-from sluice.model import TablePath
+from sluice.clock import Clock, SystemClock
+from sluice.errors import SluiceError
+from sluice.masking import mask
+from sluice.model import BucketSnapshot, Claim, LeasedTable, TableBucket, TieringStatus
+from sluice.rounds.files import StoredPlan, plan_uri, stored_plan
 from sluice.statuses import State
 
-_OF_RUN = re.compile(r"sluice-.+-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+PLANS_MAX = 5_000
+"""Most plans that one look reads."""
+PLAN_BYTES_MAX = 16 << 20
+"""Most bytes of one plan. That of 100,000 buckets has about 3 MB."""
+PLANS_WAIT_S = 5.0
+SIZES_WAIT_S = 3.0
+SIZES_AGAIN_S = 600.0
+"""After this time sizes are asked for again, if no size could be read, as without the storage."""
+AGAIN_S = 2.0
+"""Looks within this time have the same answer."""
+_AT_ONCE = 8
+_SIZES_AT_ONCE = 128
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, ImportError, SluiceError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,24 +42,193 @@ class RoundLease:
     """A lease that a round in progress may hold: it has one only if it reads KV snapshots."""
 
     lease_id: str
-    tables: tuple[TablePath, ...]
-    """The tables with a primary key that its rounds tier."""
+    tables: tuple[LeasedTable, ...]
+    """The tables with a primary key that its rounds tier. Of a run whose plans are known, only
+    those whose snapshots it holds; their buckets are known then."""
+    created_ms: int | None = None
+    """When the first of these plans was written, epoch milliseconds; None: not known."""
+
+    @property
+    def buckets(self) -> int | None:
+        """None: not known."""
+        return _sum(table.buckets for table in self.tables)
+
+    @property
+    def held_bytes(self) -> int | None:
+        """Stored bytes of its snapshots; None: not known."""
+        return _sum(table.held_bytes for table in self.tables)
 
 
-def leases_of_rounds(client: Client) -> list[RoundLease]:
-    """The leases of rounds in progress, ordered by id.
+@dataclass(frozen=True, slots=True)
+class KnownLeases:
+    """The leases of rounds in progress, ordered by id, and what of them is not known."""
 
-    Those of `sluice tier` are found only on the machine and for the user that run it.
-    """
-    tiering = State.TIERING.value
-    rounds = [s for s in client.statuses.list(lags=False) if s.status == tiering]
-    infos = client.admin.known_infos([status.path for status in rounds])
-    own, found = stored_tier_leases(), dict[str, list[TablePath]]()
-    for status in rounds:
-        info = infos.get(status.path)
-        if info is None or not info.has_primary_key:
-            continue  # dropped, or it has no KV snapshots
-        by = status.claimed_by or ""
-        for lease_id in [by] if _OF_RUN.fullmatch(by) else own.get(status.table_id, []):
-            found.setdefault(lease_id, []).append(status.path)
-    return [RoundLease(lease_id, tuple(sorted(found[lease_id]))) for lease_id in sorted(found)]
+    leases: Sequence[RoundLease] = ()
+    unread: int = 0
+    """Plans that could not be read, or not in time. Their tables are in ``leases``."""
+    error: str | None = None
+    """Why the first of them could not be read, without secrets."""
+
+
+@dataclass(slots=True)
+class _Plans:
+    """Plans by lease and table id. A plan that is missing is None."""
+
+    found: dict[tuple[str, int], StoredPlan | None] = field(default_factory=dict)
+    unread: int = 0
+    error: str | None = None
+
+
+class RoundLeases:
+    """Looks for the leases of rounds in progress. Safe for use by many threads."""
+
+    def __init__(self, work_uri: str | None = None, clock: Clock | None = None) -> None:
+        """:param work_uri: the work folder of the runs; without it, their snapshots are unknown."""
+        self._work_uri = work_uri
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()  # guards the rest; held while the cluster is read
+        self._last: tuple[float, KnownLeases] | None = None
+        self._has_key: dict[int, bool] = {}
+        self._sizes: dict[tuple[TableBucket, int], int | None] = {}  # they never change
+        self._sizes_from_s = 0.0
+
+    def known(self, client: Client, statuses: Iterable[TieringStatus] | None = None) -> KnownLeases:
+        """The leases of rounds in progress.
+
+        Those of `sluice tier` are found only on the machine and for the user that run it.
+
+        :param client: of the same cluster in each call.
+        :param statuses: of all lake tables; read from the cluster by default.
+        """
+        with self._lock:
+            now_s = self._clock.monotonic_s()
+            if self._last is None or now_s - self._last[0] >= AGAIN_S:
+                found = client.statuses.list(lags=False) if statuses is None else statuses
+                rounds = [one for one in found if one.status == State.TIERING.value]
+                self._last = self._clock.monotonic_s(), self._look(client, rounds)
+            return self._last[1]
+
+    def _look(self, client: Client, rounds: Sequence[TieringStatus]) -> KnownLeases:
+        of_leases = list(self._of_leases(client, rounds))
+        plans = self._plans(of_leases)
+        held: dict[str, list[tuple[TieringStatus, StoredPlan | None]]] = {}
+        snapshots: list[BucketSnapshot] = []
+        for lease_id, status in of_leases:
+            stored = plans.found.get((lease_id, status.table_id))
+            if stored is not None:
+                if stored.has_result or not stored.plan.snapshots:
+                    continue  # released, or it reads the log alone
+                snapshots += stored.plan.snapshots
+            held.setdefault(lease_id, []).append((status, stored))
+        self._read_sizes(client, snapshots)
+        leases = []
+        for lease_id in sorted(held):
+            tables = (self._table(*one) for one in held[lease_id])
+            times = [stored.written_ms for _, stored in held[lease_id] if stored]
+            ordered = sorted(tables, key=lambda one: (-(one.held_bytes or 0), str(one.path)))
+            leases.append(
+                RoundLease(lease_id, tuple(ordered), min(filter(None, times), default=None))
+            )
+        return KnownLeases(leases, plans.unread, plans.error)
+
+    def _of_leases(
+        self, client: Client, rounds: Sequence[TieringStatus]
+    ) -> Iterator[tuple[str, TieringStatus]]:
+        """The ids of the leases that rounds of tables with a primary key may hold."""
+        missing = [one for one in rounds if one.table_id not in self._has_key]
+        infos = client.admin.known_infos([one.path for one in missing])
+        for status in missing:
+            if (info := infos.get(status.path)) and info.table_id == status.table_id:
+                self._has_key[status.table_id] = info.has_primary_key
+        tiered = {one.table_id for one in rounds}
+        self._has_key = {key: value for key, value in self._has_key.items() if key in tiered}
+        own = stored_tier_leases()
+        for status in rounds:
+            if not self._has_key.get(status.table_id):
+                continue  # dropped, or it has no KV snapshots
+            by = status.claimed_by or ""
+            for lease_id in [by] if holder_of(by).kind == "run" else own.get(status.table_id, []):
+                yield lease_id, status
+
+    def _plans(self, of_leases: Sequence[tuple[str, TieringStatus]]) -> _Plans:
+        """Reads the plans of runs, within a time limit."""
+        plans = _Plans()
+        if not self._work_uri:
+            return plans
+        of_runs = [one for one in of_leases if holder_of(one[0]).kind == "run"]
+        pool = ThreadPoolExecutor(_AT_ONCE, "sluice-plan")
+        asked: dict[Future[StoredPlan | None], tuple[str, int]] = {}
+        for lease_id, status in of_runs[:PLANS_MAX]:
+            claim = Claim(status.table_id, status.path, status.tiering_epoch, 0)
+            uri = plan_uri(self._work_uri, lease_id, claim)
+            asked[pool.submit(stored_plan, uri, PLAN_BYTES_MAX)] = lease_id, status.table_id
+        done, late = wait(asked, PLANS_WAIT_S)
+        pool.shutdown(wait=False, cancel_futures=True)
+        plans.unread = len(of_runs) - len(done)
+        if late:
+            plans.error = f"they were not read within {PLANS_WAIT_S:g} s"
+        for future in done:
+            try:
+                plans.found[asked[future]] = future.result()
+            except _UNREADABLE as error:
+                plans.unread += 1
+                plans.error = plans.error or mask(f"{type(error).__name__}: {error}")
+        return plans
+
+    def _read_sizes(self, client: Client, snapshots: Sequence[BucketSnapshot]) -> None:
+        """Reads the sizes that are not known yet, within a time limit."""
+        wanted = {(one.bucket, one.snapshot_id): one for one in snapshots}
+        self._sizes = {key: self._sizes[key] for key in wanted if key in self._sizes}
+        missing = [one for key, one in wanted.items() if key not in self._sizes]
+        until_s = self._clock.monotonic_s() + SIZES_WAIT_S
+        for at in range(0, len(missing), _SIZES_AT_ONCE):
+            left_s = until_s - self._clock.monotonic_s()
+            if left_s <= 0 or self._clock.monotonic_s() < self._sizes_from_s:
+                return
+            asked = missing[at : at + _SIZES_AT_ONCE]
+            sizes = client.kv_snapshot_sizes(asked, left_s)
+            is_late = self._clock.monotonic_s() >= until_s
+            for one in asked:
+                if one.bucket in sizes or not is_late:
+                    self._sizes[one.bucket, one.snapshot_id] = sizes.get(one.bucket)
+            if not sizes:
+                self._sizes_from_s = self._clock.monotonic_s() + SIZES_AGAIN_S
+
+    def _table(self, status: TieringStatus, stored: StoredPlan | None) -> LeasedTable:
+        if stored is None:
+            return LeasedTable(status.table_id, status.path)
+        snapshots = stored.plan.snapshots
+        return LeasedTable(
+            status.table_id,
+            status.path,
+            len(snapshots),
+            min(one.snapshot_id for one in snapshots),
+            _sum(self._sizes.get((one.bucket, one.snapshot_id)) for one in snapshots),
+        )
+
+
+def what_is_unknown(known: KnownLeases, work_uri: str | None) -> str:
+    """Where the list comes from and what it lacks, in sentences."""
+    texts = [
+        "This cluster lists no leases. Shown are those that rounds of Sluice in progress may hold"
+        + (", from their plan files." if work_uri else ".")
+    ]
+    if not work_uri:
+        texts.append("Their buckets and sizes are in the work folder of the runs (work_uri).")
+    if known.unread:
+        why = f": {known.error}" if known.error else ""
+        texts.append(f"Plan files of {known.unread} tables are not read{why}.")
+    texts.append(
+        "Of `sluice tier`, only rounds of this user on this machine are known. Leases of other"
+        " readers, renewal and expiry are not: a lease that is not renewed expires."
+    )
+    return " ".join(texts)
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    total = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total

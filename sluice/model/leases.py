@@ -23,8 +23,8 @@ class LeasedTable:
     table_id: int
     path: TablePath | None
     """None if the table was dropped."""
-    buckets: int
-    oldest_snapshot_id: int
+    buckets: int | None = None
+    oldest_snapshot_id: int | None = None
     """The lowest snapshot id that it holds of the table."""
     held_bytes: int | None = None
     """Stored bytes of the leased snapshots."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 from fastapi import APIRouter
 
+from sluice.client import Client
 from sluice.client.lease_ids import LeaseHolder, holder_of
+from sluice.client.round_leases import RoundLease, RoundLeases, what_is_unknown
 from sluice.errors import UnsupportedVersion
 from sluice.model import LeasedTable as HeldTable
 from sluice.model import LeaseInfo, TablePath
@@ -19,11 +23,8 @@ from sluice.statuses import State
 NAMED_RUNS_MAX = 100
 """Most runs whose names one answer reads from the work folder."""
 NAMED_TABLES_MAX = 5
-_NOT_LISTED = (
-    "This cluster lists no leases. Shown are those that rounds of Sluice in progress may hold."
-    " Leases of other readers, and times of expiry, are not known: a lease that nobody renews"
-    " expires"
-)
+TABLES_MAX = 100
+"""Most tables of one lease in an answer."""
 
 lease_reads = APIRouter()
 
@@ -45,8 +46,7 @@ def leases_of_table(place: AtPlace, database: str, table: str) -> Leases:
     try:
         return _listed(place, place.client.leases.of_table(info.table_id))
     except UnsupportedVersion:
-        known = _known(place)
-        return known.model_copy(update={"leases": list(_only(known.leases, str(path)))})
+        return _known(place, only=path)
 
 
 def uses_of(place: Place, lease_id: str, *, is_told: bool) -> str:
@@ -90,14 +90,58 @@ def _listed(place: Place, found: Sequence[LeaseInfo]) -> Leases:
     )
 
 
-def _known(place: Place) -> Leases:
-    return place.unlisted_leases()
+def _known(place: Place, only: TablePath | None = None) -> Leases:
+    """The leases of rounds in progress, from recorded statuses and plan files.
+
+    :param only: those that hold this table, and of their tables this one.
+    """
+    statuses = [each.status for each in place.reader.seen.tables.values()]
+    known = _looks(place.client, place.work_uri).known(place.client, statuses)
+    names = _run_names(place.work_uri, [lease.lease_id for lease in known.leases])
+    note = what_is_unknown(known, place.work_uri)
+    if not place.reader.seen.is_complete:
+        note = f"Not all statuses of tables are read yet, so leases may be missing. {note}"
+    return Leases(
+        now_ms=place.clock.now_ms(),
+        is_complete=False,
+        note=note,
+        leases=[
+            _round_lease(one, names.get(one.lease_id), only)
+            for one in known.leases
+            if only is None or any(table.path == only for table in one.tables)
+        ],
+    )
 
 
-def _only(found: Iterable[Lease], path: str) -> Iterable[Lease]:
-    for lease in found:
-        if tables := [table for table in lease.tables if table.path == path]:
-            yield lease.model_copy(update={"tables": tables})
+_looks_lock = threading.Lock()
+_looks_of: WeakKeyDictionary[Client, RoundLeases] = WeakKeyDictionary()
+
+
+def _looks(client: Client, work_uri: str | None) -> RoundLeases:
+    """What was read of a cluster before: sizes of snapshots never change."""
+    with _looks_lock:
+        if client not in _looks_of:
+            _looks_of[client] = RoundLeases(work_uri)
+        return _looks_of[client]
+
+
+def _round_lease(lease: RoundLease, run: RunName | None, only: TablePath | None) -> Lease:
+    holder = holder_of(lease.lease_id)
+    shown = [one for one in lease.tables if only in (None, one.path)]
+    return Lease(
+        lease_id=lease.lease_id,
+        holder=_words(holder, run),
+        holder_kind=holder.kind,
+        deployment_id=holder.deployment_id,
+        dag_id=run.dag_id if run else None,
+        run_id=run.run_id if run else None,
+        installation_id=holder.installation_id,
+        buckets=lease.buckets,
+        held_bytes=lease.held_bytes,
+        created_ms=lease.created_ms,
+        table_count=len(lease.tables),
+        tables=[_table(one) for one in shown[:TABLES_MAX]],
+    )
 
 
 def _lease(lease: LeaseInfo, run: RunName | None) -> Lease:
@@ -129,7 +173,9 @@ def _table(table: HeldTable) -> LeasedTable:
         buckets=table.buckets,
         held_bytes=table.held_bytes,
         freed_bytes=table.freed_bytes,
-        oldest_snapshot_id=str(table.oldest_snapshot_id),
+        oldest_snapshot_id=(
+            None if table.oldest_snapshot_id is None else str(table.oldest_snapshot_id)
+        ),
     )
 
 

@@ -8,7 +8,7 @@ from sluice.client import Client, user_requests
 from sluice.clock import Clock, SystemClock
 from sluice.model import TablePath, TieringRound
 from sluice.page.cluster_reader import ClusterReader
-from sluice.page.models import Answer, DagState, Leases, Link, PageLink
+from sluice.page.models import Answer, DagState, Link, PageLink
 from sluice.page.ports import Viewer
 
 
@@ -44,6 +44,3 @@ class LocalPlace:
 
     def round_links(self, path: TablePath, ended: TieringRound) -> list[Link]:  # noqa: ARG002
         return []
-
-    def unlisted_leases(self) -> Leases:
-        return Leases(now_ms=self.clock.now_ms(), is_complete=False, leases=[])

@@ -15,7 +15,7 @@ from sluice.client import Client
 from sluice.clock import Clock
 from sluice.model import TablePath, TieringRound
 from sluice.page.cluster_reader import ClusterReader
-from sluice.page.models import Answer, DagState, Leases, Link, PageLink
+from sluice.page.models import Answer, DagState, Link, PageLink
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,6 @@ class Place(Protocol):
 
     def table_links(self, path: TablePath) -> list[Link]: ...
     def round_links(self, path: TablePath, ended: TieringRound) -> list[Link]: ...
-
-    def unlisted_leases(self) -> Leases:
-        """The leases that are known of a cluster that lists none."""
-        ...
 
 
 def serve(request: Request, place: Place, viewer: Viewer) -> None:

@@ -18,6 +18,7 @@ import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from sluice.errors import UnknownFileVersion
@@ -416,6 +417,47 @@ def read_json(uri: str) -> dict[str, Any] | None:
             f"{uri} contains {str(content)[:80]!r}, which no round writes: delete the file"
         )
     return content
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPlan:
+    """A plan as it is stored, and whether its round has a result."""
+
+    plan: PlanFile
+    written_ms: int | None
+    """Epoch milliseconds; None: the file system does not say."""
+    has_result: bool
+
+
+def stored_plan(uri: str, bytes_max: int) -> StoredPlan | None:
+    """A plan by one listing and one read; None if there is no such file.
+
+    :raises OSError: from the file system, or the file has more than ``bytes_max`` bytes.
+    :raises ValueError, KeyError, UnknownFileVersion: it is no plan of a known version.
+    """
+    fs, path = _file_system(uri)
+    fs.invalidate_cache()
+    folder = path.rpartition("/")[0]
+    try:
+        files = {one["name"].rpartition("/")[2]: one for one in fs.ls(folder, detail=True)}
+    except FileNotFoundError:
+        return None
+    info = files.get("plan.json")
+    if info is None:
+        return None
+    if info["size"] > bytes_max:
+        raise OSError(f"{uri} has {info['size']} bytes, more than {bytes_max}")
+    content = read_json(uri)
+    if content is None:
+        return None
+    has_result = any(name.startswith("result-") for name in files)
+    return StoredPlan(PlanFile.from_json(content), _epoch_ms(_time_of(info)), has_result)
+
+
+def _epoch_ms(time: Any) -> int | None:
+    if isinstance(time, datetime):
+        time = time.timestamp()
+    return round(time * 1000) if isinstance(time, int | float) else None
 
 
 def plan_uris(work_uri: str, lease_id: str) -> list[str]:

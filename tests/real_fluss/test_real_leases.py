@@ -155,4 +155,4 @@ def test_a_real_fluss_does_not_list_leases(table: Table) -> None:
     ran = CliRunner().invoke(cli, ["leases", "--bootstrap", table.client.config.bootstrap])
     assert ran.exit_code == 0
     assert ran.stdout == "no round in progress can have a lease\n"
-    assert ran.stderr.startswith("note: this cluster lists no leases. Shown are those that")
+    assert ran.stderr.startswith("note: This cluster lists no leases. Shown are those that")

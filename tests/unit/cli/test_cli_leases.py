@@ -7,7 +7,6 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -20,8 +19,8 @@ from sluice.config import ServerConfig
 from sluice.errors import StorageError
 from sluice.model import LeaseInfo, Reason, TablePath
 from sluice.server.cluster import EmbeddedCluster
-from sluice.server.coordinator.leases_service import LeaseService
-from sluice.wire import apis
+from tests.support.no_lease_list import list_no_leases
+from tests.support.planned_rounds import claim_and_plan
 from tests.unit.server.kv_support import KvCaller
 from tests.unit.server.support import Caller
 
@@ -53,8 +52,9 @@ def run(*arguments: str) -> Result:
 
 def test_leases_for_people(cluster: EmbeddedCluster) -> None:
     lines = run("--bootstrap", cluster.address).output.splitlines()
-    assert lines[0].split() == ["lease", "buckets", "age", "expires", "in"]
-    assert lines[2].split()[:2] == ["job-7", "2"]
+    assert lines[0].split() == ["lease", "buckets", "bytes", "freed", "age", "expires", "in"]
+    assert lines[2].split()[:4] == ["job-7", "2", "30.0", "kB"]
+    assert "0 bytes" in lines[2], "its snapshots are the newest"
     assert lines[2].endswith(("1 d 1 h", "1 d", "24 h 59 min"))
     assert lines[3:] == ["job-7: its oldest is snapshot 0 of db.kv, bucket 0"]
 
@@ -65,6 +65,15 @@ def test_leases_for_machines(cluster: EmbeddedCluster) -> None:
     # The expiry is shown by the wall clock and judged by another, so a millisecond may be missing.
     assert abs(lease["expires_ms"] - lease["renewed_ms"] - 90_000_000) < 1_000
     assert 0 < lease["left_ms"] <= 90_000_000
+    [table] = lease["tables"]
+    assert table == {
+        "table_id": 0,
+        "path": "db.kv",
+        "buckets": 2,
+        "oldest_snapshot_id": 0,
+        "held_bytes": lease["held_bytes"],
+        "freed_bytes": 0,
+    }
 
 
 def test_drop(cluster: EmbeddedCluster) -> None:
@@ -81,12 +90,7 @@ def test_drop(cluster: EmbeddedCluster) -> None:
 @pytest.fixture
 def lists_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers have no call that lists leases, as Fluss 0.9.1."""
-    handlers = LeaseService.handlers
-
-    def without_list(self: LeaseService) -> Any:
-        return {k: v for k, v in handlers(self).items() if k is not apis.LIST_KV_SNAPSHOT_LEASES}
-
-    monkeypatch.setattr(LeaseService, "handlers", without_list)
+    list_no_leases(monkeypatch)
 
 
 @pytest.mark.usefixtures("lists_none")
@@ -111,7 +115,7 @@ def test_leases_of_rounds_where_leases_cannot_be_listed(
         where = ("--bootstrap", cluster.address)
         ran = run(*where)
         assert (ran.exit_code, ran.stdout) == (0, "no round in progress can have a lease\n")
-        assert ran.stderr.startswith("note: this cluster lists no leases. Shown are those")
+        assert ran.stderr.startswith("note: This cluster lists no leases. Shown are those")
 
         caller = Caller(cluster.address)
         tiered = {"table.datalake.enabled": "true"}
@@ -127,17 +131,42 @@ def test_leases_of_rounds_where_leases_cannot_be_listed(
         claim = client.tiering.claim([paths[2]])
         assert claim is not None
         with tier_lease_id(claim.table_id) as of_tier:
-            expected = [[of_run, "db.a, db.b"], [of_tier, "db.c"]]
+            unknown = ["-"] * 3
+            expected = [[of_run, *unknown, "db.a, db.b"], [of_tier, *unknown, "db.c"]]
             lines = run(*where).stdout.splitlines()
-            assert lines[0].split() == ["lease", "tables"]
-            assert [line.split(maxsplit=1) for line in lines[2:]] == sorted(expected)
+            assert lines[0].split() == ["lease", "buckets", "bytes", "age", "tables"]
+            assert [line.split(maxsplit=4) for line in lines[2:]] == sorted(expected)
             found = json.loads(run("--format", "json", *where).stdout)
             client.tiering.release(claim, Reason.from_text("ended"))
             found_then = json.loads(run("--format", "json", *where).stdout)
-        told = {lease["lease_id"]: ", ".join(lease["tables"]) for lease in found}
-        assert told == dict(expected)
+        told = {one["lease_id"]: [table["path"] for table in one["tables"]] for one in found}
+        assert told == {of_run: ["db.a", "db.b"], of_tier: ["db.c"]}
         assert {lease["buckets"] for lease in found} == {None}
         assert {lease["lease_id"] for lease in found_then} == {of_run}
+
+
+@pytest.mark.usefixtures("lists_none")
+def test_what_runs_hold_is_read_from_their_plans(tmp_path: Path) -> None:
+    config = ServerConfig(
+        data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0", kv_snapshot_interval_ms=0
+    )
+    with EmbeddedCluster(config) as cluster, connect(cluster.address) as client:
+        caller = Caller(cluster.address)
+        kv = KvCaller(caller, properties={"table.datalake.enabled": "true"})
+        kv.put((1, "a", 1))
+        cluster.take_kv_snapshots(kv.path)
+        caller.transport.close()
+        of_run = lease_id("west", "dag", "run")
+        claim_and_plan(client, tmp_path / "work", of_run, kv.path)
+        where = ("--bootstrap", cluster.address, "--work-uri", str(tmp_path / "work"))
+        ran = run(*where)
+        [found] = json.loads(run("--format", "json", *where).stdout)
+    line = ran.stdout.splitlines()[2].split()
+    assert line[:4] == [of_run, "1", "15.0", "kB"]
+    assert line[-1] == "db.kv"
+    assert "from their plan files" in ran.stderr
+    assert (found["buckets"], found["table_count"], found["expires_ms"]) == (1, 1, None)
+    assert found["held_bytes"] == found["tables"][0]["held_bytes"] > 10_000
 
 
 def test_the_same_is_known_of_each_lease(cluster: EmbeddedCluster) -> None:

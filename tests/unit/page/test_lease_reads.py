@@ -13,11 +13,14 @@ from sluice.client import Client, connect
 from sluice.client.lease_ids import lease_id
 from sluice.client.tier_lease import tier_lease_id
 from sluice.config import ClientConfig
-from sluice.model import TablePath
+from sluice.model import Claim, TablePath
+from sluice.page.lease_reads import _looks_of
 from sluice.page.local_place import LocalPlace
 from sluice.page.serving import local_app
 from sluice.rounds.run_names import RunName, write_run_name
 from sluice.server.cluster import EmbeddedCluster
+from tests.support.no_lease_list import list_no_leases
+from tests.support.planned_rounds import plan_round
 from tests.support.processes import wait_for
 from tests.support.users import TOKENS, write_users
 from tests.unit.server.kv_support import KvCaller
@@ -174,6 +177,40 @@ def test_a_drop_says_what_becomes_of_sluice_tier(scene: Scene) -> None:
     with tier_lease_id(scene.tables[USERS].table_id) as of_tier:
         scene.lease(of_tier, USERS)
         assert "A round of shop.users is in progress." in scene.drop(of_tier)
+
+
+def test_a_cluster_that_lists_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """As Apache Fluss: what runs hold is in the plans of their rounds."""
+    list_no_leases(monkeypatch)
+    scene: Scene = request.getfixturevalue("scene")
+    answer = scene.page.get("/api/v1/leases").json()
+    assert (answer["is_complete"], answer["leases"]) == (False, [])
+    assert answer["note"].startswith("Not all statuses of tables are read yet")
+    scene.claim(ORDERS, OF_RUN)
+    [status] = scene.client.statuses.list(ORDERS)
+    claim = Claim(status.table_id, ORDERS, status.tiering_epoch, 0)
+    plan_round(scene.client, scene.work, OF_RUN, claim)
+    write_run_name(str(scene.work), OF_RUN, RunName("lake", "manual__1"))
+    _looks_of.clear()  # it answers the same for two seconds
+    answer = scene.page.get("/api/v1/leases").json()
+    assert answer["note"].startswith("This cluster lists no leases. Shown are those that rounds of")
+    [lease] = answer["leases"]
+    assert lease["holder"] == "the run manual__1 of DAG lake, Airflow west"
+    assert (lease["buckets"], lease["expires_ms"], lease["renewed_ms"]) == (1, None, None)
+    assert lease["held_bytes"] > 0
+    assert [one["path"] for one in lease["tables"]] == ["shop.orders"]
+    assert list(scene.leases("/api/v1/tables/shop/orders/leases")) == [OF_RUN]
+    assert scene.leases("/api/v1/tables/shop/users/leases") == {}
+    assert scene.drop("a/b é") == (
+        "lease a/b é is dropped, if it existed: this cluster lists no leases. A reader that still"
+        " uses it fails if its snapshots are deleted before it ends."
+    )
+    assert scene.drop(OF_RUN).endswith(
+        "A round of shop.orders is in progress. It may fail if its KV snapshots are deleted before"
+        " it has read them. The next round reads newer snapshots."
+    )
 
 
 def test_another_users_lease_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,131 @@
+"""Leases of runs, read from the plans of their rounds, where a cluster lists none."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sluice.client import Client, connect
+from sluice.client.lease_ids import lease_id
+from sluice.client.round_leases import PLANS_MAX, RoundLeases, what_is_unknown
+from sluice.model import Reason, TablePath
+from sluice.rounds.files import RoundFailure, failure_uri, plan_uri, write_json
+from sluice.server.cluster import EmbeddedCluster
+from tests.support.lease_parts import ManualClock
+from tests.support.planned_rounds import claim_and_plan, write_result
+from tests.unit.server.kv_support import KvCaller
+from tests.unit.server.support import Caller, config
+
+RUN, OTHER = lease_id("west", "lake", "1"), lease_id("west", "lake", "2")
+PATHS = [TablePath("shop", name) for name in ("a", "b", "c")]
+TIERED = {"table.datalake.enabled": "true"}
+
+
+class Scene:
+    def __init__(self, folder: Path, cluster: EmbeddedCluster, client: Client) -> None:
+        self.client, self.work, self.clock = client, folder / "work", ManualClock()
+        self.looks = RoundLeases(str(self.work), self.clock)
+        caller = Caller(cluster.address)
+        for path in PATHS:
+            table = KvCaller(caller, path, bucket_count=2, properties=TIERED)
+            table.put((1, "text", 1), bucket=0)
+            table.put((2, "text", 2), bucket=1)
+            cluster.take_kv_snapshots(path)
+        caller.transport.close()
+
+    def known(self) -> dict[str, list[str]]:
+        self.clock.ms += 60_000
+        found = self.looks.known(self.client)
+        return {one.lease_id: [str(table.path) for table in one.tables] for one in found.leases}
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    settings = config(tmp_path / "data", listen="grpc://127.0.0.1:0", kv_snapshot_interval_ms=0)
+    with EmbeddedCluster(settings) as cluster, connect(cluster.address) as client:
+        yield Scene(tmp_path, cluster, client)
+
+
+def test_what_a_run_holds_is_in_its_plans(scene: Scene) -> None:
+    begun_ms = time.time() * 1000 - 1_000
+    claim_and_plan(scene.client, scene.work, RUN, PATHS[0])
+    claim_and_plan(scene.client, scene.work, RUN, PATHS[1])
+    claim_and_plan(scene.client, scene.work, OTHER, PATHS[2])
+    found = scene.looks.known(scene.client)
+    assert (found.unread, found.error) == (0, None)
+    told = {one.lease_id: one for one in found.leases}
+    listed = {one.lease_id: one for one in scene.client.leases.all()}
+    assert told.keys() == listed.keys() == {RUN, OTHER}
+    for name, one in told.items():
+        assert (one.buckets, one.held_bytes) == (listed[name].buckets, listed[name].held_bytes)
+        assert one.created_ms is not None
+        assert begun_ms < one.created_ms < time.time() * 1000 + 1_000
+    assert {(str(t.path), t.buckets, t.oldest_snapshot_id) for t in told[RUN].tables} == {
+        ("shop.a", 2, 0),
+        ("shop.b", 2, 0),
+    }
+
+
+def test_what_has_ended_is_not_told(scene: Scene) -> None:
+    plans = [claim_and_plan(scene.client, scene.work, RUN, path) for path in PATHS]
+    assert scene.known() == {RUN: ["shop.a", "shop.b", "shop.c"]}
+    write_result(scene.work, plans[0])
+    assert scene.known() == {RUN: ["shop.b", "shop.c"]}, "a result: it is settled now"
+    scene.client.tiering.release(plans[1].claim, Reason.from_text("ended"))
+    assert scene.known() == {RUN: ["shop.c"]}, "its end is recorded"
+    failed = RoundFailure(Reason.from_text("first try"))
+    uri = failure_uri(plan_uri(str(scene.work), RUN, plans[2].claim), "1")
+    write_json(uri, failed.to_json())
+    assert scene.known() == {RUN: ["shop.c"]}, "a retry reads the same snapshots"
+    write_result(scene.work, plans[2])
+    assert scene.known() == {}
+
+
+def test_a_plan_without_snapshots_holds_nothing(scene: Scene) -> None:
+    claim_and_plan(scene.client, scene.work, RUN, PATHS[0])
+    claim = scene.client.tiering.claim([PATHS[1]], RUN)
+    assert claim is not None
+    content = {"version": 1, "table_id": claim.table_id, "table": "shop.b", "lease_id": RUN}
+    content |= {"tiering_epoch": claim.tiering_epoch, "coordinator_epoch": 0, "bootstrap": "x"}
+    write_json(plan_uri(str(scene.work), RUN, claim), content)
+    assert scene.known() == {RUN: ["shop.a"]}
+
+
+def test_a_plan_that_is_not_there_or_not_readable_may_hold_its_table(scene: Scene) -> None:
+    plans = [claim_and_plan(scene.client, scene.work, RUN, path) for path in PATHS]
+    shutil.rmtree(Path(plan_uri(str(scene.work), RUN, plans[0].claim)).parent)
+    Path(plan_uri(str(scene.work), RUN, plans[1].claim)).write_text("{")
+    found = scene.looks.known(scene.client)
+    [lease] = found.leases
+    known = {str(one.path): (one.buckets, one.held_bytes) for one in lease.tables}
+    assert known["shop.a"] == known["shop.b"] == (None, None)
+    assert known["shop.c"][0] == 2
+    assert lease.buckets is None
+    assert found.unread == 1
+    assert found.error is not None
+    assert f"Plan files of 1 tables are not read: {found.error}." in what_is_unknown(found, "x")
+
+
+def test_without_a_work_folder_only_tables_are_known(scene: Scene) -> None:
+    claim_and_plan(scene.client, scene.work, RUN, PATHS[0])
+    found = RoundLeases().known(scene.client)
+    [lease] = found.leases
+    assert (lease.lease_id, lease.buckets, lease.held_bytes) == (RUN, None, None)
+    assert "(work_uri)" in what_is_unknown(found, None)
+
+
+def test_many_old_runs_cost_nothing(scene: Scene) -> None:
+    """Only plans of rounds in progress are read, whatever else is in the work folder."""
+    claim_and_plan(scene.client, scene.work, RUN, PATHS[0])
+    for number in range(2_000):
+        old = scene.work / lease_id("west", "lake", f"old{number}") / f"{number}-1"
+        old.mkdir(parents=True)
+        (old / "plan.json").write_text("{")
+    started = time.thread_time()
+    assert scene.known() == {RUN: ["shop.a"]}
+    assert time.thread_time() - started < 1
+    assert PLANS_MAX == 5_000
