@@ -25,6 +25,8 @@ NAMED_RUNS_MAX = 100
 NAMED_TABLES_MAX = 5
 TABLES_MAX = 100
 """Most tables of one lease in an answer."""
+LEASES_MAX = 500
+"""Most leases of one answer."""
 
 lease_reads = APIRouter()
 
@@ -82,11 +84,18 @@ def _tiered_under(place: Place, lease_id: str, holder: LeaseHolder) -> Iterable[
 
 
 def _listed(place: Place, found: Sequence[LeaseInfo]) -> Leases:
-    names = _run_names(place.work_uri, [lease.lease_id for lease in found])
+    now_ms = found[0].now_ms if found else place.clock.now_ms()
+    shown = found
+    if len(found) > LEASES_MAX:  # those that cost the most
+        by_bytes = sorted(found, key=lambda one: (-(one.freed_bytes or 0), -(one.held_bytes or 0)))
+        shown = by_bytes[:LEASES_MAX]
+    names = _run_names(place.work_uri, [lease.lease_id for lease in shown])
     return Leases(
-        now_ms=found[0].now_ms if found else place.clock.now_ms(),
-        is_complete=True,
-        leases=[_lease(one, names.get(one.lease_id)) for one in found],
+        now_ms=now_ms,
+        is_complete=len(shown) == len(found),
+        note=None if shown is found else f"Only the {LEASES_MAX} largest leases are shown.",
+        total=len(found),
+        leases=[_lease(one, names.get(one.lease_id)) for one in shown],
     )
 
 
@@ -97,7 +106,13 @@ def _known(place: Place, only: TablePath | None = None) -> Leases:
     """
     statuses = [each.status for each in place.reader.seen.tables.values()]
     known = _looks(place.client, place.work_uri).known(place.client, statuses)
-    names = _run_names(place.work_uri, [lease.lease_id for lease in known.leases])
+    found = [
+        one
+        for one in known.leases
+        if only is None or any(table.path == only for table in one.tables)
+    ]
+    shown = sorted(found, key=lambda one: -(one.held_bytes or 0))[:LEASES_MAX]
+    names = _run_names(place.work_uri, [lease.lease_id for lease in shown])
     note = what_is_unknown(known, place.work_uri)
     if not place.reader.seen.is_complete:
         note = f"Not all statuses of tables are read yet, so leases may be missing. {note}"
@@ -105,11 +120,8 @@ def _known(place: Place, only: TablePath | None = None) -> Leases:
         now_ms=place.clock.now_ms(),
         is_complete=False,
         note=note,
-        leases=[
-            _round_lease(one, names.get(one.lease_id), only)
-            for one in known.leases
-            if only is None or any(table.path == only for table in one.tables)
-        ],
+        total=len(found),
+        leases=[_round_lease(one, names.get(one.lease_id), only) for one in shown],
     )
 
 

@@ -364,6 +364,7 @@ class Leases(BaseModel):
     note: str | None = Field(
         default=None, description="Where the list comes from, if it is not complete"
     )
+    total: int = Field(default=0, description="Leases that are known; `leases` may have fewer")
     leases: list[Lease]
 
 

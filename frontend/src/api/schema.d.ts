@@ -525,6 +525,12 @@ export interface components {
              * @description Where the list comes from, if it is not complete
              */
             note?: string | null;
+            /**
+             * Total
+             * @description Leases that are known; `leases` may have fewer
+             * @default 0
+             */
+            total: number;
             /** Leases */
             leases: components["schemas"]["Lease"][];
         };

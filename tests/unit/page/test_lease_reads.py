@@ -14,7 +14,7 @@ from sluice.client.lease_ids import lease_id
 from sluice.client.tier_lease import tier_lease_id
 from sluice.config import ClientConfig
 from sluice.model import Claim, TablePath
-from sluice.page.lease_reads import _looks_of
+from sluice.page.lease_reads import LEASES_MAX, _looks_of
 from sluice.page.local_place import LocalPlace
 from sluice.page.serving import local_app
 from sluice.rounds.run_names import RunName, write_run_name
@@ -119,6 +119,18 @@ def test_who_holds_what_and_for_how_long(scene: Scene) -> None:
     assert [one["oldest_snapshot_id"] for one in run["tables"]] == ["0", "0"]
     assert run["held_bytes"] == sum(one["held_bytes"] for one in run["tables"]) > 0
     assert run["freed_bytes"] == 0
+
+
+def test_of_very_many_leases_the_largest_are_shown(scene: Scene) -> None:
+    latest = scene.client.leases.latest(ORDERS).snapshots.values()
+    for number in range(LEASES_MAX + 1):
+        scene.client.leases.acquire(f"small-{number:03}", 60_000, latest)
+    scene.lease("both", ORDERS, USERS)
+    answer = scene.page.get("/api/v1/leases").json()
+    assert (answer["total"], len(answer["leases"])) == (LEASES_MAX + 2, LEASES_MAX)
+    assert answer["is_complete"] is False
+    assert answer["note"] == f"Only the {LEASES_MAX} largest leases are shown."
+    assert answer["leases"][0]["lease_id"] == "both"
 
 
 def test_the_leases_of_one_table(scene: Scene) -> None:
