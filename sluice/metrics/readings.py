@@ -27,6 +27,8 @@ class HasLease(Protocol):
     def buckets(self) -> int: ...
     @property
     def created_ms(self) -> int: ...
+    @property
+    def held_bytes(self) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,13 @@ def _lease_gauges(leases: Sequence[HasLease], now_ms: int) -> Iterable[Metric]:
         "Buckets with a leased KV snapshot.",
         sum(lease.buckets for lease in leases),
     )
+    sizes = [lease.held_bytes for lease in leases]
+    if None not in sizes:
+        yield GaugeMetricFamily(
+            "sluice_leased_bytes",
+            "Stored bytes of leased KV snapshots; a snapshot counts for each lease.",
+            sum(filter(None, sizes)),
+        )
     oldest_ms = min((lease.created_ms for lease in leases), default=now_ms)
     yield GaugeMetricFamily(
         "sluice_lease_age_seconds", "Age of the oldest lease.", (now_ms - oldest_ms) / 1000

@@ -233,6 +233,7 @@ class _Components:
                 self.catalog, self.tiering, LakeLag(self._lake, self._logs, clock)
             )
             self._replicas = Replicas(NODE_ID, self.catalog, lambda: self.tiering.coordinator_epoch)
+            self._lease_calls = LeaseService(self.catalog, self._leases, self._kv_snapshots)
             self._snapshot_calls = KvSnapshotService(
                 self.catalog,
                 self._kv_snapshots,
@@ -354,7 +355,7 @@ class _Components:
         for listener in self._listeners:
             listener.start()
         if self._metrics is not None:
-            self._metrics.start(self.tiering_service.statuses, self._leases.all)
+            self._metrics.start(self.tiering_service.statuses, self._lease_calls.sizes)
         self._snapshot_starter.start()
         self.retention.start(self._config.log_ttl_check_interval_ms)
         return tuple(listener.address for listener in self._listeners)
@@ -469,13 +470,12 @@ class _Components:
             max_bytes=self._config.max_message_bytes,
         )
         both = {**metadata.handlers(), **self._snapshot_calls.handlers(), **more}
-        leases = LeaseService(self.catalog, self._leases, self._kv_snapshots)
         coordinators = {
             **both,
             **coordinator.handlers(),
             **self.tiering_service.handlers(),
             **self._snapshot_calls.coordinator_handlers(),
-            **leases.handlers(),
+            **self._lease_calls.handlers(),
             **DamageService(self.catalog, self._logs, self._kv).handlers(),
         }
         forwarded = {api: coordinators[api] for api in _FORWARDED if api in coordinators}

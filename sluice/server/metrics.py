@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sluice.leases import Lease
 from sluice.metrics.endpoint import MetricsEndpoint
-from sluice.metrics.readings import ClusterCollector, ClusterState, read_once
+from sluice.metrics.readings import ClusterCollector, ClusterState, HasLease, read_once
 from sluice.metrics.rounds import RoundMetrics
 from sluice.model import TieringRound, TieringStatus
 
@@ -33,7 +32,7 @@ class Metrics:
     def start(
         self,
         statuses: Callable[[], Sequence[TieringStatus]],
-        leases: Callable[[], tuple[int, Sequence[Lease]]],
+        leases: Callable[[], tuple[int, Sequence[HasLease]]],
     ) -> None:
         """Serves the metrics.
 

@@ -39,6 +39,15 @@ class SizedSnapshots(Snapshots, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseSize:
+    """How large a lease is."""
+
+    buckets: int
+    created_ms: int
+    held_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Held:
     """What a lease holds of one table."""
 
@@ -119,6 +128,18 @@ class LeaseService:
                 self._describe(lease, answer, only, min(places, TABLES_PER_LEASE_MAX))
                 places -= len(answer.tables)
         return response
+
+    def sizes(self) -> tuple[int, list[LeaseSize]]:
+        """The current time in epoch milliseconds, and the size of each lease."""
+        now_ms, leases = self._leases.all()
+        return now_ms, [
+            LeaseSize(
+                lease.buckets,
+                lease.created_ms,
+                _sum(self._held(*one).held_bytes for one in lease.held.items()),
+            )
+            for lease in leases
+        ]
 
     def _describe(
         self, lease: Lease, answer: pb.PbKvSnapshotLease, only: int | None, tables_max: int

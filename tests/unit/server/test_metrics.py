@@ -14,12 +14,14 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
+from sluice.client import connect
 from sluice.errors import ConfigurationError
 from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support.findings import finding
 from tests.support.scrapes import Samples, scrape
 
+from .kv_support import KvCaller
 from .support import PATH, Node, OwnedClock, batch
 from .test_tiering_calls import LAKE_TABLE, beat, claim, control, entry
 
@@ -87,6 +89,16 @@ def test_leases_are_counted(node: Node, clock: OwnedClock) -> None:
     assert not node.caller.call(apis.LIST_KV_SNAPSHOT_LEASES, request).leases
     found = read(node)
     assert (found["sluice_leased_buckets",], found["sluice_lease_age_seconds",]) == (0, 0)
+    assert found["sluice_leased_bytes",] == 0
+    kv = KvCaller(node.caller)
+    kv.put((1, "text", 1))
+    node.cluster.take_kv_snapshots(kv.path)
+    with connect(node.cluster.address) as client, client.snapshot_lease("job", kv.path):
+        [lease] = client.leases.all()
+        found = read(node)
+    assert (found["sluice_leases",], found["sluice_leased_buckets",]) == (1, 1)
+    assert found["sluice_leased_bytes",] == lease.held_bytes
+    assert lease.held_bytes
 
 
 def test_there_is_nothing_else_at_that_address(node: Node) -> None:
