@@ -247,6 +247,11 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
         "Maximum duration of one try of a maintenance, in seconds. 0: no limit. The next try"
         " continues with the tables that are not done.",
     ),
+    "page": (
+        "boolean",
+        "True",
+        "Whether Airflow's navigation and the pages of DAGs have the page 'Lake tiering'.",
+    ),
 }
 """Name -> type, default, description. :mod:`sluice_airflow.settings` reads the defaults here."""
 

@@ -17,6 +17,8 @@ MOST = {"heartbeat_interval_seconds": 60}
 CONNECTIONS = {"connection": "fluss_conn_id", "spark_connection": "spark_conn_id"}
 """Options whose arguments have Airflow's usual names."""
 """The coordinator ends a claim after two minutes without a heartbeat."""
+FLAGS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+"""As Airflow reads them."""
 PREFIX = "AIRFLOW__SLUICE__"
 """Of the environment variables that Airflow reads the section's options from."""
 
@@ -47,6 +49,7 @@ class Settings:
     maintenance_schedule: str
     maintenance_retries: int
     maintenance_timeout_seconds: int
+    page: bool
 
     @property
     def cron(self) -> str | None:
@@ -98,6 +101,14 @@ def load_settings(**given: Any) -> Settings:
     return Settings(**values)  # type: ignore[arg-type]
 
 
+def page_is_on() -> bool:
+    """Whether the API server serves the page.
+
+    :raises ConfigurationError: the option is neither true nor false.
+    """
+    return bool(_value("page"))
+
+
 def connection_id(given: str | None) -> str:
     """Returns the id of the connection to the cluster: the given one, or that of the section."""
     return load_settings().connection if given is None else given
@@ -123,13 +134,17 @@ def _check_names() -> None:
             raise ConfigurationError(f"{where}: no option {name!r}{hint}")
 
 
-def _value(name: str) -> str | int:
+def _value(name: str) -> str | int | bool:
     kind, default, _ = OPTIONS[name]
     text = (conf.get("sluice", name, fallback=default) or "").strip()
-    if kind != "integer":
+    if kind == "string":
         return text
     text = text or default
     where = f"section [sluice] of airflow.cfg, or {PREFIX}{name.upper()}"
+    if kind == "boolean":
+        if text.lower() not in FLAGS:
+            raise ConfigurationError(f"{where}: {name}: expected true or false, found {text!r}")
+        return FLAGS[text.lower()]
     try:
         return _number(name, int(text), where)
     except ValueError:

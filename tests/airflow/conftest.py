@@ -11,6 +11,7 @@ from sluice.client import connect
 from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.live import SQLITE
+from tests.airflow.page_process import PagePlace, running_page
 from tests.airflow.place import HERE, LONG_MS, AirflowProcess, Place, airflow_home
 
 
@@ -56,3 +57,10 @@ def place(airflow: AirflowProcess, embedded: str, tmp_path: Path) -> Iterator[Pl
     with connect(embedded) as client:
         client.admin.create_database("shop")
         yield Place(airflow, client, embedded, tmp_path / "work")
+
+
+@pytest.fixture(scope="session")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PagePlace]:
+    """The page in a running API server, and the cluster that it shows."""
+    with running_page(tmp_path_factory.mktemp("page")) as place:
+        yield place

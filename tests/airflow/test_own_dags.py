@@ -86,7 +86,7 @@ def test_the_page_names_all_arguments() -> None:
     callbacks = {name for name in DagArguments.__annotations__ if name.endswith("_callback")}
     assert shown == expected | callbacks
     of_tiering = {name for name in OPTIONS if not name.startswith("maintenance_")}
-    assert of_tiering - {"connection", "spark_connection"} <= shown
+    assert of_tiering - {"connection", "spark_connection", "page"} <= shown
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,11 @@ class SluiceAcquireOperator(BaseOperator):
             heartbeat_interval_seconds=heartbeat_interval_seconds,
         )
 
+    @classmethod
+    def get_serialized_fields(cls) -> frozenset[str]:
+        """Also what the page needs to know of a DAG, which it reads from Airflow's database."""
+        return super().get_serialized_fields() | {"fluss_conn_id", "tier_task_id", "conf_keys"}
+
     def execute(self, context: Context) -> list[Pack]:
         """Returns the packs.
 

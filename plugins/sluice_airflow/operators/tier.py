@@ -159,11 +159,18 @@ class SluiceTierOperator(SparkDriverOperator):
         self.keep_task_id = keep_task_id
         self.heartbeat_interval_seconds = settings.heartbeat_interval_seconds
         self.tier_timeout_seconds = settings.tier_timeout_seconds
-        self.links = LinkTargets(
-            settings.spark_history_url, settings.lake_table_url, settings.health_url
-        )
+        self.spark_history_url = settings.spark_history_url
+        self.lake_table_url = settings.lake_table_url
+        self.health_url = settings.health_url
+        self.links = LinkTargets(self.spark_history_url, self.lake_table_url, self.health_url)
         self._tables: list[TriedTable] = []
         self._asked = Event()
+
+    @classmethod
+    def get_serialized_fields(cls) -> frozenset[str]:
+        """Also the addresses that the page links to, which it reads from Airflow's database."""
+        addresses = {"spark_history_url", "lake_table_url", "health_url"}
+        return super().get_serialized_fields() | addresses
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Tiers the tables and returns a summary.

@@ -1,0 +1,60 @@
+"""Links of tables and rounds: to task instances, Spark, catalog and dashboards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote, unquote
+
+from airflow.api_fastapi.app import API_ROOT_PATH
+
+from sluice.model import TablePath, TieringRound
+from sluice.page.models import Link
+from sluice_airflow.page.runs import dag_url, run_url
+from sluice_airflow.page.tiering_dags import TieringDag
+
+
+def links_of_table(dag: TieringDag, path: TablePath) -> list[Link]:
+    """Pages about a table."""
+    values = {"database": path.database, "table": path.table, "snapshot_id": ""}
+    found = [
+        Link(name="Lake table", url=_filled(dag.lake_table_url, values)),
+        Link(name="Table health", url=_filled(dag.health_url, values)),
+        Link(name="Assets", url=f"{API_ROOT_PATH}assets?name_pattern={quote(str(path))}"),
+        Link(name=f"DAG {dag.dag_id}", url=dag_url(dag.dag_id)),
+    ]
+    return [link for link in found if link.url]
+
+
+def links_of_round(dag: TieringDag, path: TablePath, ended: TieringRound) -> list[Link]:
+    """Pages about one round of a table."""
+    values = {"database": path.database, "table": path.table}
+    found = []
+    if task := getattr(ended, "airflow_task", None):
+        found += _links_of_task(task)
+    if (application := getattr(ended, "spark_application", None)) and dag.spark_history_url:
+        history = dag.spark_history_url.rstrip("/")
+        url = f"{history}/history/{quote(application, safe='')}/jobs/"
+        found.append(Link(name="Spark application", url=url))
+    if ended.lake_snapshot_id is not None:
+        values["snapshot_id"] = str(ended.lake_snapshot_id)
+        if url := _filled(dag.lake_table_url, values):
+            found.append(Link(name="Lake table", url=url))
+    return found
+
+
+def _links_of_task(task: str) -> list[Link]:
+    """The task instance of DAG/RUN/TASK/MAP INDEX/TRY, each part percent-encoded, and its run."""
+    parts = [unquote(part) for part in task.split("/")]
+    if len(parts) != 5:  # a later Sluice may write another form
+        return []
+    dag_id, run_id, task_id, map_index, attempt = parts
+    mapped = f"/mapped/{map_index}" if map_index.isdecimal() else ""
+    run = run_url(dag_id, run_id)
+    url = f"{run}/tasks/{quote(task_id, safe='')}{mapped}?try_number={quote(attempt)}"
+    return [Link(name="Task instance", url=url), Link(name="Run", url=run)]
+
+
+def _filled(address: str, values: Mapping[str, str]) -> str:
+    for name, value in values.items():
+        address = address.replace(f"{{{name}}}", quote(value, safe=""))
+    return address

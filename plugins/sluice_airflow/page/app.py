@@ -1,0 +1,118 @@
+"""The page as an application of Airflow's API server, below /sluice."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from airflow.api_fastapi.app import API_ROOT_PATH
+from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
+from fastapi import Depends, FastAPI, Request
+from fastapi.responses import RedirectResponse, Response
+from starlette.datastructures import URL
+from starlette.exceptions import HTTPException
+
+from sluice.page.app import API, page_app
+from sluice.page.guard import problem, refused
+from sluice.page.ports import Viewer, serve
+from sluice_airflow.page.access import (
+    about,
+    check_may_run,
+    may,
+    readable_of,
+    record,
+    require_own_page,
+)
+from sluice_airflow.page.clusters import Clusters
+from sluice_airflow.page.place import AirflowPlace
+from sluice_airflow.page.plain_pages import ICON, plain_page
+from sluice_airflow.page.runs import page_url
+from sluice_airflow.page.tiering_dags import TieringDags
+
+NO_DAG = (
+    "No DAG that you may read tiers lake tables.\n"
+    "To add one, put the output of `sluice airflow-dag` into a file of your DAG folder, and"
+    " unpause the DAG sluice_lake_tiering. Airflow needs some seconds to find a new file."
+)
+User = Annotated[Any, Depends(get_user)]
+About = Annotated[dict[str, str], Depends(about)]
+
+
+class TiersNothing(Exception):
+    """A DAG that tiers nothing."""
+
+    def __init__(self, dag_id: str, others: list[str]) -> None:
+        super().__init__(f"DAG {dag_id} tiers no lake tables")
+        self.others = others
+
+
+def airflow_app() -> FastAPI:
+    """The application, to mount at /sluice."""
+    dags, clusters = TieringDags(), Clusters()
+
+    def read(request: Request, dag_id: str, user: User) -> None:
+        readable = readable_of(user, dags.all())
+        dag = dags.all().get(dag_id)
+        if dag is None:
+            raise TiersNothing(dag_id, readable)
+        if API not in request.url.path:  # the page shows what is wrong with the connection
+            return
+        may_act = may(user, "PUT", dag_id)
+        why_not = None if may_act else f"your role may read DAG {dag_id}, but not edit it"
+        place = AirflowPlace(
+            dag,
+            clusters.of(dag.connection_id, dag_id),
+            readable,
+            lambda: check_may_run(user, dag_id),
+        )
+        serve(request, place, Viewer(user.get_name(), may_act, why_not))
+
+    def act(request: Request, dag_id: str, user: User, what: About) -> None:
+        record(request, user, dag_id, what)
+
+    may_read = [Depends(requires_access_dag("GET")), Depends(read)]
+    may_act = [Depends(require_own_page), Depends(requires_access_dag("PUT")), Depends(act)]
+    app = page_app("/dags/{dag_id}", may_read, may_act)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(TiersNothing, _tiers_nothing)
+
+    @app.get("/", include_in_schema=False)
+    def first(user: User) -> Response:
+        for dag_id in readable_of(user, dags.all()):
+            return RedirectResponse(page_url(dag_id))
+        return plain_page("Lake tiering", NO_DAG)
+
+    @app.get("/icon.svg", include_in_schema=False)
+    def icon() -> Response:
+        return Response(
+            ICON, media_type="image/svg+xml", headers={"Cache-Control": "public, max-age=86400"}
+        )
+
+    return app
+
+
+def _is_page(request: Request) -> bool:
+    """Whether a person has opened this address, and not a script."""
+    return request.method == "GET" and API not in request.url.path
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """The answer to who may not: a person without a login is sent to Airflow's."""
+    assert isinstance(error, HTTPException)
+    if not _is_page(request) or error.status_code not in (401, 403):
+        return await refused(request, error)
+    if error.status_code == 403:
+        text = f"{error.detail}\nAsk who manages Airflow for the permission to read this DAG."
+        return plain_page("Lake tiering: not allowed", text, status=403)
+    login = URL(f"{API_ROOT_PATH}api/v2/auth/login").include_query_params(next=request.url.path)
+    return RedirectResponse(str(login))
+
+
+def _tiers_nothing(request: Request, error: Exception) -> Response:
+    assert isinstance(error, TiersNothing)
+    if not _is_page(request):
+        names = f"; these do: {', '.join(error.others)}" if error.others else ""
+        return problem(404, f"{error}{names}", "TiersNothing")
+    if not error.others:
+        return plain_page("Lake tiering", f"{error}.\n{NO_DAG}")
+    links = {dag_id: page_url(dag_id) for dag_id in error.others}
+    return plain_page("Lake tiering", f"{error}. These DAGs do:", links)

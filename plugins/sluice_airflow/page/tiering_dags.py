@@ -1,0 +1,125 @@
+"""The DAGs that tier lake tables, as Airflow's database has them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow.models.dag import DagModel
+from airflow.models.serialized_dag import SerializedDagModel
+from airflow.utils.session import create_session
+from sqlalchemy import and_, func, select
+from sqlalchemy.orm import Session
+
+from sluice.clock import Clock, SystemClock
+from sluice_airflow.settings import load_settings
+
+KEPT_S = 5.0
+"""After so long, a DAG that is new or has changed is noticed."""
+_ROWS_AT_ONCE = 50
+"""DAGs whose definitions are in memory at the same time."""
+ACQUIRES = frozenset({"fluss_conn_id", "tier_task_id"})
+"""What the serialized SluiceAcquireOperator has, or that of a subclass."""
+
+
+@dataclass(frozen=True, slots=True)
+class TieringDag:
+    """A DAG that tiers tables of one cluster."""
+
+    dag_id: str
+    connection_id: str
+    takes_tables: bool
+    """Whether the conf of a run may name its tables."""
+    spark_history_url: str
+    lake_table_url: str
+    health_url: str
+
+
+class TieringDags:
+    """Finds the DAGs that tier. Safe for use by many threads.
+
+    It reads the definition of a DAG once, and again only if its hash has changed.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()  # one thread at a time reads the database
+        self._known: dict[str, tuple[str, TieringDag | None]] = {}
+        """By DAG id: the hash of its definition, and what it says."""
+        self._tiering: dict[str, TieringDag] = {}
+        self._read_s: float | None = None
+
+    def all(self) -> Mapping[str, TieringDag]:
+        """The DAGs that tier, by their ids, in the order of these."""
+        with self._lock:
+            now_s = self._clock.monotonic_s()
+            if self._read_s is None or now_s - self._read_s >= KEPT_S:
+                with create_session(scoped=False) as session:
+                    self._known = self._read(session)
+                found = {id_: dag for id_, (_, dag) in sorted(self._known.items()) if dag}
+                self._tiering, self._read_s = found, now_s
+            return self._tiering
+
+    def _read(self, session: Session) -> dict[str, tuple[str, TieringDag | None]]:
+        newest = dict(_newest(session))
+        changed = [
+            row_id
+            for dag_id, (row_id, dag_hash) in newest.items()
+            if self._known.get(dag_id, ("",))[0] != dag_hash
+        ]
+        found = {id_: known for id_, known in self._known.items() if id_ in newest}
+        for at in range(0, len(changed), _ROWS_AT_ONCE):
+            some = changed[at : at + _ROWS_AT_ONCE]
+            chosen = select(SerializedDagModel).where(SerializedDagModel.id.in_(some))
+            for row in session.scalars(chosen):
+                found[row.dag_id] = (row.dag_hash, _tiering_dag(row.dag_id, row.data or {}))
+            session.expunge_all()
+        return found
+
+
+def _newest(session: Session) -> Iterator[tuple[str, tuple[Any, str]]]:
+    """DAG id, and the id and the hash of its newest definition."""
+    model = SerializedDagModel
+    newest = (
+        select(model.dag_id, func.max(model.created_at).label("created_at"))
+        .group_by(model.dag_id)
+        .subquery()
+    )
+    is_newest = and_(
+        model.dag_id == newest.c.dag_id,
+        model.created_at == newest.c.created_at,
+    )
+    rows = (
+        select(model.dag_id, model.id, model.dag_hash)
+        .join(newest, is_newest)
+        .join(DagModel, DagModel.dag_id == model.dag_id)
+        .where(DagModel.is_stale.is_(False))
+    )
+    for dag_id, row_id, dag_hash in session.execute(rows):
+        yield dag_id, (row_id, dag_hash)
+
+
+def _tiering_dag(dag_id: str, definition: Mapping[str, Any]) -> TieringDag | None:
+    """What a serialized DAG says of its tiering; None: it tiers nothing."""
+    tasks: list[dict[str, Any]] = [
+        one.get("__var", one) for one in definition.get("dag", {}).get("tasks", [])
+    ]
+    acquire = next((task for task in tasks if task.keys() >= ACQUIRES), None)
+    if acquire is None:
+        return None
+    tier = next((task for task in tasks if task["task_id"] == acquire["tier_task_id"]), {})
+    settings = load_settings()
+
+    def address(name: str) -> str:
+        return str(tier.get(name, getattr(settings, name)))
+
+    return TieringDag(
+        dag_id,
+        connection_id=str(acquire["fluss_conn_id"]),
+        takes_tables="tables" in (acquire.get("conf_keys") or ()),
+        spark_history_url=address("spark_history_url"),
+        lake_table_url=address("lake_table_url"),
+        health_url=address("health_url"),
+    )
