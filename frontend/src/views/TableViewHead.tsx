@@ -7,7 +7,7 @@ import { bytes, count, counted, duration, moment, span } from "../format";
 import { HealthMark } from "../parts/HealthMark";
 import { CopyButton } from "../parts/Reason";
 import { Ago } from "../parts/Times";
-import { guessOf, nextAttempt, reasonOf, stuckSinceMs } from "../parts/words";
+import { adviceOf, nextAttempt, reasonOf } from "../parts/words";
 
 interface Props {
   details: Schemas["TableDetails"];
@@ -52,7 +52,7 @@ export function Links({ links }: { links: Schemas["Link"][] }) {
 
 function Since({ table }: { table: Table }) {
   const now = useNow();
-  const since = stuckSinceMs(table);
+  const since = table.stuck_since_ms;
   if (!since) return null;
   return (
     <span className="quiet" title={moment(since)}>
@@ -79,7 +79,7 @@ function Why({ table }: { table: Table }) {
       ? `The last round was stopped: ${table.stopped}`
       : null,
     table.note && table.note !== reason ? table.note : null,
-    reason === null ? guessOf(table) : null,
+    adviceOf(table),
   ].filter((each) => each !== null);
   return (
     <>
