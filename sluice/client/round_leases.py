@@ -30,7 +30,7 @@ PLANS_WAIT_S = 5.0
 SIZES_WAIT_S = 3.0
 SIZES_AGAIN_S = 600.0
 """After this time sizes are asked for again, if no size could be read, as without the storage."""
-AGAIN_S = 2.0
+AGAIN_S = 5.0
 """Looks within this time have the same answer."""
 _AT_ONCE = 8
 _SIZES_AT_ONCE = 128
@@ -89,6 +89,7 @@ class RoundLeases:
         self._lock = threading.Lock()  # guards the rest; held while the cluster is read
         self._last: tuple[float, KnownLeases] | None = None
         self._has_key: dict[int, bool] = {}
+        self._stored: dict[str, StoredPlan | None] = {}  # by URI, of the last look
         self._sizes: dict[tuple[TableBucket, int], int | None] = {}  # they never change
         self._sizes_from_s = 0.0
 
@@ -157,19 +158,22 @@ class RoundLeases:
             return plans
         of_runs = [one for one in of_leases if holder_of(one[0]).kind == "run"]
         pool = ThreadPoolExecutor(_AT_ONCE, "sluice-plan")
-        asked: dict[Future[StoredPlan | None], tuple[str, int]] = {}
+        asked: dict[Future[StoredPlan | None], tuple[str, int, str]] = {}
         for lease_id, status in of_runs[:PLANS_MAX]:
             claim = Claim(status.table_id, status.path, status.tiering_epoch, 0)
             uri = plan_uri(self._work_uri, lease_id, claim)
-            asked[pool.submit(stored_plan, uri, PLAN_BYTES_MAX)] = lease_id, status.table_id
+            reading = pool.submit(stored_plan, uri, PLAN_BYTES_MAX, self._stored.get(uri))
+            asked[reading] = lease_id, status.table_id, uri
         done, late = wait(asked, PLANS_WAIT_S)
         pool.shutdown(wait=False, cancel_futures=True)
         plans.unread = len(of_runs) - len(done)
         if late:
             plans.error = f"they were not read within {PLANS_WAIT_S:g} s"
+        self._stored = {}
         for future in done:
+            lease_id, table_id, uri = asked[future]
             try:
-                plans.found[asked[future]] = future.result()
+                plans.found[lease_id, table_id] = self._stored[uri] = future.result()
             except _UNREADABLE as error:
                 plans.unread += 1
                 plans.error = plans.error or mask(f"{type(error).__name__}: {error}")

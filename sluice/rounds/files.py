@@ -426,12 +426,14 @@ class StoredPlan:
     plan: PlanFile
     written_ms: int | None
     """Epoch milliseconds; None: the file system does not say."""
+    size_bytes: int
     has_result: bool
 
 
-def stored_plan(uri: str, bytes_max: int) -> StoredPlan | None:
+def stored_plan(uri: str, bytes_max: int, known: StoredPlan | None = None) -> StoredPlan | None:
     """A plan by one listing and one read; None if there is no such file.
 
+    :param known: what was read before. It is not read again if time and size are the same.
     :raises OSError: from the file system, or the file has more than ``bytes_max`` bytes.
     :raises ValueError, KeyError, UnknownFileVersion: it is no plan of a known version.
     """
@@ -447,11 +449,14 @@ def stored_plan(uri: str, bytes_max: int) -> StoredPlan | None:
         return None
     if info["size"] > bytes_max:
         raise OSError(f"{uri} has {info['size']} bytes, more than {bytes_max}")
+    written_ms, size_bytes = _epoch_ms(_time_of(info)), info["size"]
+    has_result = any(name.startswith("result-") for name in files)
+    if known and (known.written_ms, known.size_bytes) == (written_ms, size_bytes):
+        return replace(known, has_result=has_result)
     content = read_json(uri)
     if content is None:
         return None
-    has_result = any(name.startswith("result-") for name in files)
-    return StoredPlan(PlanFile.from_json(content), _epoch_ms(_time_of(info)), has_result)
+    return StoredPlan(PlanFile.from_json(content), written_ms, size_bytes, has_result)
 
 
 def _epoch_ms(time: Any) -> int | None:

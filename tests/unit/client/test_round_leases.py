@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -108,6 +110,18 @@ def test_a_plan_that_is_not_there_or_not_readable_may_hold_its_table(scene: Scen
     assert found.unread == 1
     assert found.error is not None
     assert f"Plan files of 1 tables are not read: {found.error}." in what_is_unknown(found, "x")
+
+
+def test_a_plan_is_read_again_only_if_it_has_changed(scene: Scene) -> None:
+    plan = claim_and_plan(scene.client, scene.work, RUN, PATHS[0])
+    path = Path(plan_uri(str(scene.work), RUN, plan.claim))
+    assert scene.known() == {RUN: ["shop.a"]}
+    before = path.stat()
+    path.write_text(" " * before.st_size)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert scene.known() == {RUN: ["shop.a"]}
+    write_json(str(path), replace(plan, snapshots=()).to_json())  # as a second try of acquire
+    assert scene.known() == {}
 
 
 def test_without_a_work_folder_only_tables_are_known(scene: Scene) -> None:

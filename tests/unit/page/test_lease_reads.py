@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from fastapi.testclient import TestClient
 
+from sluice.cli.main import cli
 from sluice.client import Client, connect
 from sluice.client.lease_ids import lease_id
 from sluice.client.tier_lease import tier_lease_id
@@ -19,6 +21,7 @@ from sluice.page.local_place import LocalPlace
 from sluice.page.serving import local_app
 from sluice.rounds.run_names import RunName, write_run_name
 from sluice.server.cluster import EmbeddedCluster
+from sluice.server.coordinator.leases_service import LeaseService
 from tests.support.no_lease_list import list_no_leases
 from tests.support.planned_rounds import plan_round
 from tests.support.processes import wait_for
@@ -191,6 +194,38 @@ def test_a_drop_says_what_becomes_of_sluice_tier(scene: Scene) -> None:
         assert "A round of shop.users is in progress." in scene.drop(of_tier)
 
 
+def test_an_earlier_server_tells_less(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """It knows no bytes, and of the tables of a lease the one of its oldest snapshot."""
+    listed = LeaseService.list_leases
+
+    def without_tables(self: LeaseService, asked: Any) -> Any:
+        answer = listed(self, type(asked)())  # it does not know what else is asked
+        for lease in answer.leases:
+            for name in ("held_bytes", "freed_bytes", "tables", "table_count"):
+                lease.ClearField(name)
+        return answer
+
+    monkeypatch.setattr(LeaseService, "list_leases", without_tables)
+    scene: Scene = request.getfixturevalue("scene")
+    scene.lease("job", USERS)
+    [lease] = scene.leases().values()
+    assert (lease["buckets"], lease["held_bytes"], lease["table_count"]) == (1, None, None)
+    assert lease["tables"][0] == {
+        "path": "shop.users",
+        "table_id": scene.tables[USERS].table_id,
+        "buckets": None,
+        "held_bytes": None,
+        "freed_bytes": None,
+        "oldest_snapshot_id": "0",
+    }
+    assert list(scene.leases("/api/v1/tables/shop/users/leases")) == ["job"]
+    assert scene.leases("/api/v1/tables/shop/orders/leases") == {}
+    ran = CliRunner().invoke(cli, ["leases", "--bootstrap", scene.cluster.address])
+    assert ran.output.splitlines()[2].split()[:4] == ["job", "1", "-", "-"]
+
+
 def test_a_cluster_that_lists_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
@@ -205,7 +240,7 @@ def test_a_cluster_that_lists_none(
     claim = Claim(status.table_id, ORDERS, status.tiering_epoch, 0)
     plan_round(scene.client, scene.work, OF_RUN, claim)
     write_run_name(str(scene.work), OF_RUN, RunName("lake", "manual__1"))
-    _looks_of.clear()  # it answers the same for two seconds
+    _looks_of.clear()  # it answers the same for seconds
     answer = scene.page.get("/api/v1/leases").json()
     assert answer["note"].startswith("This cluster lists no leases. Shown are those that rounds of")
     [lease] = answer["leases"]
