@@ -17,7 +17,7 @@ from sluice.client.lease_ids import holder_of
 from sluice.client.tier_lease import stored_tier_leases
 from sluice.clock import Clock, SystemClock
 from sluice.errors import SluiceError
-from sluice.masking import mask
+from sluice.masking import mask, secrets_of
 from sluice.model import BucketSnapshot, Claim, LeasedTable, TableBucket, TieringStatus
 from sluice.rounds.files import StoredPlan, plan_uri, stored_plan
 from sluice.statuses import State
@@ -176,7 +176,9 @@ class RoundLeases:
                 plans.found[lease_id, table_id] = self._stored[uri] = future.result()
             except _UNREADABLE as error:
                 plans.unread += 1
-                plans.error = plans.error or mask(f"{type(error).__name__}: {error}")
+                plans.error = plans.error or mask(
+                    f"{type(error).__name__}: {error}", secrets_of(self._work_uri)
+                )
         return plans
 
     def _read_sizes(self, client: Client, snapshots: Sequence[BucketSnapshot]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 from fastapi import APIRouter
@@ -15,13 +14,12 @@ from sluice.client.round_leases import RoundLease, RoundLeases, what_is_unknown
 from sluice.errors import UnsupportedVersion
 from sluice.model import LeasedTable as HeldTable
 from sluice.model import LeaseInfo, TablePath
+from sluice.page.known_runs import KnownRuns
 from sluice.page.models import Lease, LeasedTable, Leases
 from sluice.page.ports import AtPlace, Place
-from sluice.rounds.run_names import RunName, read_run_name
+from sluice.rounds.run_names import RunName
 from sluice.statuses import State
 
-NAMED_RUNS_MAX = 100
-"""Most runs whose names one answer reads from the work folder."""
 NAMED_TABLES_MAX = 5
 TABLES_MAX = 100
 """Most tables of one lease in an answer."""
@@ -89,7 +87,7 @@ def _listed(place: Place, found: Sequence[LeaseInfo]) -> Leases:
     if len(found) > LEASES_MAX:  # those that cost the most
         by_bytes = sorted(found, key=lambda one: (-(one.freed_bytes or 0), -(one.held_bytes or 0)))
         shown = by_bytes[:LEASES_MAX]
-    names = _run_names(place.work_uri, [lease.lease_id for lease in shown])
+    names = _memory(place).runs.of([lease.lease_id for lease in shown])
     return Leases(
         now_ms=now_ms,
         is_complete=len(shown) == len(found),
@@ -105,14 +103,14 @@ def _known(place: Place, only: TablePath | None = None) -> Leases:
     :param only: those that hold this table, and of their tables this one.
     """
     statuses = [each.status for each in place.reader.seen.tables.values()]
-    known = _looks(place.client, place.work_uri).known(place.client, statuses)
+    known = _memory(place).looks.known(place.client, statuses)
     found = [
         one
         for one in known.leases
         if only is None or any(table.path == only for table in one.tables)
     ]
     shown = sorted(found, key=lambda one: -(one.held_bytes or 0))[:LEASES_MAX]
-    names = _run_names(place.work_uri, [lease.lease_id for lease in shown])
+    names = _memory(place).runs.of([lease.lease_id for lease in shown])
     note = what_is_unknown(known, place.work_uri)
     if not place.reader.seen.is_complete:
         note = f"Not all statuses of tables are read yet, so leases may be missing. {note}"
@@ -125,16 +123,23 @@ def _known(place: Place, only: TablePath | None = None) -> Leases:
     )
 
 
-_looks_lock = threading.Lock()
-_looks_of: WeakKeyDictionary[Client, RoundLeases] = WeakKeyDictionary()
+class _Memory:
+    """What was read of a cluster before: sizes of snapshots and names of runs never change."""
+
+    def __init__(self, place: Place) -> None:
+        self.looks = RoundLeases(place.work_uri, place.clock)
+        self.runs = KnownRuns(place.work_uri, place.clock)
 
 
-def _looks(client: Client, work_uri: str | None) -> RoundLeases:
-    """What was read of a cluster before: sizes of snapshots never change."""
-    with _looks_lock:
-        if client not in _looks_of:
-            _looks_of[client] = RoundLeases(work_uri)
-        return _looks_of[client]
+_memories_lock = threading.Lock()
+_memories: WeakKeyDictionary[Client, _Memory] = WeakKeyDictionary()
+
+
+def _memory(place: Place) -> _Memory:
+    with _memories_lock:
+        if place.client not in _memories:
+            _memories[place.client] = _Memory(place)
+        return _memories[place.client]
 
 
 def _round_lease(lease: RoundLease, run: RunName | None, only: TablePath | None) -> Lease:
@@ -202,17 +207,3 @@ def _oldest(lease: LeaseInfo) -> LeasedTable:
 
 def _words(holder: LeaseHolder, run: RunName | None) -> str:
     return f"{run}, Airflow {holder.deployment_id}" if run else str(holder)
-
-
-def _run_names(work_uri: str | None, lease_ids: Sequence[str]) -> dict[str, RunName]:
-    """The runs of leases, as far as the work folder names them."""
-    if not work_uri:
-        return {}
-    of_runs = [one for one in lease_ids if holder_of(one).kind == "run"][:NAMED_RUNS_MAX]
-    found = {lease_id: _run_name(work_uri, lease_id) for lease_id in of_runs}
-    return {lease_id: run for lease_id, run in found.items() if run}
-
-
-@lru_cache(maxsize=1_000)
-def _run_name(work_uri: str, lease_id: str) -> RunName | None:
-    return read_run_name(work_uri, lease_id)

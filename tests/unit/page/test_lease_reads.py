@@ -16,7 +16,7 @@ from sluice.client.lease_ids import lease_id
 from sluice.client.tier_lease import tier_lease_id
 from sluice.config import ClientConfig
 from sluice.model import Claim, TablePath
-from sluice.page.lease_reads import LEASES_MAX, _looks_of
+from sluice.page.lease_reads import LEASES_MAX, _memories
 from sluice.page.local_place import LocalPlace
 from sluice.page.serving import local_app
 from sluice.rounds.run_names import RunName, write_run_name
@@ -240,7 +240,7 @@ def test_a_cluster_that_lists_none(
     claim = Claim(status.table_id, ORDERS, status.tiering_epoch, 0)
     plan_round(scene.client, scene.work, OF_RUN, claim)
     write_run_name(str(scene.work), OF_RUN, RunName("lake", "manual__1"))
-    _looks_of.clear()  # it answers the same for seconds
+    _memories.clear()  # it answers the same for seconds
     answer = scene.page.get("/api/v1/leases").json()
     assert answer["note"].startswith("This cluster lists no leases. Shown are those that rounds of")
     [lease] = answer["leases"]
