@@ -241,7 +241,8 @@ def test_what_people_see_of_owners(world: World, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("SLUICE_CLIENT_TOKEN", USERS["rob"][1])
     where = ("--bootstrap", world.cluster.address)
     lines = CliRunner().invoke(cli, ["leases", *where]).output.splitlines()
-    assert lines[0].split() == ["lease", "owner", "buckets", "age", "expires", "in"]
+    columns = ["lease", "owner", "buckets", "bytes", "freed", "age", "expires", "in"]
+    assert lines[0].split() == columns
     assert lines[2].split()[:3] == ["job", "ria", "1"]
     refused = CliRunner().invoke(cli, ["leases", "drop", "job", *where])
     assert (refused.exit_code, refused.stderr) == (
