@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from sluice.artifacts.iceberg import installed_iceberg
+from sluice_airflow.task_runs import TaskRun
 from tests.airflow.place import ROOT, Place, failures_of, only, results_of
 from tests.docs.blocks import claimed_blocks
 from tests.support.spark_cluster import EXECUTOR_MEMORY, SparkCluster
@@ -49,7 +50,17 @@ def test_a_table_reaches_iceberg(
     snapshot = place.client.admin.lake_snapshot(path)
     assert snapshot is not None
     assert str(snapshot.snapshot_id) == result["lake_snapshot_id"]
-    assert place.status(path).last_error is None
+    status = place.status(path)
+    assert status.last_error is None
+    assert (status.lake_rows, status.lake_files) == (1000, 1)
+    [stored] = (lake / "shop/events/data").rglob("*.parquet")
+    assert status.lake_bytes == stored.stat().st_size
+    [ended] = place.client.statuses.history(path)
+    assert (ended.lake_rows, ended.lake_bytes) == (1000, status.lake_bytes)
+    assert (ended.spark_application or "").startswith("local-")
+    assert TaskRun.parse(ended.airflow_task) == TaskRun(
+        "sluice_lake_tiering", run["run_id"], "per_application.tier", 0, 1
+    )
     log = place.airflow.log.read_text()
     log = log[log.rindex("Spark-Submit cmd:") :]
     for line in LOG.splitlines():
