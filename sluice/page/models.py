@@ -249,16 +249,12 @@ class Split(BaseModel):
     lag_rows: int | None = Field(
         default=None, description="Log offsets missing in the lake; expired ones do not count"
     )
-    leased_snapshot_id: str | None = Field(
-        default=None, description="Its leased KV snapshot, if known"
-    )
 
 
 class Splits(BaseModel):
     """The buckets of a table, the largest lag first.
 
-    Of a table with many partitions, the newest partition comes first. An answer may then have fewer
-    buckets than were asked for: the next one begins after its last.
+    Of a table with very many partitions, the newest partition comes first.
     """
 
     now_ms: int

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -11,8 +12,10 @@ from sluice.errors import PartitionNotExists, UnknownTableOrBucket
 from sluice.model import Partition, TableBucket, TableInfo, TablePath
 from sluice.page.models import Split
 
-PARTITIONS_MAX = 64
-"""Most partitions that one answer reads: each costs one or two calls."""
+WHOLE_MAX = 200
+"""Most partitions of a table that is read as a whole: each costs one or two calls."""
+AT_ONCE = 8
+"""Partitions that are read at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,8 @@ class FoundSplits:
 def read_splits(client: Client, path: TablePath, offset: int, limit: int) -> FoundSplits:
     """Reads splits. A table with few partitions is read as a whole, and ordered by lag.
 
-    Of a table with more, only the partitions of the page are read: at most ``PARTITIONS_MAX``, so
-    a page may have fewer splits than the limit. A partition that was dropped meanwhile is left out.
+    Of a table with more, only the partitions of the page are read, the newest first. A partition
+    that was dropped meanwhile is left out.
 
     :raises TableNotExist: the table does not exist.
     """
@@ -46,13 +49,12 @@ def read_splits(client: Client, path: TablePath, offset: int, limit: int) -> Fou
     if info.is_partitioned:
         partitions = [*reversed(admin.partitions_of(info))]
     total = len(partitions) * info.bucket_count
-    is_by_lag = len(partitions) <= PARTITIONS_MAX
-    if is_by_lag:
+    if len(partitions) <= WHOLE_MAX:
         found = _splits(client, info, partitions, tiered)
         found.sort(key=lambda one: -(one.lag_rows or 0))
         return FoundSplits(found[offset : offset + limit], len(found), True, snapshot_id)
     first, skipped = divmod(offset, info.bucket_count)
-    last = min(first + PARTITIONS_MAX, -(-(offset + limit) // info.bucket_count))
+    last = -(-(offset + limit) // info.bucket_count)
     found = _splits(client, info, partitions[first:last], tiered)
     return FoundSplits(found[skipped : skipped + limit], total, False, snapshot_id)
 
@@ -60,18 +62,20 @@ def read_splits(client: Client, path: TablePath, offset: int, limit: int) -> Fou
 def _splits(
     client: Client,
     info: TableInfo,
-    partitions: Iterable[Partition | None],
+    partitions: Sequence[Partition | None],
     tiered: Mapping[TableBucket, int],
 ) -> list[Split]:
     """All splits of these partitions, in their order."""
-    found: list[Split] = []
-    for partition in partitions:
+
+    def read(partition: Partition | None) -> list[Split]:
         if partition is None:
-            found += _of_table(client, info, tiered)
-            continue
+            return _of_table(client, info, tiered)
         with suppress(PartitionNotExists, UnknownTableOrBucket):  # dropped in the meantime
-            found += _of_partition(client, info, partition, tiered)
-    return found
+            return _of_partition(client, info, partition, tiered)
+        return []
+
+    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="sluice-splits") as pool:
+        return [split for splits in pool.map(read, partitions) for split in splits]
 
 
 def _of_table(client: Client, info: TableInfo, tiered: Mapping[TableBucket, int]) -> list[Split]:

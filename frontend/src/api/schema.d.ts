@@ -1306,18 +1306,12 @@ export interface components {
              * @description Log offsets missing in the lake; expired ones do not count
              */
             lag_rows?: number | null;
-            /**
-             * Leased Snapshot Id
-             * @description Its leased KV snapshot, if known
-             */
-            leased_snapshot_id?: string | null;
         };
         /**
          * Splits
          * @description The buckets of a table, the largest lag first.
          *
-         *     Of a table with many partitions, the newest partition comes first. An answer may then have fewer
-         *     buckets than were asked for: the next one begins after its last.
+         *     Of a table with very many partitions, the newest partition comes first.
          */
         Splits: {
             /** Now Ms */

@@ -44,6 +44,7 @@ export function Splits({ database, table, details }: SectionProps) {
   const onlyLag = params.get("behind") === "1";
   const matching = data.splits.filter((each) => matches(each, text, onlyLag));
   const isFiltered = text !== "" || onlyLag;
+  const order = data.is_by_lag ? "the largest lag first" : "the newest partition first";
   const shown = matching.slice(first - data.offset, first - data.offset + PAGE_ROWS);
   const matched = isFiltered ? matching.length : data.total;
   return (
@@ -70,7 +71,7 @@ export function Splits({ database, table, details }: SectionProps) {
           {isFiltered
             ? `${count(matched)} of ${counted(Math.min(data.total, READ_ROWS), "split")}`
             : counted(data.total, "split")}
-          , the largest lag first
+          , {order}
           {isFiltered && data.total > READ_ROWS
             ? `; the filter looks at ${count(data.splits.length)} of ${count(data.total)}`
             : ""}
@@ -88,7 +89,7 @@ export function Splits({ database, table, details }: SectionProps) {
         </Nothing>
       ) : (
         <Grid
-          caption="Splits, the largest lag first"
+          caption={`Splits, ${order}`}
           columns={columnsOf(details.partition_keys.length > 0, data.splits)}
           rows={shown}
           keyOf={(each) => `${each.partition ?? ""}/${each.bucket}`}
@@ -145,13 +146,6 @@ function columnsOf(isPartitioned: boolean, all: Split[]): Column<Split>[] {
       key: "partition",
       head: "Partition",
       cell: (each) => each.partition ?? null,
-    });
-  }
-  if (all.some((each) => each.leased_snapshot_id)) {
-    columns.push({
-      key: "leased",
-      head: "Leased KV snapshot",
-      cell: (each) => each.leased_snapshot_id ?? null,
     });
   }
   return columns;
