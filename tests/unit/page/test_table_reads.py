@@ -36,6 +36,7 @@ from sluice.page.ports import Viewer, serve
 from sluice.page.recorded_models import is_wide_id
 from sluice.page.table_splits import WHOLE_MAX
 from sluice.server.cluster import EmbeddedCluster
+from tests.support.status_shop import status_shop
 from tests.unit.server.kv_support import KvCaller
 from tests.unit.server.support import Caller
 from tests.unit.server.test_kv_damaged_replay import damage
@@ -440,3 +441,32 @@ def test_a_round_has_each_recorded_field_and_links(page: Page) -> None:
     }  # fmt: skip
     table = page.get(ORDERS)["table"]
     assert (table["lake_rows"], table["lake_bytes"]) == (stored.lake_rows, stored.lake_bytes)
+
+
+def test_a_cluster_that_keeps_no_statuses(tmp_path: Path) -> None:
+    """As an Apache Fluss: status and history are what rounds wrote into its tables."""
+    with status_shop(tmp_path / "data") as shop:
+        page = Page(shop.client, Linked(shop.client, shop.clock))
+        path = shop.create("orders")
+        assert page.get(path)["table"]["health"] == "unknown"
+        details = TieringRound(
+            outcome="committed",
+            lake_snapshot_id=SNAPSHOT,
+            lake_rows=5,
+            lake_files=2,
+            lake_bytes=900,
+            airflow_task="dag/run/tier/0/1",
+            spark_application="app-1",
+        )
+        shop.client.tiering.finished(shop.claim(path), details=details)
+        table = page.get(path)["table"]
+        assert (table["lake_rows"], table["lake_files"], table["lake_bytes"]) == (5, 2, 900)
+        assert (table["lag_rows"], table["health"]) == (0, "ok")
+        (ended,) = page.get(path, "/rounds")["rounds"]
+        assert (ended["airflow_task"], ended["spark_application"]) == ("dag/run/tier/0/1", "app-1")
+        (snapshot,) = page.get(path, "/snapshots")["snapshots"]
+        assert (snapshot["lake_snapshot_id"], snapshot["is_registered"]) == (str(SNAPSHOT), False)
+        assert page.get(path, "/splits")["total"] == 1
+        for what in ("", "/splits", "/snapshots", "/rounds"):
+            problem = page.get(TablePath("shop", "none"), what, status=404)
+            assert problem["error"] == "TableNotExist"
