@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -16,9 +18,11 @@ from sluice.cli.options import (
     warehouse_option,
     with_settings,
 )
-from sluice.model import TablePath
+from sluice.errors import SluiceError
+from sluice.masking import mask
+from sluice.model import Reason, TablePath
 from sluice.model.table_patterns import is_pattern
-from sluice.stop_signals import explain_stop, sigterm_raises
+from sluice.stop_signals import explain_stop, signal_name, sigterm_raises
 
 if TYPE_CHECKING:
     from sluice.config import Config
@@ -36,14 +40,27 @@ _LATER = ", and requests a compaction from the table's next round"
         "sluice maintain --warehouse ./lake",
         "sluice maintain shop.stock --warehouse ./lake --yes",
         "sluice maintain --config sluice.toml --yes --format json",
+        "sluice maintain --config sluice.toml --yes --work-uri s3://bucket/sluice",
     ),
 )
 @click.argument("table", type=TABLE_PATH, required=False)
 @click.option("--yes", is_flag=True, help="Do it; without it nothing is changed.")
+@click.option(
+    "--work-uri",
+    metavar="URI",
+    help="Leave the reports below this work_uri of an Airflow connection, where the page shows"
+    " them.",
+)
 @warehouse_option
 @format_option
 @with_settings
-def maintain(table: TablePath | None, yes: bool, output_format: str, settings: Settings) -> None:
+def maintain(
+    table: TablePath | None,
+    yes: bool,
+    work_uri: str | None,
+    output_format: str,
+    settings: Settings,
+) -> None:
     """Show what lake tables need besides their rounds; --yes does it.
 
     The command looks at TABLE, or at every table of the cluster. It converts equality deletes to
@@ -53,6 +70,8 @@ def maintain(table: TablePath | None, yes: bool, output_format: str, settings: S
 
     It is safe while rounds run, and holds no claim. It rewrites no rows. If a table needs that, the
     command requests a compaction, which the table's next round makes.
+
+    With --work-uri, `sluice ui` and the page in Airflow show what the command did.
 
     Needs a cluster, and Java 17 or newer. Exit code 1: a table could not be read, or something did
     not work. 130: Ctrl-C ended the command. 143: SIGTERM ended it. What is done by then stays, and
@@ -73,7 +92,8 @@ def maintain(table: TablePath | None, yes: bool, output_format: str, settings: S
     with sigterm_raises():
         try:
             require_cluster(config.client)
-            _maintain(config, table, reports, yes, is_json=output_format == "json")
+            with _recorded(config, work_uri, table, applied=yes) as record:
+                _maintain(config, table, reports, yes, record, is_json=output_format == "json")
             is_complete = True
         except KeyboardInterrupt as stop:
             explain_stop(stop, _STOPPED if yes else "")
@@ -89,19 +109,72 @@ def maintain(table: TablePath | None, yes: bool, output_format: str, settings: S
         raise click.exceptions.Exit(1)
 
 
+@contextmanager
+def _recorded(
+    config: Config, work_uri: str | None, table: TablePath | None, *, applied: bool
+) -> Iterator[Callable[[MaintenanceReport], None]]:
+    """Yields what records a report in the work folder, and records there how the block ends.
+
+    What cannot be recorded is a note: the maintenance does not need it.
+
+    :raises click.BadParameter: the folder cannot be written; nothing was done.
+    """
+    if work_uri is None:
+        yield lambda _: None
+        return
+    from sluice.rounds.reasons import reason_of
+    from sluice.rounds.recorded_maintenance import RecordedMaintenance
+
+    secrets = config.secrets()
+    tables = ["*" if table is None else str(table)]
+    try:
+        bootstrap = mask(config.client.bootstrap, secrets)
+        record = RecordedMaintenance(work_uri, bootstrap, tables, applied=applied)
+    except (OSError, ValueError, ImportError, SluiceError) as error:
+        where = mask(work_uri, secrets)
+        raise click.BadParameter(
+            f"{where!r} cannot be written, so nothing was done: {reason_of(error, secrets)}",
+            param_hint="--work-uri",
+        ) from error
+
+    def tried(act: Callable[[], None]) -> None:
+        try:
+            act()
+        except (OSError, ValueError, SluiceError) as error:
+            click.echo(
+                f"note: the work folder lacks a report: {reason_of(error, secrets)}", err=True
+            )
+
+    try:
+        yield lambda report: tried(lambda: record.add(report))
+    except KeyboardInterrupt as stop:
+        why = Reason.from_text(f"{signal_name(stop)} ended the command", kind="Stopped")
+        tried(lambda: record.end(why))
+        raise
+    except Exception as error:
+        failed = reason_of(error, secrets)
+        tried(lambda: record.end(failed))
+        raise
+    tried(record.end)
+
+
 def _maintain(
     config: Config,
     table: TablePath | None,
     reports: list[MaintenanceReport],
     applied: bool,
+    record: Callable[[MaintenanceReport], None],
     *,
     is_json: bool,
 ) -> None:
-    """:param reports: receives the report of each table as soon as it is done."""
+    """:param reports: receives the report of each table as soon as it is done.
+    :param record: receives them, too.
+    """
     from sluice.driver.maintaining import maintain_tables
 
     for report in maintain_tables(config, table, apply=applied):
         reports.append(report)
+        record(report)
         if not is_json:
             _print(report, applied=applied)
 

@@ -27,7 +27,9 @@ from sluice.model import Reason
 from sluice.rounds.conversion import BucketWork, Converted, NotConverted
 from sluice.rounds.maintain import MaintenanceOptions, MaintenanceReport, maintain
 from sluice.rounds.maintenance import ConvertedBucket
+from sluice.rounds.maintenance_files import read_outcome, request_uri
 from sluice.rounds.maintenance_names import new_maintenance_id
+from sluice.rounds.maintenance_runs import newest_runs
 
 from .conftest import STOCK, LocalStock
 from .test_lake_long_history import counted
@@ -418,9 +420,14 @@ def test_the_command_shows_and_does_what_tables_need(stock: LocalStock, tmp_path
     assert "deletes. It has" not in health["seen"]
     assert "with equality deletes, 4 snapshots" in health["seen"]
     assert "`sluice maintain shop.stock --yes`" in health["seen"]
-    done = run(stock, "shop.stock", "--yes")
+    work = f"file://{tmp_path}/work"
+    done = run(stock, "shop.stock", "--yes", "--work-uri", work)
     assert done.exit_code == 0, done.output
     assert "equality delete files became" in done.stdout
+    [noted] = newest_runs(work)[0].runs
+    left = read_outcome(request_uri(work, noted.folder, noted.attempt))
+    assert (left.has_ended, [one.table for one in left.reports]) == (True, ["shop.stock"])
+    assert "equality delete files became" in left.reports[0].done[0]
     assert "now 8 data files in 2 buckets, at most 4 in one" in done.stdout
     assert "a compaction was requested: the table's next round makes it" in done.stdout
     [status] = stock.client.statuses.list(STOCK)

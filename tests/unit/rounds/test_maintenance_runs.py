@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from sluice.model import Reason
+from sluice.rounds.clean_runs import remove_run, run_folders
+from sluice.rounds.maintain import MaintenanceReport
+from sluice.rounds.maintenance_files import read_outcome, request_uri
 from sluice.rounds.maintenance_runs import (
     FILE_BYTES_MAX,
     FILES_MAX,
@@ -19,6 +23,7 @@ from sluice.rounds.maintenance_runs import (
     newest_runs,
     note_run,
 )
+from sluice.rounds.recorded_maintenance import RecordedMaintenance
 
 WRITER = """
 import itertools, sys
@@ -129,3 +134,33 @@ def test_a_run_does_not_fail_because_it_cannot_be_named(
     with caplog.at_level(logging.WARNING):
         note_run(f"file://{tmp_path}", "west", run_at(1))
     assert "cannot name this run of the maintenance in file://" in caplog.text
+
+
+def test_a_run_of_the_command_is_recorded_as_one_of_airflow(work: str) -> None:
+    record = RecordedMaintenance(work, "grpc://x:1", ["*"], applied=True)
+    [task] = newest_runs(work)
+    [run] = task.runs
+    assert task.name.startswith("sluice-maintain-")
+    assert (run.is_of_airflow, run.applied, run.ended_ms) == (False, True, None)
+    assert run.by.startswith("`sluice maintain` on ")
+    record.add(MaintenanceReport("shop.a", notes=["could not merge manifests: refused"]))
+    record.end()
+    [task] = newest_runs(work)
+    [ended] = task.runs
+    assert ended.ended_ms is not None
+    outcome = read_outcome(request_uri(work, run.folder, run.attempt))
+    assert outcome.has_ended
+    assert [(one.table, len(one.problems)) for one in outcome.reports] == [("shop.a", 1)]
+    other = RecordedMaintenance(work, "grpc://x:1", ["*"], applied=False)
+    other.end(Reason("NetworkError", "no coordinator"))
+    [task] = newest_runs(work)
+    assert [one.applied for one in task.runs] == [False, True]
+
+
+def test_clean_takes_the_folders_of_runs_and_leaves_their_names(work: str) -> None:
+    RecordedMaintenance(work, "grpc://x:1", ["*"], applied=True).end()
+    [found] = run_folders(work, 0, 1 << 62, lambda _: False)
+    assert found.reason == ""
+    remove_run(found)
+    assert run_folders(work, 0, 1 << 62, lambda _: False) == []
+    assert len(newest_runs(work)) == 1
