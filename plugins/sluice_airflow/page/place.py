@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from sluice.client import Client
+from sluice.client import Client, user_requests
 from sluice.clock import Clock, SystemClock
 from sluice.errors import TableNotExist, TablePaused
 from sluice.model import TablePath, TieringRound
@@ -65,9 +65,8 @@ class AirflowPlace:
         :raises TableNotExist, TablePaused: a run could not tier the table.
         """
         if not self._dag.takes_tables:
-            self.client.statuses.request_round(path)
-            message = f"table {path}: a round is requested; the next run of the DAG starts it"
-            return Answer(message=message, url=dag_url(self._dag.dag_id))
+            done = user_requests.retier(self.client, path)
+            return Answer(message=f"table {path}: {done}", url=dag_url(self._dag.dag_id))
         self._check_may_run()
         statuses = self.client.statuses.list(path)
         if not statuses:
