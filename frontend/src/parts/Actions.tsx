@@ -152,6 +152,8 @@ function send(action: Action): Promise<Answer> {
       return dataOf(api.POST("/api/v1/tables/{database}/{table}/pause", call));
     case "resume":
       return dataOf(api.POST("/api/v1/tables/{database}/{table}/resume", call));
+    case "compact":
+      return dataOf(api.POST("/api/v1/tables/{database}/{table}/compact", call));
   }
 }
 

@@ -1,11 +1,15 @@
 /** The actions of the page: which there are, and what each does and does not do. */
 import type { Overview, Table } from "../api/client";
 
-export type TableActionKind = "tier" | "retry" | "pause" | "resume";
+/** What an action has to know of its table. */
+export type ActedTable = Pick<Table, "path" | "database" | "table"> &
+  Partial<Pick<Table, "paused" | "failures" | "status" | "claimed_by">>;
+
+export type TableActionKind = "tier" | "retry" | "pause" | "resume" | "compact";
 
 /** An action that a user asks for. `table` has what its texts depend on. */
 export type Action =
-  { kind: TableActionKind; table: Table } | { kind: "drop"; leaseId: string; holder?: string };
+  { kind: TableActionKind; table: ActedTable } | { kind: "drop"; leaseId: string; holder?: string };
 
 /** How the page acts in this cluster. */
 export type Manner = Pick<Overview, "tier_now" | "is_fluss">;
@@ -29,6 +33,7 @@ export const LABELS: Record<Action["kind"], string> = {
   retry: "Retry",
   pause: "Pause",
   resume: "Resume",
+  compact: "Request compaction",
   drop: "Drop lease",
 };
 
@@ -38,12 +43,12 @@ export function subjectOf(action: Action): string {
 }
 
 /** The actions that change anything for a table in its state, the most useful first. */
-export function actionsFor(table: Table): TableActionKind[] {
+export function actionsFor(table: ActedTable): TableActionKind[] {
   if (table.paused) return ["resume", "tier", ...retryIf(table)];
   return [...retryIf(table), "tier", "pause"];
 }
 
-function retryIf(table: Table): TableActionKind[] {
+function retryIf(table: ActedTable): TableActionKind[] {
   return (table.failures ?? 0) > 0 ? ["retry"] : [];
 }
 
@@ -99,6 +104,21 @@ export function wordsOf(action: Action, manner: Manner): Words {
         ],
         isDangerous: false,
       };
+    case "compact":
+      return {
+        label,
+        title: `Request a compaction of ${action.table.path}?`,
+        confirm: label,
+        doing: "Requesting a compaction…",
+        says: [
+          "The next round of the table compacts it in its own commit, also buckets without new " +
+            "rows. That round takes longer. A request that is open already stays as it is.",
+          ...(action.table.paused
+            ? ["The table stays paused, and that round starts after it is resumed."]
+            : []),
+        ],
+        isDangerous: false,
+      };
     case "drop":
       return {
         label,
@@ -117,14 +137,14 @@ export function wordsOf(action: Action, manner: Manner): Words {
   }
 }
 
-function failuresOf(table: Table): string {
+function failuresOf(table: ActedTable): string {
   const failures = table.failures ?? 0;
   if (failures === 0) return "Failures of the table are cleared";
   if (failures === 1) return "The failure of the table is cleared";
   return `The ${failures} failures of the table are cleared`;
 }
 
-function tierSays(table: Table, manner: Manner): string[] {
+function tierSays(table: ActedTable, manner: Manner): string[] {
   const says = [
     manner.tier_now === "run"
       ? "A run of the DAG tiers the table without waiting for its freshness. Rows that are in " +

@@ -1,72 +1,138 @@
-/** What keeps lake tables fast and small: compactions, expired snapshots, and what is due. */
+/** What keeps lake tables fast and small: what they need, what was done, and the last runs. */
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link } from "wouter";
 import { api, dataOf, type Schemas } from "../api/client";
-import { bytes, count, counted } from "../format";
+import { count, counted, span } from "../format";
 import { Banner } from "../parts/Banner";
 import { Ago } from "../parts/Times";
-import { tableAddress, useAddress } from "./TableViewAddress";
-import { Grid, sortOf, sortText, type Column } from "./TableViewGrid";
-import { Pages } from "./TableViewSplits";
+import { maintenanceColumns, More } from "./MaintenanceViewTable";
+import { useAddress } from "./TableViewAddress";
+import { Grid, sortOf, sortText } from "./TableViewGrid";
 import { Failed, Nothing, Skeleton } from "./TableViewStates";
 import "./TableView.css";
 
-type Maintained = Schemas["MaintainedTable"];
+type Maintenance = Schemas["Maintenance"];
+type Run = Schemas["MaintenanceRunModel"];
+type State = Schemas["MaintainedTable"]["state"];
 
 const PAGE_ROWS = 100;
+
+const STATES: [State, string, string][] = [
+  ["problem", "Problems", "something did not work in the last maintenance"],
+  ["needs", "Needs", "needs something, as of the last report"],
+  ["requested", "Requested", "a compaction is requested"],
+  ["unknown", "No report", "no report is known"],
+  ["ok", "OK", "needs nothing"],
+];
+const SORTS = [
+  "attention",
+  "table",
+  "last_maintained",
+  "last_compacted",
+  "last_expired",
+  "requested",
+  "lake_files",
+  "lake_bytes",
+] as const;
 
 export function MaintenanceView() {
   const [params, change] = useAddress();
   const page = Math.max(Number.parseInt(params.get("page") ?? "1", 10) || 1, 1);
-  const offset = (page - 1) * PAGE_ROWS;
-  const { data, error, refetch } = useQuery({
-    queryKey: ["maintenance", offset],
-    queryFn: () =>
-      dataOf(api.GET("/api/v1/maintenance", { params: { query: { offset, limit: PAGE_ROWS } } })),
+  const search = params.get("search") ?? "";
+  const state = STATES.find(([key]) => key === params.get("state"))?.[0] ?? null;
+  const asked = sortOf(params.get("sort"));
+  const sort = SORTS.find((each) => each === asked?.key) ?? "attention";
+  const query = {
+    search,
+    sort,
+    descending: asked?.isDescending ?? false,
+    offset: (page - 1) * PAGE_ROWS,
+    limit: PAGE_ROWS,
+    ...(state ? { state: [state] } : {}),
+  };
+  const { data, error, refetch, isPlaceholderData } = useQuery({
+    queryKey: ["maintenance", query],
+    queryFn: () => dataOf(api.GET("/api/v1/maintenance", { params: { query } })),
     placeholderData: keepPreviousData,
-    refetchInterval: 10_000,
+    refetchInterval: 5_000,
   });
   return (
     <article className="table-view">
-      <div className="table-title">
-        <h1>Maintenance</h1>
-        {data && <span className="quiet">{counted(data.total, "table")}</span>}
-      </div>
+      <h1>Maintenance</h1>
       <p className="quiet lead">
         Rounds compact files and expire snapshots in their own commit. <code>sluice maintain</code>{" "}
-        and the maintenance DAG do what is left.
+        and the maintenance DAG do the rest, and report what a table needs.
       </p>
       {data ? (
         <>
           {error && (
             <Banner kind="warning">The newest state could not be read: {error.message}</Banner>
           )}
-          <LastRun data={data} />
+          <Runs data={data} />
           {data.note && <p className="notice whole">{data.note}</p>}
-          {data.tables.length === 0 ? (
+          {data.error && <p className="notice bad whole">{data.error}</p>}
+          {data.total === 0 ? (
             <Nothing title="There are no lake tables">
               <p>
                 <Link href="/">Tables</Link> says how to make one.
               </p>
             </Nothing>
           ) : (
-            <Grid
-              caption="Maintenance of tables"
-              columns={columnsOf(data.tables)}
-              rows={data.tables}
-              keyOf={(each) => each.path}
-              nameOf={(each) => each.path}
-              sort={sortOf(params.get("sort"))}
-              onSort={(sort) => change({ sort: sortText(sort) })}
-              classOf={(each) => ((each.problems ?? []).length > 0 ? "row-failed" : undefined)}
-              more={(each) => <More table={each} />}
-            />
+            <>
+              <div className="filters">
+                <label>
+                  <span>Search</span>
+                  <input
+                    type="search"
+                    value={search}
+                    placeholder="table"
+                    onChange={(event) => change({ search: event.target.value, page: null })}
+                  />
+                </label>
+                <States
+                  data={data}
+                  chosen={state}
+                  onChoose={(key) => change({ state: key, page: null })}
+                />
+                <p className="quiet" role="status">
+                  {data.matched < data.total ? `${count(data.matched)} of ` : ""}
+                  {counted(data.total, "table")}
+                  {data.are_rounds_read ? "" : "; the histories of rounds are still being read"}
+                </p>
+              </div>
+              {data.tables.length === 0 ? (
+                <Nothing title="No table matches">
+                  <button
+                    type="button"
+                    className="button"
+                    onClick={() => change({ search: null, state: null, page: null })}
+                  >
+                    Show all tables
+                  </button>
+                </Nothing>
+              ) : (
+                <div aria-busy={isPlaceholderData}>
+                  <Grid
+                    caption="Maintenance of tables"
+                    columns={maintenanceColumns(data.tables)}
+                    rows={data.tables}
+                    keyOf={(each) => each.path}
+                    nameOf={(each) => each.path}
+                    sort={{ key: sort, isDescending: query.descending }}
+                    isSorted
+                    onSort={(to) => change({ sort: sortText(to), page: null })}
+                    classOf={(each) => (each.state === "problem" ? "row-failed" : undefined)}
+                    more={(each) => <More table={each} />}
+                  />
+                </div>
+              )}
+              <Pages
+                page={page}
+                total={data.matched}
+                onPage={(to) => change({ page: to > 1 ? `${to}` : null })}
+              />
+            </>
           )}
-          <Pages
-            page={page}
-            total={data.total}
-            onPage={(to) => change({ page: to > 1 ? `${to}` : null })}
-          />
         </>
       ) : error ? (
         <Failed what="The maintenance" error={error} onRetry={() => void refetch()} />
@@ -77,143 +143,135 @@ export function MaintenanceView() {
   );
 }
 
-function LastRun({ data }: { data: Schemas["Maintenance"] }) {
-  if (!data.last_run_ms) {
-    return <p className="notice">No run of the maintenance is recorded here.</p>;
+interface StatesProps {
+  data: Maintenance;
+  chosen: State | null;
+  onChoose: (state: State | null) => void;
+}
+
+function States({ data, chosen, onChoose }: StatesProps) {
+  return (
+    <div className="states" role="group" aria-label="Filter by state">
+      {STATES.map(([key, name, means]) => (
+        <button
+          key={key}
+          type="button"
+          className={`button small ${key === "problem" ? "bad-button" : ""}`}
+          title={means}
+          aria-pressed={chosen === key}
+          onClick={() => onChoose(chosen === key ? null : key)}
+        >
+          {name} {count(data.by_state?.[key] ?? 0)}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+const RUN_STATES: Record<Run["state"], string> = {
+  running: "running",
+  ended: "ended",
+  failed: "failed",
+  lost: "lost: it was killed",
+};
+
+function Runs({ data }: { data: Maintenance }) {
+  const runs = data.runs ?? [];
+  if (runs.length === 0) {
+    return <p className="notice">No run of the maintenance is known here.</p>;
   }
-  const words = (
-    <>
-      Last run <Ago ms={data.last_run_ms} />
-    </>
-  );
-  return <p>{data.last_run_url ? <a href={data.last_run_url}>{words}</a> : words}</p>;
-}
-
-function columnsOf(all: Maintained[]): Column<Maintained>[] {
-  const has = (test: (each: Maintained) => unknown) => all.some((each) => Boolean(test(each)));
-  const columns: (Column<Maintained> | false)[] = [
-    {
-      key: "table",
-      head: "Table",
-      isName: true,
-      sortBy: (each) => each.path,
-      cell: (each) => <Link href={tableAddress(each.path)}>{each.path}</Link>,
-    },
-    {
-      key: "needs",
-      head: "Needs",
-      hint: "Of the last run of the maintenance",
-      sortBy: (each) => (each.problems ?? []).length * 100 + (each.needs ?? []).length,
-      isNumber: false,
-      cell: (each) =>
-        (each.needs ?? []).length + (each.problems ?? []).length > 0 ? (
-          <Needs table={each} />
-        ) : null,
-    },
-    {
-      key: "deletes",
-      head: "Deletes as",
-      hint: "How the last round that deleted keys did so",
-      sortBy: (each) => each.deletes_as,
-      cell: (each) => (each.deletes_as ? <Deletes as={each.deletes_as} /> : null),
-    },
-    {
-      key: "compacted",
-      head: "Last compaction",
-      sortBy: (each) => each.last_compacted_ms,
-      cell: (each) => <Compaction table={each} />,
-    },
-    {
-      key: "expired",
-      head: "Snapshots expired",
-      sortBy: (each) => each.last_expired_ms,
-      cell: (each) => <Expired table={each} />,
-    },
-    has((each) => each.lake_files) && {
-      key: "files",
-      head: "Files",
-      isNumber: true,
-      sortBy: (each) => each.lake_files,
-      cell: (each) => (each.lake_files == null ? null : count(each.lake_files)),
-    },
-    has((each) => each.lake_bytes) && {
-      key: "size",
-      head: "Size",
-      isNumber: true,
-      sortBy: (each) => each.lake_bytes,
-      cell: (each) => (each.lake_bytes == null ? null : bytes(each.lake_bytes)),
-    },
-  ];
-  return columns.filter((each) => each !== false);
-}
-
-function Needs({ table }: { table: Maintained }) {
-  const needs = table.needs ?? [];
-  const problems = table.problems ?? [];
   return (
-    <ul className="held">
-      {problems.map((each) => (
-        <li key={each} className="bad-text">
-          {each}
-        </li>
-      ))}
-      {needs.map((each) => (
-        <li key={each}>{each}</li>
-      ))}
-    </ul>
+    <section aria-label="Last runs" className="section">
+      <h2>Last runs</h2>
+      <ul className="runs">
+        {runs.map((run) => (
+          <li key={`${run.folder}/${run.began_ms}`}>
+            <RunLine run={run} />
+          </li>
+        ))}
+      </ul>
+    </section>
   );
 }
 
-/** Equality deletes make scans slow, so they are seen at once. */
-export function Deletes({ as }: { as: string }) {
-  if (!as.includes("equality")) return as;
-  return <span className="hint warn">{as}</span>;
-}
-
-function Compaction({ table }: { table: Maintained }) {
-  const parts = [
-    table.compaction_requested_ms ? (
-      <span key="requested" className="hint warn">
-        requested <Ago ms={table.compaction_requested_ms} />
-      </span>
-    ) : null,
-    table.last_compacted_ms ? <Ago key="last" ms={table.last_compacted_ms} /> : null,
-    table.files_compacted ? (
-      <span key="files" className="sub">
-        {counted(table.files_compacted, "file")} replaced
-      </span>
-    ) : null,
+function RunLine({ run }: { run: Run }) {
+  const isBad = run.state === "failed" || run.state === "lost";
+  const words = [
+    counted(run.tables, "table"),
+    run.needed > 0 ? `${count(run.needed)} needed something` : null,
+    run.problems > 0 ? `${counted(run.problems, "problem")}` : null,
+    ...numbersOf(run.numbers),
+    run.ended_ms ? `took ${span(run.ended_ms - run.began_ms, 2)}` : null,
   ].filter((each) => each !== null);
-  return parts.length > 0 ? <>{parts}</> : <span className="quiet">none recorded</span>;
-}
-
-function Expired({ table }: { table: Maintained }) {
-  if (!table.last_expired_ms) return <span className="quiet">none recorded</span>;
   return (
     <>
-      <Ago ms={table.last_expired_ms} />
-      {table.snapshots_expired ? (
-        <span className="sub">{counted(table.snapshots_expired, "snapshot")}</span>
-      ) : null}
+      <div className="run-line">
+        <span className={`outcome ${isBad ? "failed" : run.state === "ended" ? "committed" : ""}`}>
+          {RUN_STATES[run.state]}
+        </span>
+        {run.url ? <a href={run.url}>{run.by}</a> : <span>{run.by}</span>}
+        <Ago ms={run.began_ms} />
+        {!run.applied && <span className="hint">dry run: it changed nothing</span>}
+        <span className="quiet">{words.join(", ")}</span>
+      </div>
+      {[run.error, run.problem].map(
+        (text) =>
+          text && (
+            <p key={text} className="whole bad-text">
+              {text}
+              {run.at && text === run.error ? ` (at ${run.at})` : ""}
+            </p>
+          ),
+      )}
     </>
   );
 }
 
-function More({ table }: { table: Maintained }) {
-  const facts: [string, string | null | undefined][] = [
-    ["Last compaction", table.last_compaction],
-    ["Last run of the maintenance", table.line],
-  ];
-  const known = facts.filter(([, text]) => text);
-  if (known.length === 0) return <p className="quiet">Nothing more is recorded of this table.</p>;
+const NUMBERS: Record<string, string> = {
+  equality_files_removed: "equality delete file",
+  snapshots_expired: "expired snapshot",
+  orphans_removed: "removed orphan",
+  compactions_requested: "requested compaction",
+  manifests_merged: "merged manifest",
+};
+
+function numbersOf(numbers: Record<string, number>): string[] {
+  return Object.entries(NUMBERS).flatMap(([key, noun]) => {
+    const n = numbers[key] ?? 0;
+    return n > 0 ? [counted(n, noun)] : [];
+  });
+}
+
+interface PagesProps {
+  page: number;
+  total: number;
+  onPage: (page: number) => void;
+}
+
+function Pages({ page, total, onPage }: PagesProps) {
+  const last = Math.max(Math.ceil(total / PAGE_ROWS), 1);
+  if (last === 1) return null;
   return (
-    <dl className="details">
-      {known.map(([name, text]) => (
-        <div key={name}>
-          <dt>{name}</dt>
-          <dd className="whole">{text}</dd>
-        </div>
-      ))}
-    </dl>
+    <nav className="pages" aria-label="Pages">
+      <button
+        type="button"
+        className="button"
+        disabled={page <= 1}
+        onClick={() => onPage(page - 1)}
+      >
+        Previous
+      </button>
+      <span>
+        Page {count(page)} of {count(last)}
+      </span>
+      <button
+        type="button"
+        className="button"
+        disabled={page >= last}
+        onClick={() => onPage(page + 1)}
+      >
+        Next
+      </button>
+    </nav>
   );
 }

@@ -9,6 +9,8 @@ export interface Column<Row> {
   cell: (row: Row) => ReactNode;
   /** Numbers and texts in order; null comes last. Absent: the column cannot be sorted. */
   sortBy?: (row: Row) => number | string | null | undefined;
+  /** The server sorts by this column. */
+  isSortable?: boolean;
   isNumber?: boolean;
   /** The name of the row: a heading of its card. */
   isName?: boolean;
@@ -28,6 +30,8 @@ interface Props<Row> {
   keyOf: (row: Row) => string;
   sort?: Sort | null;
   onSort?: (sort: Sort) => void;
+  /** The rows come in this order. */
+  isSorted?: boolean;
   classOf?: (row: Row) => string | undefined;
   /** What a row shows below itself when it is opened; null: it has nothing more. */
   more?: (row: Row) => ReactNode;
@@ -36,7 +40,7 @@ interface Props<Row> {
 
 export function Grid<Row>(props: Props<Row>) {
   const { caption, columns, rows, keyOf, sort, onSort, more } = props;
-  const sorted = sort ? sortedRows(rows, columns, sort) : rows;
+  const sorted = sort && !props.isSorted ? sortedRows(rows, columns, sort) : rows;
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- keys must be able to scroll it
     <div className="grid-scroll" role="region" aria-label={caption} tabIndex={0}>
@@ -124,7 +128,7 @@ function Heading<Row>({ column, sort, onSort }: HeadingProps<Row>) {
   const isSorted = sort?.key === column.key;
   const order = isSorted ? (sort.isDescending ? "descending" : "ascending") : "none";
   const className = column.isNumber ? "number" : undefined;
-  if (!column.sortBy || !onSort) {
+  if (!(column.sortBy || column.isSortable) || !onSort) {
     return (
       <th scope="col" className={className} title={column.hint}>
         {column.head}

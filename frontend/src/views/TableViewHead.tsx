@@ -1,7 +1,6 @@
 /** The head of a table's view: health, since when, why, its last error, and key figures. */
 import type { ReactNode } from "react";
 import type { Schemas, Table } from "../api/client";
-import { numberOf } from "../charts/rounds";
 import { useNow } from "../clock";
 import { bytes, count, counted, duration, moment, span } from "../format";
 import { HealthMark } from "../parts/HealthMark";
@@ -27,6 +26,7 @@ export function Head({ details, actions }: Props) {
         {details.links.length > 0 && <Links links={details.links} />}
         {actions}
       </div>
+      {details.is_tiered === false && <NotTiered how={details.how_to_enable ?? null} />}
       <Why table={table} />
       {details.damage?.map((line) => (
         <p key={line} className="notice bad whole">
@@ -35,6 +35,23 @@ export function Head({ details, actions }: Props) {
       ))}
       <KeyFigures details={details} />
     </header>
+  );
+}
+
+function NotTiered({ how }: { how: string | null }) {
+  return (
+    <div className="notice">
+      <p>Tiering of this table is not enabled, so that no round copies its rows to the lake.</p>
+      {how && (
+        <>
+          <div className="last-error-head">
+            <p>It is enabled by:</p>
+            <CopyButton text={how} label="Copy the statements that enable it" />
+          </div>
+          <pre className="whole">{how}</pre>
+        </>
+      )}
+    </div>
   );
 }
 
@@ -188,10 +205,7 @@ function lagOf(table: Table, nowMs: number): Pick<FigureProps, "value" | "more">
 
 /** The size of the lake table, as the newest round that told found it. */
 function lakeOf(table: Table): Pick<FigureProps, "value" | "more"> {
-  const fields = table as unknown as Schemas["Round"];
-  const size = numberOf(fields, "lake_bytes");
-  const rows = numberOf(fields, "lake_rows");
-  const files = numberOf(fields, "lake_files");
+  const { lake_bytes: size = null, lake_rows: rows = null, lake_files: files = null } = table;
   const more = [
     rows === null ? null : counted(rows, "row"),
     files === null ? null : counted(files, "file"),

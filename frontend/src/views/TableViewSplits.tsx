@@ -1,5 +1,5 @@
 /** The buckets of a table: what the next round would copy of each. */
-import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { useInfiniteQuery } from "@tanstack/react-query";
 import { api, dataOf, type Schemas } from "../api/client";
 import { count, counted } from "../format";
 import type { SectionProps } from "./TableView";
@@ -9,44 +9,43 @@ import { Failed, Nothing, Skeleton } from "./TableViewStates";
 
 type Split = Schemas["Split"];
 
-/** The most that one answer has: the filter looks at these. */
-const READ_ROWS = 1_000;
-const PAGE_ROWS = 100;
+const READ_ROWS = 200;
 
 export function Splits({ database, table, details }: SectionProps) {
   const [params, change] = useAddress();
-  const page = Math.max(Number.parseInt(params.get("page") ?? "1", 10) || 1, 1);
-  const first = (page - 1) * PAGE_ROWS;
-  const offset = Math.floor(first / READ_ROWS) * READ_ROWS;
-  const { data, error, refetch } = useQuery({
-    queryKey: ["table", database, table, "splits", offset],
-    queryFn: () =>
+  const query = useInfiniteQuery({
+    queryKey: ["table", database, table, "splits"],
+    queryFn: ({ pageParam }) =>
       dataOf(
         api.GET("/api/v1/tables/{database}/{table}/splits", {
-          params: { path: { database, table }, query: { offset, limit: READ_ROWS } },
+          params: { path: { database, table }, query: { offset: pageParam, limit: READ_ROWS } },
         }),
       ),
-    placeholderData: keepPreviousData,
-    refetchInterval: 10_000,
+    initialPageParam: 0,
+    getNextPageParam: (last) => {
+      const next = last.offset + last.splits.length; // an answer may have fewer than asked for
+      return last.splits.length > 0 && next < last.total ? next : undefined;
+    },
   });
+  const { data, error, refetch } = query;
   if (!data) {
     if (error) return <Failed what="The splits" error={error} onRetry={() => void refetch()} />;
     return <Skeleton what="the splits" />;
   }
-  if (data.total === 0) {
+  const newest = data.pages.at(-1)!;
+  if (newest.total === 0) {
     return (
       <Nothing title="This table has no bucket yet">
         <p>It is partitioned, and no partition was created.</p>
       </Nothing>
     );
   }
+  const isPartitioned = details.partition_keys.length > 0;
   const text = params.get("filter") ?? "";
   const onlyLag = params.get("behind") === "1";
-  const matching = data.splits.filter((each) => matches(each, text, onlyLag));
-  const isFiltered = text !== "" || onlyLag;
-  const order = data.is_by_lag ? "the largest lag first" : "the newest partition first";
-  const shown = matching.slice(first - data.offset, first - data.offset + PAGE_ROWS);
-  const matched = isFiltered ? matching.length : data.total;
+  const read = data.pages.flatMap((each) => each.splits);
+  const shown = read.filter((each) => matches(each, text, onlyLag));
+  const order = newest.is_by_lag === false ? "the newest partition first" : "the largest lag first";
   return (
     <>
       <div className="filters">
@@ -55,26 +54,22 @@ export function Splits({ database, table, details }: SectionProps) {
           <input
             type="search"
             value={text}
-            placeholder={details.partition_keys.length > 0 ? "partition or bucket" : "bucket"}
-            onChange={(event) => change({ filter: event.target.value, page: null })}
+            placeholder={isPartitioned ? "partition or bucket" : "bucket"}
+            onChange={(event) => change({ filter: event.target.value })}
           />
         </label>
         <label className="check">
           <input
             type="checkbox"
             checked={onlyLag}
-            onChange={(event) => change({ behind: event.target.checked ? "1" : null, page: null })}
+            onChange={(event) => change({ behind: event.target.checked ? "1" : null })}
           />
           <span>Only with lag</span>
         </label>
         <p className="quiet" role="status">
-          {isFiltered
-            ? `${count(matched)} of ${counted(Math.min(data.total, READ_ROWS), "split")}`
-            : counted(data.total, "split")}
-          , {order}
-          {isFiltered && data.total > READ_ROWS
-            ? `; the filter looks at ${count(data.splits.length)} of ${count(data.total)}`
-            : ""}
+          {shown.length < read.length ? `${count(shown.length)} of ` : ""}
+          {counted(read.length, "split")}
+          {read.length < newest.total ? ` read, ${count(newest.total)} in all` : ""}, {order}
         </p>
       </div>
       {shown.length === 0 ? (
@@ -82,7 +77,7 @@ export function Splits({ database, table, details }: SectionProps) {
           <button
             type="button"
             className="button"
-            onClick={() => change({ filter: null, behind: null, page: null })}
+            onClick={() => change({ filter: null, behind: null })}
           >
             Show all splits
           </button>
@@ -90,16 +85,22 @@ export function Splits({ database, table, details }: SectionProps) {
       ) : (
         <Grid
           caption={`Splits, ${order}`}
-          columns={columnsOf(details.partition_keys.length > 0, data.splits)}
+          columns={columnsOf(isPartitioned, read)}
           rows={shown}
           keyOf={(each) => `${each.partition ?? ""}/${each.bucket}`}
         />
       )}
-      <Pages
-        page={page}
-        total={matched}
-        onPage={(to) => change({ page: to > 1 ? `${to}` : null })}
-      />
+      {error && <p className="notice whole">More splits could not be read: {error.message}</p>}
+      {query.hasNextPage && (
+        <button
+          type="button"
+          className="button more-button"
+          aria-busy={query.isFetchingNextPage}
+          onClick={() => void query.fetchNextPage()}
+        >
+          {query.isFetchingNextPage ? "Reading…" : "Read more splits"}
+        </button>
+      )}
     </>
   );
 }
@@ -115,7 +116,7 @@ function matches(split: Split, text: string, onlyLag: boolean): boolean {
 function columnsOf(isPartitioned: boolean, all: Split[]): Column<Split>[] {
   const most = Math.max(...all.map((each) => each.lag_rows ?? 0), 1);
   const columns: Column<Split>[] = [
-    { key: "bucket", head: "Bucket", isName: true, cell: (each) => `bucket ${each.bucket}` },
+    { key: "bucket", head: "Bucket", isName: true, prefix: "Bucket", cell: (each) => each.bucket },
     {
       key: "lag",
       head: "Lag in rows",
@@ -148,6 +149,13 @@ function columnsOf(isPartitioned: boolean, all: Split[]): Column<Split>[] {
       cell: (each) => each.partition ?? null,
     });
   }
+  if (all.some((each) => each.leased_snapshot_id)) {
+    columns.push({
+      key: "leased",
+      head: "Leased KV snapshot",
+      cell: (each) => each.leased_snapshot_id ?? null,
+    });
+  }
   return columns;
 }
 
@@ -159,40 +167,5 @@ function Lag({ lagRows, most }: { lagRows: number; most: number }) {
       </span>
       {count(lagRows)}
     </span>
-  );
-}
-
-interface PagesProps {
-  page: number;
-  total: number;
-  onPage: (page: number) => void;
-  rows?: number;
-}
-
-export function Pages({ page, total, onPage, rows = PAGE_ROWS }: PagesProps) {
-  const last = Math.max(Math.ceil(total / rows), 1);
-  if (last === 1) return null;
-  return (
-    <nav className="pages" aria-label="Pages">
-      <button
-        type="button"
-        className="button"
-        disabled={page <= 1}
-        onClick={() => onPage(page - 1)}
-      >
-        Previous
-      </button>
-      <span>
-        Page {count(page)} of {count(last)}
-      </span>
-      <button
-        type="button"
-        className="button"
-        disabled={page >= last}
-        onClick={() => onPage(page + 1)}
-      >
-        Next
-      </button>
-    </nav>
   );
 }
