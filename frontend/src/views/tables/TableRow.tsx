@@ -98,11 +98,7 @@ function Cells({ table }: { table: Table }) {
       <div role="cell" className="cell-next number" data-label="Next attempt">
         <Next table={table} />
       </div>
-      <div
-        role="cell"
-        className={cell("size", sizeOf(table).lake_bytes == null)}
-        data-label="Lake size"
-      >
+      <div role="cell" className={cell("size", table.lake_bytes == null)} data-label="Lake size">
         <Size table={table} />
       </div>
       <div role="cell" className="cell-actions">
@@ -151,18 +147,9 @@ function Next({ table }: { table: Table }) {
   return <>{nextAttempt(table, now)}</>;
 }
 
-interface LakeSize {
-  lake_bytes?: number | null;
-  lake_rows?: number | null;
-}
-
 /** Of clusters whose rounds write it down. */
-function sizeOf(table: Table): LakeSize {
-  return table as Table & LakeSize;
-}
-
 function Size({ table }: { table: Table }) {
-  const { lake_bytes: size, lake_rows: rows } = sizeOf(table);
+  const { lake_bytes: size, lake_rows: rows } = table;
   if (size == null) return <None />;
   return (
     <>
