@@ -22,6 +22,7 @@ import {
   type TableActionKind,
 } from "./actionTexts";
 import { Toasts, type NewToast, type Toast } from "./ActionToasts";
+import { Commands } from "./Commands";
 import "./Actions.css";
 
 type Answer = Schemas["Answer"];
@@ -231,11 +232,6 @@ function Confirmation({ action, manner, isBusy, onConfirm, onCancel }: Confirmat
       )}
     </dialog>
   );
-}
-
-/** Text with the commands between backticks as code. */
-function Commands({ text }: { text: string }) {
-  return text.split("`").map((part, i) => (i % 2 === 1 ? <code key={i}>{part}</code> : part));
 }
 
 /** One button that asks. A user who may not act can reach it, and reads why. */

@@ -125,6 +125,12 @@ test("a list that is not complete says where it comes from", async () => {
   expect(screen.getByText("No lease is known")).toBeInTheDocument();
 });
 
+test("commands in the note are code", async () => {
+  server.on("GET /leases", answer({ is_complete: false, note: "See `sluice leases` there." }));
+  show();
+  expect(await screen.findByText("sluice leases")).toBeInstanceOf(HTMLElement);
+});
+
 test("without leases, the view says what that means", async () => {
   server.on("GET /leases", answer({ leases: [] }));
   show();

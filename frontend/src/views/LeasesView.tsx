@@ -7,6 +7,7 @@ import { useNow } from "../clock";
 import { bytes, count, counted, moment, span } from "../format";
 import { Banner } from "../parts/Banner";
 import { ActionButton } from "../parts/Actions";
+import { Commands } from "../parts/Commands";
 import { tableAddress, useAddress } from "./TableViewAddress";
 import { Grid, sortOf, sortText, type Column } from "./TableViewGrid";
 import { Links } from "./TableViewHead";
@@ -38,7 +39,11 @@ export function LeasesView() {
           {error && (
             <Banner kind="warning">The newest list could not be read: {error.message}</Banner>
           )}
-          {!data.is_complete && data.note && <p className="notice whole">{data.note}</p>}
+          {!data.is_complete && data.note && (
+            <p className="notice whole">
+              <Commands text={data.note} />
+            </p>
+          )}
           {wanted !== null && !data.leases.some((each) => each.lease_id === wanted) && (
             <p className="notice" role="status">
               There is no lease <code>{wanted}</code> any more. It was dropped, or it has expired.

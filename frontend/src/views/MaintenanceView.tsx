@@ -4,6 +4,7 @@ import { Link } from "wouter";
 import { api, dataOf, type Schemas } from "../api/client";
 import { count, counted, span } from "../format";
 import { Banner } from "../parts/Banner";
+import { Commands } from "../parts/Commands";
 import { Ago } from "../parts/Times";
 import { maintenanceColumns, More } from "./MaintenanceViewTable";
 import { useAddress } from "./TableViewAddress";
@@ -69,7 +70,11 @@ export function MaintenanceView() {
             <Banner kind="warning">The newest state could not be read: {error.message}</Banner>
           )}
           <Runs data={data} />
-          {data.note && <p className="notice whole">{data.note}</p>}
+          {data.note && (
+            <p className="notice whole">
+              <Commands text={data.note} />
+            </p>
+          )}
           {data.error && <p className="notice bad whole">{data.error}</p>}
           {data.total === 0 ? (
             <Nothing title="There are no lake tables">
@@ -178,6 +183,7 @@ const RUN_STATES: Record<Run["state"], string> = {
 function Runs({ data }: { data: Maintenance }) {
   const runs = data.runs ?? [];
   if (runs.length === 0) {
+    if (data.note) return null; // it says why
     return <p className="notice">No run of the maintenance is known here.</p>;
   }
   return (

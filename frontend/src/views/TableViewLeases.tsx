@@ -2,6 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "wouter";
 import { api, dataOf } from "../api/client";
+import { Commands } from "../parts/Commands";
 import { LeaseList } from "./LeasesView";
 import type { SectionProps } from "./TableView";
 import { Failed, Nothing, Skeleton } from "./TableViewStates";
@@ -31,7 +32,11 @@ export function TableLeases({ database, table, details }: SectionProps) {
   }
   return (
     <>
-      {data.note && <p className="notice whole">{data.note}</p>}
+      {data.note && (
+        <p className="notice whole">
+          <Commands text={data.note} />
+        </p>
+      )}
       {data.leases.length === 0 ? (
         <Nothing title="No lease holds a snapshot of this table">
           <p>
