@@ -54,7 +54,15 @@ export function LeasesView() {
               <p>Nothing keeps old KV snapshots from being deleted.</p>
             </Nothing>
           ) : (
-            <LeaseList leases={data.leases} nowMs={data.now_ms} wanted={wanted} />
+            <>
+              <LeaseList leases={data.leases} nowMs={data.now_ms} wanted={wanted} />
+              {(data.total ?? 0) > data.leases.length && (
+                <p className="quiet">
+                  Shown are the {count(data.leases.length)} largest of{" "}
+                  {counted(data.total ?? 0, "lease")}. <code>sluice leases</code> lists all.
+                </p>
+              )}
+            </>
           )}
         </>
       ) : error ? (
