@@ -46,9 +46,11 @@ class ClusterReader:
         *,
         read_every_s: float = READ_EVERY_S,
         idle_after_s: float = IDLE_AFTER_S,
+        pass_s: float = PASS_S,
     ) -> None:
         self._clock = clock or SystemClock()
         self._every_s, self._idle_after_s = read_every_s, idle_after_s
+        self._pass_s = pass_s
         self._watch = client.status_watch()
         self._store = SeenStore()
         self._described: dict[TablePath, tuple[WatchedTable, float]] = {}  # of one thread
@@ -178,23 +180,24 @@ class ClusterReader:
 
     def _read_fluss(self, read_ms: int) -> None:
         """Apache Fluss: describes new tables, then reads recorded statuses, in small steps."""
-        until_s = time.monotonic() + PASS_S
+        until_s = time.monotonic() + self._pass_s
         self._store.put((), is_fluss=True)
         paths = self._watch.paths()
         there = set(paths)
         self._described = {p: d for p, d in self._described.items() if p in there}
         self._store.drop(self._store.seen.tables.keys() - there, read_ms)
         unread: str | None = None
+        done = 0
         for batch in self._batches(paths):
-            if time.monotonic() > until_s:
-                left = len(paths) - len(self._described)
-                raise RequestTimeOut(
-                    f"the cluster was slow: after {PASS_S:.0f} s, {left} of {len(paths)} tables"
-                    " had not been described; the next read goes on"
-                )
             unread = self._read_batch(batch, read_ms, unread)
+            done += len(batch)
             if self._stopped:
                 return
+            if done < len(paths) and time.monotonic() > until_s:
+                raise RequestTimeOut(
+                    f"the cluster is slow: {done} of {len(paths)} tables were read in"
+                    f" {self._pass_s:.0f} s, and the next read begins with the others"
+                )
         self._store.complete(read_ms, unread)
 
     def _batches(self, paths: Sequence[TablePath]) -> Iterator[Sequence[TablePath]]:

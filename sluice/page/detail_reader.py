@@ -21,7 +21,7 @@ from sluice.page.seen import SeenStore, SeenTable
 
 _LOG = logging.getLogger(__name__)
 
-THREADS = 4
+THREADS = 2
 """Calls at the same time."""
 STEP = 32
 """Tables of one step, after which more urgent ones come first."""

@@ -16,7 +16,7 @@ from sluice.client import Client, connect
 from sluice.client.addresses import Address
 from sluice.config import ClientConfig, ServerConfig
 from sluice.model import Reason, TableDescriptor, TablePath, TieringRound
-from sluice.page.cluster_reader import ClusterReader
+from sluice.page.cluster_reader import FIRST, ClusterReader
 from sluice.page.seen import SeenTable
 from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
@@ -263,3 +263,19 @@ def test_a_reader_that_never_started_stops(shop: Shop) -> None:
     reader.stop()
     reader.start()
     assert reader.seen.tables == {}
+
+
+def test_a_pass_that_takes_too_long_goes_on_in_the_next_one(plain: Shop) -> None:
+    """Here each pass ends after its first step. The oldest status is read first."""
+    paths = {plain.create(f"t{number:03}") for number in range(2 * FIRST + 1)}
+    with reading(plain.client, plain.clock, pass_s=0) as reader:
+        wait_for("all to be read", lambda: set(reader.seen.tables) == paths)
+        assert not reader.seen.is_complete
+        assert "the next read begins with the others" in (reader.seen.error or "")
+        plain.clock.ms += 1
+        since_ms = plain.clock.now_ms()
+
+        def are_new() -> bool:
+            return all(each.status_read_ms >= since_ms for each in reader.seen.tables.values())
+
+        wait_for("all to be read again", are_new)
