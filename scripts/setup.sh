@@ -59,7 +59,7 @@ retry .venv/bin/uv pip install -q --python .venv/bin/python --no-deps --require-
   --target .cache/protoc -r protos/requirements.lock
 
 say "packages of frontend/package-lock.json"
-npm_ci() { (cd frontend && PATH="$PWD/../.venv/bin:$PATH" npm ci --no-progress --loglevel=error >/dev/null); }
+npm_ci() { (cd frontend && PATH="$PWD/../.venv/bin:$PATH" npm ci --no-progress --no-update-notifier --loglevel=error >/dev/null); }
 retry npm_ci || die "npm cannot install them: name a registry that this machine reaches, \`export npm_config_registry=URL\`, then repeat this command"
 
 say "compiled loops (once per machine)"
