@@ -50,7 +50,7 @@ def is_guarded(answer: httpx.Response) -> bool:
     ],
 )
 def test_headers(browser: httpx.Client, method: str, path: str, status: int, caching: str) -> None:
-    answer = browser.request(method, path)
+    answer = browser.request(method, path, headers=OWN_PAGE)
     assert (answer.status_code, answer.headers["cache-control"]) == (status, caching)
     assert is_guarded(answer)
     assert "server" not in answer.headers
