@@ -48,6 +48,18 @@ def test_no_file_is_longer_than_600_lines() -> None:
     assert not long, "\n".join(long)
 
 
+def test_no_file_of_the_front_end_is_longer_than_600_lines() -> None:
+    ours = [
+        ROOT / name
+        for name in TRACKED
+        if name.startswith("frontend/src/") and not name.endswith("schema.d.ts")
+    ]
+    long = [
+        name(path) for path in ours if path.is_file() and len(path.read_text().splitlines()) > 600
+    ]
+    assert not long, "\n".join(long)
+
+
 def test_no_function_is_longer_than_70_lines() -> None:
     long = [
         f"{name(path)}: {node.name} has {node.end_lineno - node.lineno + 1} lines"

@@ -157,7 +157,8 @@ def _page(status: int, title: str, text: str, head: str = "") -> HTMLResponse:
     content = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta name="color-scheme" content="light dark"><title>{escape(title)}</title>{head}'
+        '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
+        f"<title>{escape(title)}</title>{head}"
         f"</head><body><main><h1>{escape(title)}</h1><p>{escape(text)}</p></main></body></html>"
     )
     return HTMLResponse(content, status, headers=dict(HEADERS))
