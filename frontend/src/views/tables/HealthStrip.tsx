@@ -22,14 +22,13 @@ export function HealthStrip({ overview, chosen, onToggle }: Props) {
             type="button"
             className={`tile health-${health}${n === 0 ? " none" : ""}`}
             aria-pressed={chosen.includes(health)}
-            aria-label={`${HEALTH_WORDS[health]}: ${overview ? count(n) : "not read yet"}`}
             title={HEALTH_MEANS[health]}
             onClick={() => onToggle(health)}
           >
             <span className="tile-name">
               <HealthIcon health={health} />
               {HEALTH_WORDS[health]}
-            </span>
+            </span>{" "}
             <span className="tile-count">{overview ? count(n) : "–"}</span>
           </button>
         );
