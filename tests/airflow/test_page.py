@@ -64,7 +64,7 @@ def test_the_first_dag_that_tiers_is_opened(page: PagePlace) -> None:
         *("missing", "moved", "own", "tiering", "tiering.second", "wrong"),
     ]
     assert [one["name"] for one in pages if one["is_this"]] == ["tiering"]
-    assert pages[0]["url"] == "/sluice/dags/missing/"
+    assert pages[0]["url"] == "/dags/missing/plugin/lake-tiering-of-dag"
 
 
 @pytest.mark.parametrize("dag", ["else", "maintenance", "no.such"])

@@ -10,11 +10,11 @@ from sluice.clock import Clock, SystemClock
 from sluice.errors import TableNotExist, TablePaused
 from sluice.model import TablePath, TieringRound
 from sluice.page.cluster_reader import ClusterReader
-from sluice.page.models import Answer, DagState, Leases, Link, PageLink
+from sluice.page.models import Answer, DagState, Link, PageLink
 from sluice.page.ports import Viewer
 from sluice_airflow.page.addresses import links_of_round, links_of_table
 from sluice_airflow.page.clusters import Cluster
-from sluice_airflow.page.runs import dag_state, dag_url, page_url, start_run
+from sluice_airflow.page.runs import dag_state, dag_url, start_run, tab_url
 from sluice_airflow.page.tiering_dags import TieringDag
 
 
@@ -82,7 +82,7 @@ class AirflowPlace:
         if len(self._readable) < 2:
             return []
         return [
-            PageLink(name=dag_id, url=page_url(dag_id), is_this=dag_id == self._dag.dag_id)
+            PageLink(name=dag_id, url=tab_url(dag_id), is_this=dag_id == self._dag.dag_id)
             for dag_id in self._readable
         ]
 
@@ -91,6 +91,3 @@ class AirflowPlace:
 
     def round_links(self, path: TablePath, ended: TieringRound) -> list[Link]:
         return links_of_round(self._dag, path, ended)
-
-    def unlisted_leases(self) -> Leases:
-        return Leases(now_ms=self.clock.now_ms(), is_complete=False, leases=[])

@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 PREFIX = "/sluice"
 """Where the API server serves the page."""
 NAME = "Lake tiering"
+TAB = "lake-tiering-of-dag"
+"""The last part of the address of a DAG's tab."""
 _ICON = "sluice/icon.svg"
 
 
@@ -60,7 +62,7 @@ class LakeTieringPlugin(AirflowPlugin):
                 "name": NAME,
                 "href": "sluice/dags/{DAG_ID}/",
                 "destination": "dag",
-                "url_route": "lake-tiering-of-dag",
+                "url_route": TAB,
                 "icon": _ICON,
             },
         ]

@@ -18,6 +18,7 @@ from sqlalchemy import select
 from sluice.model import TablePath
 from sluice.page.models import Answer, DagState
 from sluice_airflow.airflow_names import AirflowException
+from sluice_airflow.page.plugin import TAB
 
 _QUEUED_MAX = 200
 """So many queued runs are compared with the one that is asked for."""
@@ -33,8 +34,13 @@ def run_url(dag_id: str, run_id: str) -> str:
     return dag_url(dag_id, f"/runs/{quote(run_id, safe='')}")
 
 
+def tab_url(dag_id: str) -> str:
+    """The address of a DAG's tab, with Airflow's navigation around the page."""
+    return dag_url(dag_id, f"/plugin/{TAB}")
+
+
 def page_url(dag_id: str) -> str:
-    """The address of this page for a DAG."""
+    """The address of this page for a DAG, with nothing around it."""
     return f"{API_ROOT_PATH}sluice/dags/{quote(dag_id, safe='')}/"
 
 
