@@ -107,6 +107,15 @@ function LastRun({ dag }: { dag: Schemas["DagState"] }) {
   );
 }
 
+/** As a click on a link: in a frame, the page around this one opens it. */
+function follow(url: string): void {
+  const link = document.createElement("a");
+  link.href = url;
+  document.body.append(link);
+  link.click();
+  link.remove();
+}
+
 /** The pages of other DAGs that tier. */
 function Pages({ pages }: { pages: Schemas["PageLink"][] }) {
   return (
@@ -114,7 +123,7 @@ function Pages({ pages }: { pages: Schemas["PageLink"][] }) {
       <span className="quiet">Page of</span>{" "}
       <select
         value={pages.find((page) => page.is_this)?.url}
-        onChange={(event) => location.assign(event.target.value)}
+        onChange={(event) => follow(event.target.value)}
       >
         {pages.map((page) => (
           <option key={page.url} value={page.url}>

@@ -1,0 +1,30 @@
+import { render, screen } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { expect, test } from "vitest";
+import { Page } from "../testing/Page";
+import { startServer } from "../testing/pageServer";
+import { overviewOf } from "../testing/samples";
+import { Header } from "./Header";
+
+test("the page of another DAG is opened as by a link, which leaves a frame", async () => {
+  const pages = [
+    { name: "tiering", url: "/dags/tiering/plugin/lake", is_this: true },
+    { name: "other", url: "/dags/other/plugin/lake", is_this: false },
+  ];
+  const overview = overviewOf({ pages });
+  startServer().on("GET /overview", overview);
+  render(
+    <Page>
+      <Header overview={overview} isCutOff={false} />
+    </Page>,
+  );
+  const followed: (string | null)[] = [];
+  const note = (event: MouseEvent) => {
+    event.preventDefault();
+    followed.push((event.target as Element).getAttribute("href"));
+  };
+  document.addEventListener("click", note);
+  await userEvent.selectOptions(screen.getByRole("combobox", { name: "Page of" }), "other");
+  document.removeEventListener("click", note);
+  expect(followed).toContain("/dags/other/plugin/lake");
+});
