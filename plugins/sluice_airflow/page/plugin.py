@@ -11,13 +11,11 @@ try:
 except ImportError:  # Airflow 3.1
     from airflow.plugins_manager import AirflowPlugin
 
+from sluice_airflow.page.routes import PREFIX, TAB
+
 log = logging.getLogger(__name__)
 
-PREFIX = "/sluice"
-"""Where the API server serves the page."""
 NAME = "Lake tiering"
-TAB = "lake-tiering-of-dag"
-"""The last part of the address of a DAG's tab."""
 _ICON = "sluice/icon.svg"
 
 

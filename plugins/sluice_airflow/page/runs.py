@@ -18,7 +18,7 @@ from sqlalchemy import select
 from sluice.model import TablePath
 from sluice.page.models import Answer, DagState
 from sluice_airflow.airflow_names import AirflowException
-from sluice_airflow.page.plugin import TAB
+from sluice_airflow.page.routes import TAB
 
 _QUEUED_MAX = 200
 """So many queued runs are compared with the one that is asked for."""
