@@ -197,8 +197,8 @@ def _add_status(model: MaintainedTable, status: TieringStatus) -> None:
     model.paused = status.paused
     model.deletes_as = status.deletes_as
     model.has_equality_deletes = "equality deletes" in (status.deletes_as or "")
-    model.lake_files = getattr(status, "lake_files", None)
-    model.lake_bytes = getattr(status, "lake_bytes", None)
+    model.lake_files = status.lake_files
+    model.lake_bytes = status.lake_bytes
     if status.compaction_requested_ms is not None:
         after = f", after `sluice resume {status.path}`" if status.paused else ""
         model.next_round = f"compacts the table, as was requested{after}"

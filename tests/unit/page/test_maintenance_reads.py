@@ -46,6 +46,8 @@ COMPACTED = TieringRound(
     compaction_read_bytes=500,
     compaction_written_bytes=300,
     compaction_ms=70,
+    lake_files=3,
+    lake_bytes=900,
 )
 EXPIRED = TieringRound(outcome="committed", snapshots_expired=4, files_expired=9)
 LEFT_OUT = TieringRound(outcome="committed", compacted="bucket 0 left out: no time")
@@ -397,6 +399,7 @@ def test_what_rounds_compacted_and_expired(
         sizes = [table[f"compaction_{name}"] for name in ("read_bytes", "written_bytes", "ms")]
         assert (table["files_compacted"], sizes) == (5, [500, 300, 70])
         assert (table["last_expired_ms"], table["snapshots_expired"]) == (ended[1], 4)
+        assert (table["lake_files"], table["lake_bytes"]) == (3, 900)
         assert (table["left_out"], table["left_out_ms"]) == (LEFT_OUT.compacted, ended[2])
         assert (table["state"], table["compaction_requested_ms"]) == ("requested", asked_ms)
         assert table["next_round"] == "compacts the table, as was requested"
