@@ -149,13 +149,6 @@ function columnsOf(isPartitioned: boolean, all: Split[]): Column<Split>[] {
       cell: (each) => each.partition ?? null,
     });
   }
-  if (all.some((each) => each.leased_snapshot_id)) {
-    columns.push({
-      key: "leased",
-      head: "Leased KV snapshot",
-      cell: (each) => each.leased_snapshot_id ?? null,
-    });
-  }
   return columns;
 }
 
