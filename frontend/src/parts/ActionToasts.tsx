@@ -1,5 +1,6 @@
 /** The answers of actions. A success leaves by itself; a failure stays until it is closed. */
 import { useEffect, useState } from "react";
+import { Commands } from "./Commands";
 
 export type NewToast =
   | { kind: "done"; message: string; url: string | null }
@@ -72,7 +73,9 @@ function DoneToast({ toast, onClose }: ToastProps<"done">) {
       onBlur={() => setHeld(false)}
     >
       <div className="toast-text">
-        <p>{toast.message}</p>
+        <p>
+          <Commands text={toast.message} />
+        </p>
         {toast.url && (
           <p>
             <a href={toast.url}>Open the run</a>
