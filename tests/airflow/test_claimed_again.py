@@ -149,12 +149,12 @@ def test_a_claim_lost_after_the_first_heartbeat_of_the_tier_task(
     keeper = shop.keeper()
     keeper.beat()
 
-    def late(plan: str, attempt: str) -> None:
+    def late(plan: str, attempt: str, task: str) -> None:
         monkeypatch.setattr(start_claims, "mark_started", mark_started)
         lose(shop, entry)
         assert keeper.beat()
         assert keeper.claim_again() == 1
-        mark_started(plan, attempt)
+        mark_started(plan, attempt, task)
 
     monkeypatch.setattr(start_claims, "mark_started", late)
     claim = start(shop, airflow, entry)

@@ -21,6 +21,7 @@ class TaskInstance:
     """What the operator uses of Airflow's, until its storage fails."""
 
     id = "a1"
+    dag_id, run_id, task_id, map_index, try_number = "lake", "manual__1", "tier", 0, 1
 
     def __init__(self) -> None:
         self.pushed: dict[str, Any] = {}

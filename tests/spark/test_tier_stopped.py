@@ -110,7 +110,9 @@ def test_sigterm_ends_a_round_without_a_trace_and_kill_9_leaves_what_the_next_ta
         driver.go_on()
         assert driver.wait() == 128 + signal.SIGTERM, driver.said
         wait_for("Java to end", lambda: not java.is_running(), 10)
-    assert left_ms == TIER_LEASE_MS == 600_000
+    # a list tells the end by the clock of the answer, rounded to milliseconds
+    assert abs(left_ms - TIER_LEASE_MS) <= 2
+    assert TIER_LEASE_MS == 600_000
     assert leases.all() == []
     assert (status(keyed).status, status(keyed).failures) == ("Pending", 0)
     assert status(keyed).stopped == "StoppedByUser: SIGTERM ended `sluice tier`"
