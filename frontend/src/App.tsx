@@ -1,6 +1,7 @@
 import { lazy, Suspense, useEffect } from "react";
 import { Link, Route, Switch, useLocation } from "wouter";
 import { useOverview } from "./api/queries";
+import { timeZone } from "./format";
 import { Alerts } from "./parts/Alerts";
 import { Header } from "./parts/Header";
 import { Broken } from "./parts/Broken";
@@ -75,6 +76,9 @@ export function App() {
           </Suspense>
         </Broken>
       </main>
+      <footer className="foot quiet">
+        Times are those of the time zone {timeZone()}.{data && ` Sluice ${data.version}.`}
+      </footer>
     </>
   );
 }

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ago, bytes, counted, duration, span } from "./format";
+import { ago, bytes, clockTime, counted, duration, moment, span, timeZone } from "./format";
 
 test("durations have the largest units", () => {
   expect(span(57_000)).toBe("57 s");
@@ -19,4 +19,20 @@ test("sizes are decimal, as in sluice history", () => {
 test("nouns agree with their number", () => {
   expect(counted(1, "row")).toBe("1 row");
   expect(counted(12_480, "row")).toBe("12,480 rows");
+});
+
+test("an age has two units from an hour on", () => {
+  expect(ago(0, 59 * 60_000)).toBe("59 min ago");
+  expect(ago(0, 160 * 60_000)).toBe("2 h 40 min ago");
+  expect(ago(0, 51 * 3_600_000)).toBe("2 d 3 h ago");
+});
+
+test("clocks have 24 hours, and the day only if it is long ago", () => {
+  const evening = new Date(2026, 10, 27, 21, 10, 5).getTime();
+  expect(clockTime(evening, evening + 3_600_000)).toBe("21:10");
+  expect(clockTime(evening, evening + 13 * 3_600_000)).toMatch(/27.*2026.*21:10$/);
+  expect(moment(evening)).toMatch(/21:10:05/);
+  expect(moment(evening)).not.toMatch(/PM/);
+  expect(moment(new Date(2026, 10, 27, 0, 5).getTime())).toMatch(/00:05:00/);
+  expect(timeZone()).not.toBe("");
 });

@@ -32,8 +32,18 @@ export function span(ms: number, units = 1): string {
   return parts.join(" ") || "0 s";
 }
 
+/** From an hour on, one unit says too little: `2 h` is anything below three hours. */
+const TWO_UNITS_MS = 3_600_000;
+
+/** `57 s ago`, `2 h 40 min ago` */
 export function ago(thenMs: number, nowMs: number): string {
-  return `${span(nowMs - thenMs)} ago`;
+  return `${spanSince(thenMs, nowMs)} ago`;
+}
+
+/** How long ago a point in time is: `57 s`, `2 h 40 min`. */
+export function spanSince(thenMs: number, nowMs: number): string {
+  const ms = nowMs - thenMs;
+  return span(ms, ms < TWO_UNITS_MS ? 1 : 2);
 }
 
 /** `35 ms`, `2.7 s`, `3 min 5 s` */
@@ -54,7 +64,27 @@ export function bytes(n: number): string {
   return `${at > 0 && value < 9.95 ? value.toFixed(1) : Math.round(value)} ${units[at]}`;
 }
 
+const MOMENT = clock({ dateStyle: "medium", timeStyle: "medium" });
+const CLOCK = clock({ timeStyle: "short" });
+const DAY = clock({ dateStyle: "medium", timeStyle: "short" });
+const SAME_DAY_MS = 12 * 3_600_000;
+
+/** Of 24 hours everywhere: logs have no "PM". */
+function clock(shows: Intl.DateTimeFormatOptions): Intl.DateTimeFormat {
+  return new Intl.DateTimeFormat(undefined, { ...shows, hourCycle: "h23" });
+}
+
 /** A point in time, in the browser's time zone. */
 export function moment(ms: number): string {
-  return new Date(ms).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  return MOMENT.format(ms);
+}
+
+/** A point in time to the minute, without the day if it was within the last 12 hours. */
+export function clockTime(ms: number, nowMs: number): string {
+  return (nowMs - ms < SAME_DAY_MS ? CLOCK : DAY).format(ms);
+}
+
+/** The time zone of all times of the page: `Europe/Berlin`. */
+export function timeZone(): string {
+  return MOMENT.resolvedOptions().timeZone;
 }

@@ -1,6 +1,6 @@
 /** The values of the round under the cursor. */
 import type { Round } from "../api/client";
-import { bytes, count, duration, moment, span } from "../format";
+import { ago, bytes, count, duration, moment } from "../format";
 import { phaseClass } from "./PhaseBars";
 import { nameOf, numberOf, outcomeOf, phasesOf } from "./rounds";
 
@@ -12,7 +12,7 @@ export function Readout({ round, nowMs }: { round: Round; nowMs: number }) {
         <strong>{nameOf(round)}</strong>{" "}
         <span className={`outcome ${round.outcome ?? ""}`}>{outcomeOf(round)}</span>{" "}
         <span className="quiet">
-          ended {span(nowMs - ended, 2)} ago, {moment(ended)}
+          ended {ago(ended, nowMs)}, {moment(ended)}
         </span>
       </p>
       <dl>

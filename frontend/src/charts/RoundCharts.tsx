@@ -2,7 +2,7 @@
 import { area, curveStepAfter, line } from "d3-shape";
 import { useId, useMemo, useState, type KeyboardEvent, type PointerEvent } from "react";
 import type { Round } from "../api/client";
-import { bytes, count, moment, span } from "../format";
+import { ago, bytes, count, moment, span } from "../format";
 import { Bars, Chart, LEFT, PLOT_HEIGHT, RIGHT } from "./Chart";
 import { PhaseBars, PhaseLegend, phaseSummary } from "./PhaseBars";
 import { Readout } from "./Readout";
@@ -60,7 +60,7 @@ export function RoundCharts({ rounds, nowMs, mode, onMode, picked, onPick }: Pro
     setHovered(null);
     onPick(to);
   };
-  const ended = `${span(nowMs - (round.ended_ms ?? nowMs))} ago`;
+  const ended = ago(round.ended_ms ?? nowMs, nowMs);
   return (
     <div className="round-charts" ref={measure}>
       <Readout round={round} nowMs={nowMs} />

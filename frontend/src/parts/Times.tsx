@@ -1,6 +1,6 @@
 /** Times as people say them; the exact one is in the tooltip. */
 import { useNow } from "../clock";
-import { ago, moment, span } from "../format";
+import { ago, clockTime, moment, spanSince } from "../format";
 
 export function Ago({ ms }: { ms: number }) {
   const now = useNow();
@@ -11,15 +11,13 @@ export function Ago({ ms }: { ms: number }) {
   );
 }
 
-/** Below this, a second unit says more. */
-const EXACT_MS = 10 * 3_600_000;
-
-/** `for 2 h 5 min`, since a point in time */
-export function For({ ms }: { ms: number }) {
+/** `for 2 h 5 min`, or `for 2 h 5 min, since 21:10`: logs are read by the clock. */
+export function For({ ms, hasClock = false }: { ms: number; hasClock?: boolean }) {
   const now = useNow();
   return (
     <time dateTime={new Date(ms).toISOString()} title={`since ${moment(ms)}`}>
-      for {span(now - ms, now - ms < EXACT_MS ? 2 : 1)}
+      for {spanSince(ms, now)}
+      {hasClock && `, since ${clockTime(ms, now)}`}
     </time>
   );
 }

@@ -1,6 +1,6 @@
 /** What the page says of a table, in the words of docs/status.md. */
 import type { Health, Table } from "../api/client";
-import { count, counted, span } from "../format";
+import { ago, count, counted, span, spanSince } from "../format";
 
 export const HEALTH_WORDS: Record<Health, string> = {
   failing: "Failing",
@@ -35,14 +35,14 @@ export function storyOf(table: Table, nowMs: number): string[] {
   const failures = table.failures ?? 0;
   if (failures > 0) story.push(`${counted(failures, "failure")} in a row`);
   if (table.lag_rows) story.push(`${counted(table.lag_rows, "row")} missing in the lake`);
-  if (table.lag_rows && table.lag_ms) story.push(`the oldest ${span(table.lag_ms)} old`);
+  if (table.lag_rows && table.lag_ms) story.push(`the oldest ${spanSince(0, table.lag_ms)} old`);
   story.push(lastTiered(table, nowMs));
-  if (table.last_error_ms) story.push(`last failed ${span(nowMs - table.last_error_ms)} ago`);
+  if (table.last_error_ms) story.push(`last failed ${ago(table.last_error_ms, nowMs)}`);
   return story;
 }
 
 export function lastTiered(table: Table, nowMs: number): string {
-  if (table.last_tiered_ms) return `last tiered ${span(nowMs - table.last_tiered_ms)} ago`;
+  if (table.last_tiered_ms) return `last tiered ${ago(table.last_tiered_ms, nowMs)}`;
   return table.lake_snapshot_id ? "last tiered: unknown" : "never tiered";
 }
 

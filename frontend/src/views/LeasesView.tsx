@@ -4,7 +4,7 @@ import { useEffect, useRef } from "react";
 import { Link } from "wouter";
 import { api, dataOf, type Schemas } from "../api/client";
 import { useNow } from "../clock";
-import { bytes, count, counted, moment, span } from "../format";
+import { ago, bytes, count, counted, moment, spanSince } from "../format";
 import { Banner } from "../parts/Banner";
 import { ActionButton } from "../parts/Actions";
 import { Commands } from "../parts/Commands";
@@ -229,9 +229,9 @@ function Age({ lease, now }: { lease: Lease; now: number }) {
   if (lease.created_ms == null) return null;
   return (
     <span title={moment(lease.created_ms)}>
-      {span(now - lease.created_ms)}
+      {spanSince(lease.created_ms, now)}
       {lease.renewed_ms != null && lease.renewed_ms > lease.created_ms && (
-        <span className="sub">renewed {span(now - lease.renewed_ms)} ago</span>
+        <span className="sub">renewed {ago(lease.renewed_ms, now)}</span>
       )}
     </span>
   );
@@ -242,7 +242,7 @@ function Expires({ lease, now }: { lease: Lease; now: number }) {
   const left = lease.expires_ms - now;
   return (
     <span title={moment(lease.expires_ms)}>
-      {left > 0 ? `in ${span(left)}` : `${span(-left)} ago`}
+      {left > 0 ? `in ${spanSince(0, left)}` : ago(lease.expires_ms, now)}
     </span>
   );
 }

@@ -2,10 +2,10 @@
 import type { ReactNode } from "react";
 import type { Schemas, Table } from "../api/client";
 import { useNow } from "../clock";
-import { bytes, count, counted, duration, moment, span } from "../format";
+import { ago, bytes, count, counted, duration, span } from "../format";
 import { HealthMark } from "../parts/HealthMark";
 import { CopyButton } from "../parts/Reason";
-import { Ago } from "../parts/Times";
+import { Ago, For } from "../parts/Times";
 import { adviceOf, nextAttempt, reasonOf } from "../parts/words";
 
 interface Props {
@@ -68,22 +68,12 @@ export function Links({ links }: { links: Schemas["Link"][] }) {
 }
 
 function Since({ table }: { table: Table }) {
-  const now = useNow();
-  const since = table.stuck_since_ms;
-  if (!since) return null;
+  if (!table.stuck_since_ms) return null;
   return (
-    <span className="quiet" title={moment(since)}>
-      for {span(now - since)}, since {clockTime(since, now)}
+    <span className="quiet">
+      <For ms={table.stuck_since_ms} hasClock />
     </span>
   );
-}
-
-const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
-const DAY = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
-
-/** A point in time, without the day if it was within the last 12 hours. */
-function clockTime(ms: number, nowMs: number): string {
-  return (nowMs - ms < 12 * 3_600_000 ? CLOCK : DAY).format(ms);
 }
 
 /** Why it is not ok. The last error is whole: nobody should have to look for its end. */
@@ -194,7 +184,7 @@ function Figure({ name, value, more, isBad = false, isText = false }: FigureProp
 
 function lagOf(table: Table, nowMs: number): Pick<FigureProps, "value" | "more"> {
   if (table.lag_rows == null) return { value: "unknown", more: "it was not read yet" };
-  const read = table.lag_read_ms ? `read ${span(nowMs - table.lag_read_ms)} ago` : null;
+  const read = table.lag_read_ms ? `read ${ago(table.lag_read_ms, nowMs)}` : null;
   if (table.lag_rows === 0) return { value: "none", more: read };
   const age = table.lag_ms ? `the oldest ${span(table.lag_ms, 2)} old` : null;
   return {

@@ -2,7 +2,7 @@
 import type { Round } from "../api/client";
 import { lagOf, numberText } from "../charts/Readout";
 import { nameOf, numberOf, outcomeOf, phasesOf } from "../charts/rounds";
-import { bytes, count, counted, duration, moment, span } from "../format";
+import { ago, bytes, count, counted, duration, moment } from "../format";
 import { CopyButton } from "../parts/Reason";
 import { Grid, type Column } from "./TableViewGrid";
 import { Links } from "./TableViewHead";
@@ -112,7 +112,7 @@ function Ended({ round, nowMs }: { round: Round; nowMs: number }) {
   if (!round.ended_ms) return null;
   return (
     <time dateTime={new Date(round.ended_ms).toISOString()} title={moment(round.ended_ms)}>
-      {span(nowMs - round.ended_ms)} ago
+      {ago(round.ended_ms, nowMs)}
     </time>
   );
 }

@@ -6,6 +6,7 @@ import { beforeEach, expect, test } from "vitest";
 import { Router } from "wouter";
 import type { Overview, Table } from "../api/client";
 import { App } from "../App";
+import { clockTime, timeZone } from "../format";
 import { navigate, useHashLocation } from "../location";
 import { ActionsProvider } from "../parts/Actions";
 import { NOW_MS, overviewOf, tableOf } from "../testing/samples";
@@ -21,7 +22,7 @@ const FAILING = tableOf({
   failures: 9,
   last_error: REASON,
   why: REASON,
-  stuck_since_ms: NOW_MS - 2 * HOUR_MS,
+  stuck_since_ms: NOW_MS - 2 * HOUR_MS - 60_000,
   lag_rows: 12_480,
   rounds_shown: [{ outcome: "committed", rows_written: 7 }, { outcome: "failed" }],
 });
@@ -94,7 +95,12 @@ test("a stuck table says since when, why and what one may do", async () => {
   ).toBeVisible();
   const stuck = screen.getByRole("list").querySelector("li")!;
   expect(stuck).toHaveTextContent("Failing");
-  expect(stuck).toHaveTextContent("for 2 h");
+  expect(stuck).toHaveTextContent(
+    `for 2 h 1 min, since ${clockTime(NOW_MS - 2 * HOUR_MS - 60_000, NOW_MS)}`,
+  );
+  expect(screen.getByRole("contentinfo")).toHaveTextContent(
+    `Times are those of the time zone ${timeZone()}. Sluice 0.1.0.`,
+  );
   expect(stuck).toHaveTextContent("9 failures in a row");
   expect(stuck).toHaveTextContent("12,480 rows missing in the lake");
   expect(within(stuck).getByRole("img", { name: /last 2 rounds: 1 failed/ })).toBeVisible();

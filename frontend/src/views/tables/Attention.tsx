@@ -100,7 +100,7 @@ function StuckTable({ table }: { table: Table }) {
           <HealthMark health={table.health} />
           {since != null && (
             <strong>
-              <For ms={since} />
+              <For ms={since} hasClock />
             </strong>
           )}
         </p>

@@ -3,7 +3,7 @@ import { memo, type CSSProperties } from "react";
 import { Link, useLocation } from "wouter";
 import type { Table } from "../../api/client";
 import { useNow } from "../../clock";
-import { bytes, count, counted, span } from "../../format";
+import { ago, bytes, count, counted, spanSince } from "../../format";
 import { useActions } from "../../parts/Actions";
 import { actionsFor, LABELS } from "../../parts/actionTexts";
 import { HealthMark } from "../../parts/HealthMark";
@@ -74,7 +74,7 @@ function Cells({ table }: { table: Table }) {
         <Lag table={table} />
       </div>
       <div role="cell" className={cell("lag-age", !table.lag_ms)} data-label="Oldest row">
-        {table.lag_ms ? span(table.lag_ms) : <None />}
+        {table.lag_ms ? spanSince(0, table.lag_ms) : <None />}
       </div>
       <div
         role="cell"
@@ -137,7 +137,7 @@ function Lag({ table }: { table: Table }) {
   return (
     <>
       {rows === 0 ? <None /> : counted(rows, "row")}
-      {isOld && <span className="quiet small">read {span(now - readMs)} ago</span>}
+      {isOld && <span className="quiet small">read {ago(readMs, now)}</span>}
     </>
   );
 }
