@@ -14,6 +14,7 @@ import {
 import { api, dataOf, type Schemas, type Table } from "../api/client";
 import {
   actionsFor,
+  describe,
   LABELS,
   subjectOf,
   wordsOf,
@@ -35,6 +36,7 @@ interface Actions {
   whyNot: string | null;
   /** The subject that the server works on just now. */
   busyWith: string | null;
+  manner: Manner;
 }
 
 const Context = createContext<Actions | null>(null);
@@ -114,6 +116,7 @@ export function ActionsProvider({ children }: { children: ReactNode }) {
       mayAct: data?.may_act ?? false,
       whyNot: whyNot(data),
       busyWith: isBusy && asked ? subjectOf(asked) : null,
+      manner: data ?? UNTIL_KNOWN,
     }),
     [data, isBusy, asked],
   );
@@ -234,10 +237,11 @@ function Confirmation({ action, manner, isBusy, onConfirm, onCancel }: Confirmat
   );
 }
 
-/** One button that asks. A user who may not act can reach it, and reads why. */
+/** One button that asks, and says what it does. A user who may not act reads why instead. */
 export function ActionButton({ action, className }: { action: Action; className?: string }) {
-  const { ask, whyNot, busyWith } = useActions();
+  const { ask, whyNot, busyWith, manner } = useActions();
   const why = useId();
+  const does = describe(action.kind, manner);
   const label = LABELS[action.kind];
   const isBusy = busyWith === subjectOf(action);
   return (
@@ -248,7 +252,8 @@ export function ActionButton({ action, className }: { action: Action; className?
         aria-label={`${label}: ${subjectOf(action)}`}
         aria-disabled={whyNot !== null || isBusy}
         aria-describedby={whyNot === null ? undefined : why}
-        title={whyNot ?? undefined}
+        aria-description={whyNot === null ? does : undefined}
+        title={whyNot ?? does}
         onClick={(event) => {
           event.stopPropagation();
           if (whyNot === null && !isBusy) ask(action);
@@ -266,7 +271,13 @@ export function ActionButton({ action, className }: { action: Action; className?
 }
 
 /** The buttons of a table in its state; `only` limits them. */
-export function TableActions({ table, only }: { table: Table; only?: TableActionKind[] }) {
+export function TableActions({
+  table,
+  only,
+}: {
+  table: Table;
+  only?: TableActionKind[] | undefined;
+}) {
   const { whyNot } = useActions();
   const isUrgent = table.paused || (table.failures ?? 0) > 0;
   const kinds = actionsFor(table).filter((kind) => !only || only.includes(kind));

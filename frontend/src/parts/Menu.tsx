@@ -5,6 +5,8 @@ export interface MenuItem {
   label: string;
   /** What a reader hears; the label if absent. */
   name?: string;
+  /** What it does, in one sentence. */
+  does?: string;
   onChoose: () => void;
   isDisabled?: boolean;
   isDanger?: boolean;
@@ -85,6 +87,8 @@ export function Menu({ label, button, items, note }: Props) {
               tabIndex={-1}
               className={item.isDanger ? "danger" : undefined}
               aria-label={item.name}
+              title={item.does}
+              aria-description={item.isDisabled && note ? undefined : item.does}
               aria-disabled={item.isDisabled}
               aria-describedby={item.isDisabled && note ? `${id}-note` : undefined}
               onClick={() => {

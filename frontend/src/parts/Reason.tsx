@@ -1,19 +1,19 @@
 /** A reason: its first lines, the whole on a click, and a button that copies it. */
-import { useEffect, useId, useState } from "react";
+import { useEffect, useId, useLayoutEffect, useRef, useState, type RefObject } from "react";
 import { CopyIcon } from "./Icons";
-
-const SHORT_CHARS = 180;
-const SHORT_LINES = 2;
 
 export function Reason({ text, of }: { text: string; of: string }) {
   const [isWhole, setWhole] = useState(false);
   const id = useId();
-  const lines = text.split("\n");
-  const isLong = text.length > SHORT_CHARS || lines.length > SHORT_LINES;
+  const box = useRef<HTMLParagraphElement>(null);
+  const isCut = useIsCut(box, text);
+  const isLong = isWhole || isCut;
+  const [first = "", ...others] = text.split("\n");
   return (
-    <div className={isLong ? "reason" : "reason single"}>
-      <p id={id} className={isWhole || !isLong ? "reason-text" : "reason-text short"}>
-        {text}
+    <div className={isLong || others.length > 0 ? "reason" : "reason single"}>
+      <p id={id} ref={box} className={isWhole ? "reason-text" : "reason-text short"}>
+        <span className="reason-first">{first}</span>
+        {others.length > 0 && <span className="reason-others">{others.join("\n")}</span>}
       </p>
       <div className="reason-tools">
         {isLong && (
@@ -35,6 +35,20 @@ export function Reason({ text, of }: { text: string; of: string }) {
       </div>
     </div>
   );
+}
+
+/** Whether a part of the text is out of sight: how much fits depends on the width. */
+function useIsCut(box: RefObject<HTMLElement | null>, text: string): boolean {
+  const [isCut, setCut] = useState(false);
+  useLayoutEffect(() => {
+    const parts = [...(box.current?.children ?? [])];
+    const look = () => setCut(parts.some((part) => part.scrollHeight > part.clientHeight + 1));
+    look();
+    const watcher = new ResizeObserver(look);
+    for (const part of parts) watcher.observe(part);
+    return () => watcher.disconnect();
+  }, [box, text]);
+  return isCut;
 }
 
 const COPIED_MS = 2_000;

@@ -137,6 +137,26 @@ export function wordsOf(action: Action, manner: Manner): Words {
   }
 }
 
+/** What an action does, in one sentence: the description of its button. */
+export function describe(kind: Action["kind"], manner: Manner): string {
+  switch (kind) {
+    case "tier":
+      return manner.tier_now === "run"
+        ? "Starts a run of the DAG that tiers the table without waiting for its freshness."
+        : "Requests a round of the table without waiting for its freshness.";
+    case "retry":
+      return "Clears the failures of the table, so that its next round may start now.";
+    case "pause":
+      return "Keeps new rounds of the table from starting until it is resumed.";
+    case "resume":
+      return "Ends the pause, so that the next round starts when the table is due.";
+    case "compact":
+      return "Requests that the next round of the table compacts its files.";
+    case "drop":
+      return "Drops the lease, so that the server may delete its snapshots.";
+  }
+}
+
 function failuresOf(table: ActedTable): string {
   const failures = table.failures ?? 0;
   if (failures === 0) return "Failures of the table are cleared";

@@ -105,15 +105,20 @@ test("a stuck table says since when, why and what one may do", async () => {
   expect(stuck).toHaveTextContent("12,480 rows missing in the lake");
   expect(within(stuck).getByRole("img", { name: /last 2 rounds: 1 failed/ })).toBeVisible();
   expect(within(stuck).getByRole("button", { name: "Retry: shop.prices" })).toBeVisible();
-
-  const whole = within(stuck).getByRole("button", { name: "Show the whole reason: shop.prices" });
-  expect(whole).toHaveAttribute("aria-expanded", "false");
-  await userEvent.click(whole);
-  expect(within(stuck).getByRole("button", { name: "Show less: shop.prices" })).toHaveAttribute(
-    "aria-expanded",
-    "true",
-  );
+  expect(within(stuck).queryByRole("button", { name: /^Tier now/ })).not.toBeInTheDocument();
+  expect(within(stuck).getByRole("button", { name: "Pause: shop.prices" })).toBeVisible();
   expect(stuck).toHaveTextContent("then retry the table");
+  const retry = within(stuck).getByRole("button", { name: "Retry: shop.prices" });
+  expect(retry).toHaveAccessibleDescription(
+    "Clears the failures of the table, so that its next round may start now.",
+  );
+  expect(retry).toHaveAttribute("title", retry.getAttribute("aria-description"));
+
+  await userEvent.click(screen.getByRole("button", { name: "Actions of shop.prices" }));
+  expect(screen.getByRole("menuitem", { name: "Tier now: shop.prices" })).toHaveAttribute(
+    "aria-description",
+    "Requests a round of the table without waiting for its freshness.",
+  );
 });
 
 test("if nothing is stuck, one sentence says so", async () => {

@@ -5,6 +5,7 @@ import type { Overview, Table } from "../../api/client";
 import { useNow } from "../../clock";
 import { count, counted } from "../../format";
 import { TableActions } from "../../parts/Actions";
+import type { TableActionKind } from "../../parts/actionTexts";
 import { HealthMark } from "../../parts/HealthMark";
 import { Reason } from "../../parts/Reason";
 import { Sparkline } from "../../parts/Sparkline";
@@ -21,6 +22,8 @@ import {
 import { addressOfTable } from "./addressOfTable";
 
 const SHOWN_FIRST = 5;
+/** "Tier now" looks like a retry, but leaves the failures: it is in the menu of the list. */
+const OF_FAILING: TableActionKind[] = ["retry", "pause", "resume"];
 
 interface Props {
   overview: Overview;
@@ -128,7 +131,7 @@ function StuckTable({ table }: { table: Table }) {
             <Sparkline points={table.rounds_shown} />
           </div>
         )}
-        <TableActions table={table} />
+        <TableActions table={table} only={table.health === "failing" ? OF_FAILING : undefined} />
       </div>
     </li>
   );

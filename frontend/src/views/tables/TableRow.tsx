@@ -5,7 +5,7 @@ import type { Table } from "../../api/client";
 import { useNow } from "../../clock";
 import { ago, bytes, count, counted, spanSince } from "../../format";
 import { useActions } from "../../parts/Actions";
-import { actionsFor, LABELS } from "../../parts/actionTexts";
+import { actionsFor, describe, LABELS } from "../../parts/actionTexts";
 import { HealthMark } from "../../parts/HealthMark";
 import { MoreIcon } from "../../parts/Icons";
 import { Menu } from "../../parts/Menu";
@@ -160,7 +160,7 @@ function Size({ table }: { table: Table }) {
 }
 
 function RowMenu({ table }: { table: Table }) {
-  const { ask, whyNot } = useActions();
+  const { ask, whyNot, manner } = useActions();
   const [, go] = useLocation();
   return (
     <Menu
@@ -172,6 +172,7 @@ function RowMenu({ table }: { table: Table }) {
         ...actionsFor(table).map((kind) => ({
           label: LABELS[kind],
           name: `${LABELS[kind]}: ${table.path}`,
+          does: describe(kind, manner),
           isDisabled: whyNot !== null,
           onChoose: () => ask({ kind, table }),
         })),

@@ -1,0 +1,50 @@
+import { render, screen } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { afterEach, expect, test } from "vitest";
+import { Reason } from "./Reason";
+
+const LONG = "AlreadyExists: a file is in the way\n\nrename it\nthen retry the table";
+
+/** The layout of a browser: this many pixels of each part's text are in sight. */
+function layOut(seen: number, all: number): void {
+  for (const [name, px] of [
+    ["clientHeight", seen],
+    ["scrollHeight", all],
+  ] as const)
+    Object.defineProperty(HTMLElement.prototype, name, { configurable: true, value: px });
+}
+
+afterEach(() => {
+  for (const name of ["clientHeight", "scrollHeight"])
+    Reflect.deleteProperty(HTMLElement.prototype, name);
+});
+
+test("a reason that fits is whole, without a button that shows more", () => {
+  layOut(80, 80);
+  render(<Reason text={LONG} of="shop.prices" />);
+  expect(screen.getByText(/then retry the table/)).toBeVisible();
+  expect(screen.queryByRole("button", { name: /^Show/ })).not.toBeInTheDocument();
+  expect(screen.getByRole("button", { name: "Copy the reason: shop.prices" })).toBeVisible();
+});
+
+test("what does not fit is shown on a click, and Escape hides it", async () => {
+  layOut(80, 200);
+  const { container } = render(<Reason text={LONG} of="shop.prices" />);
+  const whole = screen.getByRole("button", { name: "Show the whole reason: shop.prices" });
+  expect(whole).toHaveAttribute("aria-expanded", "false");
+  expect(container.querySelector(".reason-text")).toHaveClass("short");
+  await userEvent.click(whole);
+  const less = screen.getByRole("button", { name: "Show less: shop.prices" });
+  expect(less).toHaveAttribute("aria-expanded", "true");
+  expect(container.querySelector(".reason-text")).not.toHaveClass("short");
+  await userEvent.keyboard("{Escape}");
+  expect(container.querySelector(".reason-text")).toHaveClass("short");
+});
+
+test("the first line is a part of its own, which a narrow screen wraps and does not cut", () => {
+  layOut(80, 80);
+  const { container } = render(<Reason text={LONG} of="shop.prices" />);
+  const [first, others] = container.querySelectorAll(".reason-text > span");
+  expect(first).toHaveTextContent("AlreadyExists: a file is in the way");
+  expect(others?.textContent).toBe("\nrename it\nthen retry the table");
+});
