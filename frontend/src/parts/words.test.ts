@@ -1,8 +1,9 @@
 import { expect, test } from "vitest";
 import { NOW_MS, tableOf } from "../testing/samples";
 import {
-  adviceOf,
+  besidesOf,
   isStuck,
+  isUnclaimed,
   nextAttempt,
   reasonOf,
   roundsInShort,
@@ -50,11 +51,18 @@ test("a reason is what was written down, else what the server concludes", () => 
   expect(reasonOf(tableOf())).toBeNull();
 });
 
-test("who waits for a worker is asked to look for one, unless the DAG is paused", () => {
-  const waiting = tableOf({ health: "waiting", status: "Pending", why: "no worker" });
-  expect(adviceOf(waiting)).toContain("Does a worker run");
-  expect(adviceOf({ ...waiting, why: "no worker: the DAG tier is paused" })).toBeNull();
-  expect(adviceOf(tableOf())).toBeNull();
+test("that nobody claims a table is not said twice", () => {
+  const why = "it is due, and no worker has claimed it";
+  const waiting = tableOf({ health: "waiting", status: "Pending", why });
+  expect(isUnclaimed(waiting)).toBe(true);
+  expect(isUnclaimed(tableOf())).toBe(false);
+  expect(besidesOf(waiting)).toBeNull();
+  expect(besidesOf({ ...waiting, why: `${why}: the DAG tier is paused` })).toBeNull();
+  const late = { ...waiting, health: "late" as const };
+  expect(besidesOf({ ...late, why: `no round has succeeded for a day: ${why}` })).toBe(
+    "No round has succeeded for a day.",
+  );
+  expect(besidesOf({ ...late, why: "its round by anna has not ended" })).toContain("by anna");
 });
 
 test("failing, late and waiting tables are stuck, and those whose state cannot be read", () => {

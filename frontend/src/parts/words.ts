@@ -76,12 +76,18 @@ export function explanationOf(table: Table): string | null {
   return `${table.why.charAt(0).toUpperCase()}${table.why.slice(1)}.`;
 }
 
-/** What to look for when nobody claims a table. */
-export function adviceOf(table: Table): string | null {
-  const isStuckHere = table.health === "late" || table.health === "waiting";
-  if (!isStuckHere || table.status !== "Pending" || /is paused$/.test(table.why ?? "")) return null;
-  const since = table.stopped ? "No worker has claimed it since. " : "";
-  return `${since}Does a worker run that may take this table?`;
+/** Whether it needs a worker that claims it: it is due, and none does. */
+export function isUnclaimed(table: Table): boolean {
+  return (table.health === "late" || table.health === "waiting") && table.status === "Pending";
+}
+
+/** How sluice/page/health.py says that nobody claims a table. */
+const NOT_CLAIMED = /(: )?it is due, and no worker has claimed it(: the DAG .* is paused)?$/;
+
+/** What the server concludes besides: that nobody claims the table is said with the next step. */
+export function besidesOf(table: Table): string | null {
+  if (!isUnclaimed(table)) return explanationOf(table);
+  return explanationOf({ ...table, why: (table.why ?? "").replace(NOT_CLAIMED, "") });
 }
 
 /** What the last rounds did, in a few words. */

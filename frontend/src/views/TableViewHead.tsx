@@ -6,7 +6,8 @@ import { ago, bytes, count, counted, duration, span } from "../format";
 import { HealthMark } from "../parts/HealthMark";
 import { CopyButton } from "../parts/Reason";
 import { Ago, For } from "../parts/Times";
-import { adviceOf, nextAttempt, reasonOf } from "../parts/words";
+import { Unclaimed } from "../parts/Unclaimed";
+import { besidesOf, isUnclaimed, nextAttempt, reasonOf, recordedReason } from "../parts/words";
 
 interface Props {
   details: Schemas["TableDetails"];
@@ -78,7 +79,7 @@ function Since({ table }: { table: Table }) {
 
 /** Why it is not ok. The last error is whole: nobody should have to look for its end. */
 function Why({ table }: { table: Table }) {
-  const reason = reasonOf(table);
+  const reason = recordedReason(table) ? reasonOf(table) : besidesOf(table);
   const error = table.last_error;
   const others = [
     reason && reason !== error ? reason : null,
@@ -86,7 +87,6 @@ function Why({ table }: { table: Table }) {
       ? `The last round was stopped: ${table.stopped}`
       : null,
     table.note && table.note !== reason ? table.note : null,
-    adviceOf(table),
   ].filter((each) => each !== null);
   return (
     <>
@@ -112,6 +112,11 @@ function Why({ table }: { table: Table }) {
           {line}
         </p>
       ))}
+      {isUnclaimed(table) && (
+        <p className="notice">
+          <Unclaimed table={table} />
+        </p>
+      )}
       {table.accepted && (
         <p className="notice whole">Accepted as missing from the lake: {table.accepted}</p>
       )}

@@ -10,10 +10,11 @@ import { HealthMark } from "../../parts/HealthMark";
 import { Reason } from "../../parts/Reason";
 import { Sparkline } from "../../parts/Sparkline";
 import { For } from "../../parts/Times";
+import { Unclaimed } from "../../parts/Unclaimed";
 import {
-  adviceOf,
-  explanationOf,
+  besidesOf,
   isStuck,
+  isUnclaimed,
   nextAttempt,
   recordedReason,
   roundsInShort,
@@ -91,7 +92,7 @@ function Calm({ overview }: { overview: Overview }) {
 function StuckTable({ table }: { table: Table }) {
   const now = useNow();
   const reason = recordedReason(table);
-  const said = [explanationOf(table), adviceOf(table)].filter(Boolean).join(" ");
+  const said = besidesOf(table);
   const since = table.stuck_since_ms;
   return (
     <li className={`stuck health-${table.health}`}>
@@ -122,8 +123,11 @@ function StuckTable({ table }: { table: Table }) {
           <Reason text={reason} of={table.path} />
         </>
       )}
-
-      {said && <p className="stuck-said">{said}</p>}
+      {(said || isUnclaimed(table)) && (
+        <p className="stuck-said">
+          {said} {isUnclaimed(table) && <Unclaimed table={table} />}
+        </p>
+      )}
       <div className="stuck-side">
         {(table.rounds_shown ?? []).length > 0 && (
           <div className="stuck-rounds">
