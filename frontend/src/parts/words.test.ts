@@ -35,6 +35,7 @@ test("the next attempt is a time, now, paused or running", () => {
   const at = (ms: number) => tableOf({ next_attempt_ms: NOW_MS + ms });
   expect(nextAttempt(at(120_000), NOW_MS)).toBe("in 2 min");
   expect(nextAttempt(at(-5), NOW_MS)).toBe("now");
+  expect(nextAttempt(at(-257 * 60_000), NOW_MS)).toBe("due for 4 h 17 min");
   expect(nextAttempt(tableOf({ paused: true }), NOW_MS)).toBe("paused");
   expect(nextAttempt(tableOf({ status: "Tiering" }), NOW_MS)).toBe("running");
   expect(nextAttempt(tableOf(), NOW_MS)).toBe("–");

@@ -46,13 +46,17 @@ export function lastTiered(table: Table, nowMs: number): string {
   return table.lake_snapshot_id ? "last tiered: unknown" : "never tiered";
 }
 
-/** When the next round may start: `in 2 min`, `now`, `paused`. */
+/** Workers look for due tables now and then: only what is due for longer says since when. */
+const DUE_NOW_MS = 60_000;
+
+/** When the next round may start: `in 2 min`, `now`, `due for 4 h 17 min`, `paused`. */
 export function nextAttempt(table: Table, nowMs: number): string {
   if (table.paused) return "paused";
   if (table.status === "Tiering") return "running";
   if (!table.next_attempt_ms) return "–";
   const left = table.next_attempt_ms - nowMs;
-  return left > 500 ? `in ${span(left)}` : "now";
+  if (left > 500) return `in ${span(left)}`;
+  return left > -DUE_NOW_MS ? "now" : `due for ${spanSince(table.next_attempt_ms, nowMs)}`;
 }
 
 /** The text that a worker or the server wrote down about a stuck table; null: there is none. */

@@ -121,6 +121,16 @@ test("a stuck table says since when, why and what one may do", async () => {
   );
 });
 
+test("a table that is long due says for how long", async () => {
+  const due = { ...FAILING, next_attempt_ms: NOW_MS - 257 * 60_000 };
+  serve([due, tableOf()]);
+  show();
+  const [said] = await screen.findAllByText("due for 4 h 17 min");
+  const stuck = said!.closest("li");
+  expect(stuck?.querySelector(".stuck-story strong")).toBeNull();
+  expect(stuck).not.toHaveTextContent("next attempt");
+});
+
 test("if nothing is stuck, one sentence says so", async () => {
   serve([tableOf(), tableOf({ path: "shop.old", table: "old", health: "paused", paused: true })]);
   show();

@@ -89,6 +89,11 @@ function Calm({ overview }: { overview: Overview }) {
   );
 }
 
+/** `next attempt: in 2 min`, but `due for 4 h`. */
+function attempt(next: string): string {
+  return next.startsWith("due") ? next : `next attempt: ${next}`;
+}
+
 function StuckTable({ table }: { table: Table }) {
   const now = useNow();
   const reason = recordedReason(table);
@@ -113,9 +118,7 @@ function StuckTable({ table }: { table: Table }) {
         {storyOf(table, now).map((part) => (
           <span key={part}>{part}</span>
         ))}
-        <span>
-          next attempt: <strong>{nextAttempt(table, now)}</strong>
-        </span>
+        <span>{attempt(nextAttempt(table, now))}</span>
       </p>
       {reason && (
         <>
