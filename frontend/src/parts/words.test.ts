@@ -1,9 +1,12 @@
+import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { NOW_MS, tableOf } from "../testing/samples";
 import {
   besidesOf,
+  BOUNDS,
   isStuck,
   isUnclaimed,
+  meaningOf,
   nextAttempt,
   reasonOf,
   roundsInShort,
@@ -39,6 +42,18 @@ test("the next attempt is a time, now, paused or running", () => {
   expect(nextAttempt(tableOf({ paused: true }), NOW_MS)).toBe("paused");
   expect(nextAttempt(tableOf({ status: "Tiering" }), NOW_MS)).toBe("running");
   expect(nextAttempt(tableOf(), NOW_MS)).toBe("–");
+});
+
+test("states are explained by the server's own bounds", () => {
+  const server = readFileSync("../sluice/page/health.py", "utf8");
+  for (const [name, ms] of Object.entries(BOUNDS)) {
+    const found = new RegExp(`^${name} = ([\\d_]+)$`, "m").exec(server);
+    expect(Number(found?.[1]?.replaceAll("_", ""))).toBe(ms);
+  }
+  expect(meaningOf("late")).toBe(
+    "Late: the lake lacks rows older than 30 min, or no round has succeeded for 1 d",
+  );
+  expect(meaningOf("waiting")).toBe("Waiting: due for over 1 h, and no worker has claimed it");
 });
 
 test("a reason is what was written down, else what the server concludes", () => {

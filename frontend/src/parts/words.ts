@@ -12,15 +12,26 @@ export const HEALTH_WORDS: Record<Health, string> = {
   ok: "OK",
 };
 
+/** The bounds of sluice/page/health.py, as it names them. */
+export const BOUNDS = { LATE_MS: 1_800_000, WAITING_MS: 3_600_000, DAY_MS: 86_400_000 };
+
+/** What each state means: after its name and a colon. */
 export const HEALTH_MEANS: Record<Health, string> = {
-  failing: "The last round failed",
-  late: "The lake lacks rows older than 30 minutes, or no round has succeeded for a day",
-  waiting: "Due for an hour, and no worker has claimed it",
-  unknown: "Its state cannot be read, or no round is recorded",
-  paused: "A user paused it",
-  tiering: "A round is running",
-  ok: "None of these",
+  failing: "the last round failed",
+  late:
+    `the lake lacks rows older than ${span(BOUNDS.LATE_MS)},` +
+    ` or no round has succeeded for ${span(BOUNDS.DAY_MS)}`,
+  waiting: `due for over ${span(BOUNDS.WAITING_MS)}, and no worker has claimed it`,
+  unknown: "its state cannot be read, or no round of Sluice is recorded",
+  paused: "a user paused it, and no round starts",
+  tiering: "a round is running",
+  ok: "none of the other states",
 };
+
+/** `Late: the lake lacks …` */
+export function meaningOf(health: Health): string {
+  return `${HEALTH_WORDS[health]}: ${HEALTH_MEANS[health]}`;
+}
 
 /** What needs a person. */
 export function isStuck(table: Table): boolean {

@@ -143,6 +143,8 @@ test("a number of the head filters the list, and the address keeps it", async ()
   show();
   const ok = await screen.findByRole("button", { name: "OK 1" });
   expect(ok).toHaveAttribute("aria-pressed", "false");
+  expect(ok).toHaveAttribute("title", "OK: none of the other states");
+  expect(ok).toHaveAttribute("aria-description", "none of the other states");
   await userEvent.click(ok);
   expect(ok).toHaveAttribute("aria-pressed", "true");
   expect(location.hash).toBe("#/?health=ok");

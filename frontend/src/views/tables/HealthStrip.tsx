@@ -2,7 +2,7 @@
 import type { Health, Overview } from "../../api/client";
 import { count } from "../../format";
 import { HealthIcon } from "../../parts/Icons";
-import { HEALTH_MEANS, HEALTH_WORDS } from "../../parts/words";
+import { HEALTH_MEANS, HEALTH_WORDS, meaningOf } from "../../parts/words";
 import { HEALTHS } from "./filters";
 
 interface Props {
@@ -17,12 +17,14 @@ export function HealthStrip({ overview, chosen, onToggle }: Props) {
       {HEALTHS.map((health) => {
         const n = overview?.by_health[health] ?? 0;
         return (
+          // eslint-disable-next-line jsx-a11y/role-supports-aria-props -- all roles do, in ARIA 1.3
           <button
             key={health}
             type="button"
             className={`tile health-${health}${n === 0 ? " none" : ""}`}
             aria-pressed={chosen.includes(health)}
-            title={HEALTH_MEANS[health]}
+            title={meaningOf(health)}
+            aria-description={HEALTH_MEANS[health]}
             onClick={() => onToggle(health)}
           >
             <span className="tile-name">
