@@ -35,7 +35,7 @@ test("what an address holds that is not known is left out", () => {
 
 test("the query has what is chosen, and the page that is asked for", () => {
   expect(queryOf(NO_FILTERS, 200, 100)).toEqual({
-    sort: "attention",
+    sort: "table",
     descending: false,
     offset: 200,
     limit: 100,
@@ -56,11 +56,19 @@ test("a state is chosen and given up again", () => {
   expect(isFiltered(sortedBy(NO_FILTERS, "lag"))).toBe(false);
 });
 
-test("a header sorts first by what needs a look, then the other way, then not", () => {
+test("a header sorts first by what needs a look, then the other way, then by name", () => {
   const first = sortedBy(NO_FILTERS, "lag_rows");
   expect(first).toMatchObject({ sort: "lag_rows", descending: true });
   const second = sortedBy(first, "lag_rows");
   expect(second).toMatchObject({ sort: "lag_rows", descending: false });
-  expect(sortedBy(second, "lag_rows")).toMatchObject({ sort: "attention", descending: false });
+  expect(sortedBy(second, "lag_rows")).toMatchObject({ sort: "table", descending: false });
   expect(sortedBy(first, "last_tiered")).toMatchObject({ sort: "last_tiered", descending: false });
+});
+
+test("the order is by name, unless a shared address asks for the worst first", () => {
+  expect(filtersOf("")).toMatchObject({ sort: "table", descending: false });
+  const worst = filtersOf("sort=attention");
+  expect(worst).toMatchObject({ sort: "attention", descending: false });
+  expect(addressOf(worst)).toBe("sort=attention");
+  expect(addressOf(sortedBy(NO_FILTERS, "table"))).toBe("order=desc");
 });

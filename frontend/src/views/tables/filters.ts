@@ -39,19 +39,22 @@ const FIRST_DESCENDING: Record<SortKey, boolean> = {
   lake_rows: true,
 };
 
+/** By name: what needs attention stands above the list already. */
+const DEFAULT_SORT: SortKey = "table";
+
 export const NO_FILTERS: Filters = {
   search: "",
   health: [],
   database: null,
-  sort: "attention",
+  sort: DEFAULT_SORT,
   descending: false,
 };
 
 /** @param search of the page's address; whatever it holds that is not known is left out */
 export function filtersOf(search: string): Filters {
   const given = new URLSearchParams(search);
-  const sort = given.get("sort") ?? "attention";
-  const known = sort in FIRST_DESCENDING ? (sort as SortKey) : "attention";
+  const sort = given.get("sort") ?? DEFAULT_SORT;
+  const known = sort in FIRST_DESCENDING ? (sort as SortKey) : DEFAULT_SORT;
   const order = given.get("order");
   return {
     search: given.get("search") ?? "",
@@ -68,7 +71,7 @@ export function addressOf(filters: Filters): string {
   if (filters.search) found.set("search", filters.search);
   for (const health of filters.health) found.append("health", health);
   if (filters.database) found.set("database", filters.database);
-  if (filters.sort !== "attention") found.set("sort", filters.sort);
+  if (filters.sort !== DEFAULT_SORT) found.set("sort", filters.sort);
   if (filters.descending !== FIRST_DESCENDING[filters.sort])
     found.set("order", filters.descending ? "desc" : "asc");
   return found.toString();
@@ -87,12 +90,12 @@ export function queryOf(filters: Filters, offset: number, limit: number): Query 
   };
 }
 
-/** The next order on a click of a column's header: first, reversed, and back to the worst first. */
+/** The next order on a click of a column's header: first, reversed, and back to the order by name. */
 export function sortedBy(filters: Filters, sort: SortKey): Filters {
   const first = FIRST_DESCENDING[sort];
   if (filters.sort !== sort) return { ...filters, sort, descending: first };
   if (filters.descending === first) return { ...filters, descending: !first };
-  return { ...filters, sort: "attention", descending: false };
+  return { ...filters, sort: DEFAULT_SORT, descending: false };
 }
 
 export function withHealth(filters: Filters, health: Health): Filters {
