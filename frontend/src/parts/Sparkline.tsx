@@ -1,4 +1,4 @@
-/** The last rounds of a table as bars: their height is rows, and a failed round is red. */
+/** The last rounds of a table as bars: their height is rows, and a failed round is a red cross. */
 import type { Table } from "../api/client";
 import { counted } from "../format";
 import { roundsInWords } from "./words";
@@ -7,6 +7,8 @@ const SHOWN_MAX = 20;
 const BAR = 5;
 const GAP = 2;
 const HEIGHT = 22;
+/** The height of a round without rows. */
+const IDLE = 3;
 const WIDTH = SHOWN_MAX * (BAR + GAP) - GAP;
 
 type Points = NonNullable<Table["rounds_shown"]>;
@@ -37,19 +39,30 @@ export function Sparkline({ points }: { points: Points | undefined }) {
         const isFailed = point.outcome === "failed";
         const rows = point.rows_written ?? 0;
         // a root, so that small rounds stay visible beside a large one
-        const share = isFailed ? 1 : Math.sqrt(rows / most);
-        const height = rows === 0 && !isFailed ? 2 : Math.max(share * (HEIGHT - 2), 3);
+        const share = Math.sqrt(rows / most);
+        const x = (first + i) * (BAR + GAP);
+        if (isFailed)
+          return (
+            <path
+              key={i}
+              className="spark-failed"
+              d={`M${x},${HEIGHT - 2 - BAR}l${BAR},${BAR}m0,${-BAR}l${-BAR},${BAR}`}
+            >
+              <title>failed</title>
+            </path>
+          );
+        const height = rows === 0 ? IDLE : Math.max(share * (HEIGHT - 2), IDLE + 1);
         return (
           <rect
             key={i}
-            className={isFailed ? "bar failed" : rows === 0 ? "bar idle" : "bar"}
-            x={(first + i) * (BAR + GAP)}
+            className={rows === 0 ? "bar idle" : "bar"}
+            x={x}
             y={HEIGHT - 1 - height}
             width={BAR}
             height={height}
             rx="1"
           >
-            <title>{isFailed ? "failed" : counted(rows, "row")}</title>
+            <title>{rows === 0 ? "no new rows" : counted(rows, "row")}</title>
           </rect>
         );
       })}

@@ -97,6 +97,9 @@ test("the last rounds are said in a few words", () => {
   expect(roundsInShort([failed, failed])).toBe("last 2 rounds: all failed");
   expect(roundsInShort([committed, failed])).toBe("last 2 rounds: 1 failed");
   expect(roundsInShort([committed])).toBe("last round: none failed");
+  expect(roundsInShort([committed, committed], "anna stopped it")).toBe(
+    "last 2 rounds: none failed; then one was stopped",
+  );
 });
 
 test("a sparkline has words", () => {

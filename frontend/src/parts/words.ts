@@ -105,8 +105,13 @@ export function besidesOf(table: Table): string | null {
   return explanationOf({ ...table, why: (table.why ?? "").replace(NOT_CLAIMED, "") });
 }
 
-/** What the last rounds did, in a few words. */
-export function roundsInShort(points: Table["rounds_shown"]): string {
+/** What the last rounds did, in a few words. A stopped round is none that ended. */
+export function roundsInShort(points: Table["rounds_shown"], stopped?: string | null): string {
+  const ended = endedInShort(points);
+  return stopped ? `${ended}; then one was stopped` : ended;
+}
+
+function endedInShort(points: Table["rounds_shown"]): string {
   const shown = points ?? [];
   const failed = shown.filter((point) => point.outcome === "failed").length;
   const rounds = shown.length === 1 ? "last round" : `last ${count(shown.length)} rounds`;

@@ -184,6 +184,9 @@ test("the list has the roles and the numbers of a table", async () => {
   expect(list).toHaveAttribute("aria-rowcount", "3");
   const headers = within(list).getAllByRole("columnheader");
   expect(headers.map((each) => each.textContent)).toContain("Next attempt");
+  expect(within(list).getByRole("columnheader", { name: /^Last rounds/ })).toHaveTextContent(
+    "rows per round, × failed",
+  );
 });
 
 test("a search is sent once the typing ends, and can be cleared", async () => {

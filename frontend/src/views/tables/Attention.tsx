@@ -134,7 +134,7 @@ function StuckTable({ table }: { table: Table }) {
       <div className="stuck-side">
         {(table.rounds_shown ?? []).length > 0 && (
           <div className="stuck-rounds">
-            <span className="quiet">{roundsInShort(table.rounds_shown)}</span>
+            <span className="quiet">{roundsInShort(table.rounds_shown, table.stopped)}</span>
             <Sparkline points={table.rounds_shown} />
           </div>
         )}

@@ -121,6 +121,7 @@ function Heading({ column, filters, onFilters }: HeadingProps) {
     return (
       <div role="columnheader" className={className}>
         <span className={column.id === "actions" ? "hidden" : undefined}>{column.heading}</span>
+        {column.hint && <span className="heading-hint">{column.hint}</span>}
       </div>
     );
   return (

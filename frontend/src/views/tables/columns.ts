@@ -6,6 +6,8 @@ export interface Column {
   heading: string;
   sort?: SortKey;
   isNumber?: boolean;
+  /** Below the heading: how to read the column. */
+  hint?: string;
 }
 
 export const COLUMNS: Column[] = [
@@ -13,7 +15,7 @@ export const COLUMNS: Column[] = [
   { id: "state", heading: "State", sort: "health" },
   { id: "lag-rows", heading: "Lag", sort: "lag_rows", isNumber: true },
   { id: "lag-age", heading: "Oldest row", sort: "lag", isNumber: true },
-  { id: "rounds", heading: "Last rounds" },
+  { id: "rounds", heading: "Last rounds", hint: "rows per round, × failed" },
   { id: "tiered", heading: "Last tiered", sort: "last_tiered", isNumber: true },
   { id: "failures", heading: "Failures", sort: "failures", isNumber: true },
   { id: "next", heading: "Next attempt", sort: "next_attempt", isNumber: true },
