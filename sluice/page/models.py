@@ -145,6 +145,9 @@ class Overview(BaseModel):
     lake_bytes: int | None = Field(
         default=None, description="Bytes of all lake tables that are known"
     )
+    lake_rows: int | None = Field(
+        default=None, description="Rows in the data files of those tables, before deletes"
+    )
     attention_total: int = Field(
         default=0, description="Tables that need a person: failing, late or waiting"
     )

@@ -46,6 +46,7 @@ def overview(place: AtPlace, viewer: By) -> Overview:
         databases=found.databases,
         lag_rows=found.total("lag_rows"),
         lake_bytes=found.total("lake_bytes"),
+        lake_rows=found.total("lake_rows"),
         attention_total=len(found.attention),
         attention=[table_model(*pair) for pair in zip(worst, rounds, strict=True)],
         pages=place.pages(),

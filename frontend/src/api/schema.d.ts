@@ -923,6 +923,11 @@ export interface components {
              */
             lake_bytes?: number | null;
             /**
+             * Lake Rows
+             * @description Rows in the data files of those tables, before deletes
+             */
+            lake_rows?: number | null;
+            /**
              * Attention Total
              * @description Tables that need a person: failing, late or waiting
              * @default 0

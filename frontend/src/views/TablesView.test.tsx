@@ -131,6 +131,26 @@ test("a table that is long due says for how long", async () => {
   expect(stuck).not.toHaveTextContent("next attempt");
 });
 
+test("one line tells a newcomer how much there is, and where the readers are", async () => {
+  serve([FAILING, tableOf()], { lake_bytes: 9_300_000, lake_rows: 212_000, lag_rows: 5_120 });
+  show();
+  expect(
+    await screen.findByText(
+      /^2 tables, 9\.3 MB and 212,000 rows in the lake, 5,120 rows missing\./,
+    ),
+  ).toBeVisible();
+  expect(screen.getByRole("link", { name: "Who reads KV snapshots" })).toHaveAttribute(
+    "href",
+    "#/leases",
+  );
+});
+
+test("totals that nobody knows are left out", async () => {
+  serve([FAILING, tableOf()], { lag_rows: 0 });
+  show();
+  expect(await screen.findByText(/^2 tables, no row missing\./)).toBeVisible();
+});
+
 test("if nothing is stuck, one sentence says so", async () => {
   serve([tableOf(), tableOf({ path: "shop.old", table: "old", health: "paused", paused: true })]);
   show();

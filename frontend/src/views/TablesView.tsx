@@ -9,6 +9,7 @@ import { addressOf, useFilters, withHealth, type Filters } from "./tables/filter
 import { HealthStrip } from "./tables/HealthStrip";
 import { TableList } from "./tables/TableList";
 import { Toolbar } from "./tables/Toolbar";
+import { Totals } from "./tables/Totals";
 import "./tables/tables.css";
 
 const FIRST_PAGE = [0];
@@ -50,6 +51,7 @@ export function TablesView() {
         </>
       )}
       <section ref={list} aria-label="All tables" className="tables">
+        {!isEmpty && overview.data && <Totals overview={overview.data} />}
         {!isEmpty && (
           <Toolbar
             filters={filters}

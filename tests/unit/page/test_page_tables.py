@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.model import Reason, TableDescriptor, TablePath, TieringStatus
+from sluice.model import Reason, TableDescriptor, TablePath, TieringRound, TieringStatus
 from sluice.page.local_place import LocalPlace
 from sluice.page.models import SortKey
 from sluice.page.seen import Seen, SeenTable
@@ -185,6 +185,19 @@ def test_the_page_lists_filters_and_says_how_fresh_it_is(page: tuple[Shop, TestC
     found = place_reads(client, lambda found: len(found["tables"]) == 2, sort="table")
     assert [one["path"] for one in found["tables"]] == [str(orders), str(prices)]
     assert client.get("/api/v1/tables?health=broken").status_code == 422
+
+
+def test_the_overview_has_the_totals_of_the_lake(page: tuple[Shop, TestClient]) -> None:
+    shop, client = page
+    for name in ("orders", "prices"):
+        round_ = TieringRound(outcome="committed", lake_rows=5, lake_files=2, lake_bytes=900)
+        shop.client.tiering.finished(shop.claim(shop.create(name)), details=round_)
+
+    def totals() -> tuple[int | None, int | None]:
+        overview = client.get("/api/v1/overview").json()
+        return overview["lake_rows"], overview["lake_bytes"]
+
+    wait_for("the totals of both tables", lambda: totals() == (10, 1800))
 
 
 def place_reads(client: TestClient, what: Any, **asked: str) -> dict[str, Any]:
