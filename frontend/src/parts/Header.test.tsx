@@ -1,8 +1,8 @@
-import { render, screen } from "@testing-library/react";
+import { startServer } from "../testing/pageServer";
+import { render, screen, waitFor } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { expect, test } from "vitest";
 import { Page } from "../testing/Page";
-import { startServer } from "../testing/pageServer";
 import { overviewOf } from "../testing/samples";
 import { Header } from "./Header";
 
@@ -12,7 +12,7 @@ test("the page of another DAG is opened as by a link, which leaves a frame", asy
     { name: "other", url: "/dags/other/plugin/lake", is_this: false },
   ];
   const overview = overviewOf({ pages });
-  startServer().on("GET /overview", overview);
+  const server = startServer().on("GET /overview", overview);
   render(
     <Page>
       <Header overview={overview} isCutOff={false} />
@@ -27,4 +27,5 @@ test("the page of another DAG is opened as by a link, which leaves a frame", asy
   await userEvent.selectOptions(screen.getByRole("combobox", { name: "Page of" }), "other");
   document.removeEventListener("click", note);
   expect(followed).toContain("/dags/other/plugin/lake");
+  await waitFor(() => expect(server.requests("GET /overview")).toHaveLength(1));
 });
