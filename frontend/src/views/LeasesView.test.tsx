@@ -1,6 +1,7 @@
 import { startServer, type PageServer } from "../testing/pageServer";
 import { render, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
+import { readFileSync } from "node:fs";
 import { beforeEach, expect, test } from "vitest";
 import type { Schemas } from "../api/client";
 import { Page } from "../testing/Page";
@@ -135,4 +136,13 @@ test("without leases, the view says what that means", async () => {
   server.on("GET /leases", answer({ leases: [] }));
   show();
   expect(await screen.findByText("There are no leases")).toBeInTheDocument();
+});
+
+test("the styles of the list of tables do not reach the headings of leases", async () => {
+  show();
+  const heading = await screen.findByRole("columnheader", { name: /^Held\s*▾?$/ });
+  expect(heading).toHaveClass("number");
+  const styles = readFileSync("src/views/tables/tables.css", "utf8");
+  for (const name of within(heading).getByRole("button").classList)
+    expect(styles).not.toMatch(new RegExp(`\\.${name}(?![\\w-])`));
 });

@@ -126,7 +126,11 @@ function Heading({ column, filters, onFilters }: HeadingProps) {
     );
   return (
     <div role="columnheader" aria-sort={isSorted ? direction : "none"} className={className}>
-      <button type="button" className="sort" onClick={() => onFilters(sortedBy(filters, sort))}>
+      <button
+        type="button"
+        className="list-sort"
+        onClick={() => onFilters(sortedBy(filters, sort))}
+      >
         {column.heading}
         <span aria-hidden="true" className="sort-sign">
           {isSorted ? (filters.descending ? "↓" : "↑") : ""}
