@@ -21,14 +21,16 @@ interface Props {
   /** The round under the cursor; -1: none. */
   cursor: number;
   legend?: ReactNode;
+  isWide?: boolean;
   children: ReactNode;
 }
 
-export function Chart({ title, summary, width, x, y, failed, cursor, legend, children }: Props) {
+export function Chart(props: Props) {
+  const { title, summary, width, x, y, failed, cursor, legend, isWide, children } = props;
   const inner = width - LEFT - RIGHT;
   const at = x.xs[cursor];
   return (
-    <figure className="chart">
+    <figure className="chart" data-wide={isWide || undefined}>
       <figcaption>
         <span className="chart-title">{title}</span>{" "}
         <span className="chart-summary">{summary}</span>

@@ -64,7 +64,7 @@ export function PhaseLegend({ rounds }: { rounds: Round[] }) {
       {ORDER.filter((name) => found.has(name)).map((name) => (
         <li key={name} title={DOES.get(name)}>
           <span className={`swatch ${phaseClass(name)}`} />
-          {name}
+          {name === REST ? `${REST}: start and report` : name}
         </li>
       ))}
     </ul>

@@ -1,6 +1,6 @@
 /** The values of the round under the cursor. */
 import type { Round } from "../api/client";
-import { ago, bytes, count, duration, moment } from "../format";
+import { ago, bytes, count, counted, duration, moment } from "../format";
 import { phaseClass } from "./PhaseBars";
 import { nameOf, numberOf, outcomeOf, phasesOf } from "./rounds";
 
@@ -67,5 +67,5 @@ function lakeOf(round: Round): string | null {
   const size = numberOf(round, "lake_bytes");
   const files = numberOf(round, "lake_files");
   if (size === null) return null;
-  return files === null ? bytes(size) : `${bytes(size)}, ${count(files)} files`;
+  return files === null ? bytes(size) : `${bytes(size)}, ${counted(files, "file")}`;
 }

@@ -11,10 +11,16 @@ import type { XMode } from "./xAxis";
 const ORDERS = oldestFirst(answers.orders_rounds.rounds as Round[]);
 const STOCK = oldestFirst(answers.stock_rounds.rounds as Round[]);
 
-function Shown({ rounds, nowMs }: { rounds: Round[]; nowMs: number }) {
+interface ShownProps {
+  rounds: Round[];
+  nowMs: number;
+  lagRows?: number | null;
+}
+
+function Shown({ rounds, nowMs, lagRows }: ShownProps) {
   const [picked, setPicked] = useState(rounds.length - 1);
   const [mode, setMode] = useState<XMode | null>(null);
-  const props = { rounds, nowMs, mode, onMode: setMode, picked, onPick: setPicked };
+  const props = { rounds, nowMs, lagRows, mode, onMode: setMode, picked, onPick: setPicked };
   return <RoundCharts {...props} />;
 }
 
@@ -34,7 +40,7 @@ test("arrow keys move one cursor through all charts, and say the round", async (
   expect(slider.getAttribute("aria-valuetext")).toMatch(/^Round 10, failed, .* is missing in/);
   expect(readout()).toHaveTextContent("lake table shop.orders is missing in /data/lake");
   const charts = container.querySelectorAll("svg[data-plot]").length;
-  expect(container.querySelectorAll("line.cursor")).toHaveLength(charts);
+  expect(container.querySelectorAll("svg[data-plot] line.cursor")).toHaveLength(charts);
 
   await userEvent.keyboard("{Home}");
   expect(readout()).toHaveTextContent("Round 7");
@@ -87,4 +93,33 @@ test("the phases add up to the duration", () => {
 test("a round in words has what it wrote", () => {
   const words = sentenceOf(STOCK.at(-1)!, "3 min ago");
   expect(words).toMatch(/^Round \d+, committed, ended 3 min ago, took .* rows, .* keys deleted/);
+});
+
+test("lag and size go on to now, as the status says them", () => {
+  const nowMs = answers.stock_rounds.now_ms;
+  const sized = STOCK.map((each, i) => ({ ...each, lake_bytes: 900 + i }));
+  render(<Shown rounds={sized} nowMs={nowMs} lagRows={5_120} />);
+  const lag = screen.getByText("Lag before and after, in rows").closest("figure")!;
+  expect(lag).toHaveTextContent("5,120 rows missing now");
+  const size = screen.getByText("Size in the lake").closest("figure")!;
+  for (const chart of [lag, size]) {
+    expect(within(chart).getByText("now")).toBeInTheDocument();
+    expect(chart.querySelectorAll("path.to-now")).toHaveLength(1);
+  }
+  const [line] = size.querySelectorAll("path.to-now");
+  const [from, to] = /,([\d.]+)L[\d.]+,([\d.]+)$/.exec(line!.getAttribute("d")!)!.slice(1);
+  expect(from).toBe(to); // nothing but rounds changes the size
+});
+
+test("a present lag that is not known is not drawn", () => {
+  render(<Shown rounds={STOCK} nowMs={answers.stock_rounds.now_ms} lagRows={null} />);
+  const lag = screen.getByText("Lag before and after, in rows").closest("figure")!;
+  expect(lag).toHaveTextContent(/after the newest round/);
+  expect(within(lag).queryByText("now")).not.toBeInTheDocument();
+});
+
+test("marks are named: the cursor, and the time that no phase has", () => {
+  render(<Shown rounds={ORDERS} nowMs={answers.orders_rounds.now_ms} />);
+  expect(screen.getByText("selected round")).toBeInTheDocument();
+  expect(screen.getByText("other: start and report")).toBeInTheDocument();
 });

@@ -1,8 +1,15 @@
 /** The newest rounds of a table as charts with one cursor. The arrow keys move it. */
 import { area, curveStepAfter, line } from "d3-shape";
-import { useId, useMemo, useState, type KeyboardEvent, type PointerEvent } from "react";
+import {
+  useId,
+  useMemo,
+  useState,
+  type KeyboardEvent,
+  type PointerEvent,
+  type ReactNode,
+} from "react";
 import type { Round } from "../api/client";
-import { ago, bytes, count, moment, span } from "../format";
+import { ago, bytes, count, counted, moment, span } from "../format";
 import { Bars, Chart, LEFT, PLOT_HEIGHT, RIGHT } from "./Chart";
 import { PhaseBars, PhaseLegend, phaseSummary } from "./PhaseBars";
 import { Readout } from "./Readout";
@@ -22,15 +29,17 @@ interface Props {
   /** The round that is picked, by index; it stays after the pointer has left. */
   picked: number;
   onPick: (index: number) => void;
+  /** Rows that the lake lacks at present; null: not known. */
+  lagRows?: number | null | undefined;
 }
 
-export function RoundCharts({ rounds, nowMs, mode, onMode, picked, onPick }: Props) {
+export function RoundCharts({ rounds, nowMs, mode, onMode, picked, onPick, lagRows }: Props) {
   const [total, measure] = useWidth(720);
   const [hovered, setHovered] = useState<number | null>(null);
   const help = useId();
   const columns = total >= 900 ? 2 : 1;
   const width = Math.floor((total - (columns - 1) * GAP - columns * 2 * PAD) / columns);
-  const inner = Math.max(width - LEFT - RIGHT, 40);
+  const wide = total - 2 * PAD;
   const points = useMemo(
     () =>
       rounds.map((each) => ({
@@ -39,10 +48,14 @@ export function RoundCharts({ rounds, nowMs, mode, onMode, picked, onPick }: Pro
       })),
     [rounds],
   );
-  const shownMode = mode ?? bestMode(points, nowMs, inner);
+  const shownMode = mode ?? bestMode(points, nowMs, innerOf(width));
   const x = useMemo(
-    () => xAxis(points, shownMode, nowMs, inner),
-    [points, shownMode, nowMs, inner],
+    () => xAxis(points, shownMode, nowMs, innerOf(width)),
+    [points, shownMode, nowMs, width],
+  );
+  const wideX = useMemo(
+    () => xAxis(points, shownMode, nowMs, innerOf(wide)),
+    [points, shownMode, nowMs, wide],
   );
   const failed = useMemo(() => rounds.flatMap((each, i) => (isFailed(each) ? [i] : [])), [rounds]);
   const cursor = Math.min(hovered ?? picked, rounds.length - 1);
@@ -51,7 +64,8 @@ export function RoundCharts({ rounds, nowMs, mode, onMode, picked, onPick }: Pro
 
   const under = (event: PointerEvent<HTMLElement>) => {
     const plot = (event.target as Element).closest("svg[data-plot]");
-    return plot ? nearest(x.xs, event.clientX - plot.getBoundingClientRect().left - LEFT) : null;
+    const { xs } = plot?.closest("[data-wide]") ? wideX : x;
+    return plot ? nearest(xs, event.clientX - plot.getBoundingClientRect().left - LEFT) : null;
   };
   const onKeyDown = (event: KeyboardEvent) => {
     const to = moved(picked, rounds.length, event.key);
@@ -67,12 +81,18 @@ export function RoundCharts({ rounds, nowMs, mode, onMode, picked, onPick }: Pro
       <div className="chart-head">
         <p className="chart-axis" id={help}>
           Each mark is a round, placed by the {x.says}.{" "}
+          <span className="cursor-key">
+            <svg width="6" height="12" aria-hidden="true">
+              <line className="cursor" x1="3" x2="3" y2="12" />
+            </svg>{" "}
+            selected round
+          </span>{" "}
           {failed.length > 0 && (
             <span className="failed-key">
               <svg width="10" height="10" aria-hidden="true">
                 <path className="failed-mark" d="M1.5,1.5l7,7m0,-7l-7,7" />
               </svg>{" "}
-              {failed.length === 1 ? "1 round failed." : `${failed.length} rounds failed.`}
+              {counted(failed.length, "round")} failed.
             </span>
           )}
         </p>
@@ -84,7 +104,7 @@ export function RoundCharts({ rounds, nowMs, mode, onMode, picked, onPick }: Pro
         data-columns={columns}
         role="slider"
         tabIndex={0}
-        aria-label={`Charts of the last ${rounds.length} rounds`}
+        aria-label={`Charts of the last ${rounds.length === 1 ? "round" : counted(rounds.length, "round")}`}
         aria-describedby={help}
         aria-valuemin={1}
         aria-valuemax={rounds.length}
@@ -98,7 +118,10 @@ export function RoundCharts({ rounds, nowMs, mode, onMode, picked, onPick }: Pro
           if (at !== null && at >= 0) onPick(at);
         }}
       >
-        <Charts rounds={rounds} width={width} x={x} failed={failed} cursor={cursor} />
+        <Charts
+          plot={{ rounds, width, x, failed, cursor, lagRows: lagRows ?? null }}
+          last={columns === 2 ? { width: wide, x: wideX, isWide: true } : {}}
+        />
       </div>
       <Summaries rounds={rounds} />
     </div>
@@ -107,6 +130,10 @@ export function RoundCharts({ rounds, nowMs, mode, onMode, picked, onPick }: Pro
 
 const GAP = 16;
 const PAD = 12;
+
+function innerOf(width: number): number {
+  return Math.max(width - LEFT - RIGHT, 40);
+}
 
 function ModeChoice({ mode, onMode }: { mode: XMode; onMode: (mode: XMode) => void }) {
   const name = useId();
@@ -129,21 +156,47 @@ interface Plot {
   x: XAxis;
   failed: number[];
   cursor: number;
+  lagRows: number | null;
+  /** Whether it fills a row of two. */
+  isWide?: boolean;
 }
 
-function Charts(plot: Plot) {
-  const { rounds } = plot;
-  const has = (field: string) => rounds.some((each) => (numberOf(each, field) ?? 0) > 0);
-  return (
-    <>
-      {has("rows_written") && <CountBars {...plot} field="rows_written" title="Rows written" />}
-      {has("duration_ms") && <PhaseChart {...plot} />}
-      {(has("lag_rows_before") || has("lag_rows_after")) && <LagChart {...plot} />}
-      {has("files_written") && <CountBars {...plot} field="files_written" title="Files written" />}
-      {has("keys_deleted") && <CountBars {...plot} field="keys_deleted" title="Keys deleted" />}
-      {has("lake_bytes") && <LakeChart {...plot} />}
-    </>
-  );
+const SHOWN: { isShown: (has: Has, plot: Plot) => boolean; View: (plot: Plot) => ReactNode }[] = [
+  {
+    isShown: (has) => has("rows_written"),
+    View: (plot) => <CountBars {...plot} field="rows_written" title="Rows written" />,
+  },
+  { isShown: (has) => has("duration_ms"), View: PhaseChart },
+  {
+    isShown: (has, { lagRows }) =>
+      has("lag_rows_before") || has("lag_rows_after") || (lagRows ?? 0) > 0,
+    View: LagChart,
+  },
+  {
+    isShown: (has) => has("files_written"),
+    View: (plot) => <CountBars {...plot} field="files_written" title="Files written" />,
+  },
+  {
+    isShown: (has) => has("keys_deleted"),
+    View: (plot) => <CountBars {...plot} field="keys_deleted" title="Keys deleted" />,
+  },
+  { isShown: (has) => has("lake_bytes"), View: LakeChart },
+];
+
+type Has = (field: string) => boolean;
+
+/** @param last what is different of the last chart, if it is alone in its row */
+function Charts({ plot, last }: { plot: Plot; last: Partial<Plot> }) {
+  const has: Has = (field) => plot.rounds.some((each) => (numberOf(each, field) ?? 0) > 0);
+  const shown = SHOWN.filter(({ isShown }) => isShown(has, plot));
+  const isOdd = shown.length % 2 === 1;
+  return shown.map(({ View }, i) => (
+    <View
+      key={SHOWN.findIndex((each) => each.View === View)}
+      {...plot}
+      {...(isOdd && i === shown.length - 1 ? last : {})}
+    />
+  ));
 }
 
 function CountBars({ field, title, ...plot }: Plot & { field: string; title: string }) {
@@ -180,13 +233,19 @@ function PhaseChart(plot: Plot) {
 function LagChart(plot: Plot) {
   const before = plot.rounds.map((each) => numberOf(each, "lag_rows_before"));
   const after = plot.rounds.map((each) => numberOf(each, "lag_rows_after"));
-  const y = yAxis(largest([...before, ...after]), "count", PLOT_HEIGHT, compact);
+  const { lagRows } = plot;
+  const y = yAxis(largest([...before, ...after, lagRows]), "count", PLOT_HEIGHT, compact);
   const known = after.flatMap((value, i) => (value === null ? [] : [{ i, value }]));
   const path = line<{ i: number; value: number }>()
     .x((d) => plot.x.xs[d.i]!)
     .y((d) => y.at(d.value));
-  const newest = known.at(-1)?.value;
-  const summary = newest === undefined ? "not known" : `${count(newest)} rows after the newest`;
+  const newest = known.at(-1);
+  const summary =
+    lagRows !== null
+      ? `${lagRows === 0 ? "none" : counted(lagRows, "row")} missing now`
+      : newest === undefined
+        ? "not known"
+        : `${counted(newest.value, "row")} after the newest round`;
   return (
     <Chart {...plot} y={y} title="Lag before and after, in rows" summary={summary}>
       {before.map((value, i) =>
@@ -195,6 +254,13 @@ function LagChart(plot: Plot) {
         ),
       )}
       <path className="lag-line" d={path(known) ?? ""} />
+      {lagRows !== null && (
+        <Present
+          x={plot.x.now}
+          y={y.at(lagRows)}
+          from={newest ? { x: plot.x.xs[newest.i]!, y: y.at(newest.value) } : null}
+        />
+      )}
       {known.map(({ i, value }) => (
         <circle
           key={i}
@@ -205,6 +271,19 @@ function LagChart(plot: Plot) {
         />
       ))}
     </Chart>
+  );
+}
+
+/** From the newest round to what is true now: dashed, because no round says it. */
+function Present({ x, y, from }: { x: number; y: number; from: { x: number; y: number } | null }) {
+  return (
+    <g className="present">
+      {from && <path className="lag-line to-now" d={`M${from.x},${from.y}L${x},${y}`} />}
+      <circle className="lag-dot" cx={x} cy={y} r="2.5" />
+      <text x={x} y={y < 16 ? y + 14 : y - 6} textAnchor="end">
+        now
+      </text>
+    </g>
   );
 }
 
@@ -222,11 +301,13 @@ function LakeChart(plot: Plot) {
   type Known = { i: number; value: number };
   const shape = area<Known>().x(x).y0(PLOT_HEIGHT).y1(top).curve(curveStepAfter);
   const path = line<Known>().x(x).y(top).curve(curveStepAfter);
+  const newest = known.at(-1)!;
   const under = known.find((each) => each.i === plot.cursor);
   return (
-    <Chart {...plot} y={y} title="Size in the lake" summary={`${bytes(known.at(-1)!.value)} now`}>
+    <Chart {...plot} y={y} title="Size in the lake" summary={`${bytes(newest.value)} now`}>
       <path className="size-area" d={shape(known) ?? ""} />
       <path className="lag-line" d={path(known) ?? ""} />
+      <Present x={plot.x.now} y={top(newest)} from={{ x: x(newest), y: top(newest) }} />
       {under && <circle className="lag-dot under" cx={x(under)} cy={top(under)} r={4} />}
     </Chart>
   );
@@ -263,7 +344,7 @@ function Summaries({ rounds }: { rounds: Round[] }) {
   return (
     <div className="hidden">
       <p>
-        {rounds.length} rounds between {moment(first.ended_ms ?? 0)} and{" "}
+        {counted(rounds.length, "round")} between {moment(first.ended_ms ?? 0)} and{" "}
         {moment(last.ended_ms ?? 0)}; {failed} of them failed. The list of rounds below has all
         values.
       </p>

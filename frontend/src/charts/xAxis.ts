@@ -11,6 +11,8 @@ export interface Tick {
 export interface XAxis {
   /** The middle of each round. */
   xs: number[];
+  /** Where the present is, at the right of all rounds. */
+  now: number;
   /** The width of a bar. */
   bar: number;
   ticks: Tick[];
@@ -63,6 +65,7 @@ function byTime(points: Point[], nowMs: number, width: number): XAxis {
     .map((date) => ({ x: scale(date), label: label(date) }));
   return {
     xs,
+    now: scale(to),
     bar: Math.min(16, Math.max(2, typical * 0.7)),
     ticks: within(ticks, width),
     says: "time at which rounds ended",
@@ -81,6 +84,7 @@ function byRound(points: Point[], width: number): XAxis {
     .map((i) => ({ x: xs[i]!, label: String(points[i]!.roundNumber ?? i + 1) }));
   return {
     xs,
+    now: width,
     bar: Math.min(24, Math.max(1.5, step * 0.7)),
     ticks: within(ticks, width),
     says: "number of the round",

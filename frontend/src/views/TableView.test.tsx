@@ -126,3 +126,10 @@ test("a table without rounds says who records one", async () => {
   show();
   expect(await screen.findByText("No round of this table is recorded yet")).toBeInTheDocument();
 });
+
+test("the figures of the head are named for what they are", async () => {
+  show();
+  const nobody = await screen.findByText("nobody");
+  expect(nobody).toHaveClass("figure-value");
+  expect(screen.getByText("Freshness target")).toBeInTheDocument();
+});

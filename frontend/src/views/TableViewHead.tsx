@@ -152,7 +152,7 @@ function KeyFigures({ details }: { details: Schemas["TableDetails"] }) {
         more={table.rounds ? `${counted(table.rounds, "round")} ended in all` : null}
       />
       <Figure
-        name="Freshness"
+        name="Freshness target"
         value={span(details.freshness_ms, 2)}
         more="how old the lake may be"
       />
@@ -161,7 +161,7 @@ function KeyFigures({ details }: { details: Schemas["TableDetails"] }) {
         name="Who tiers it now"
         value={table.claimed_by ?? (table.status === "Tiering" ? "not known" : "nobody")}
         more={table.compaction_requested_ms ? "a compaction is requested" : null}
-        isText
+        isText={table.claimed_by != null}
       />
     </dl>
   );

@@ -14,7 +14,7 @@ import { Failed, Nothing, Skeleton } from "./TableViewStates";
 
 const REFRESH_MS = 5_000;
 
-export function RoundsSection({ database, table }: SectionProps) {
+export function RoundsSection({ database, table, details }: SectionProps) {
   const [params, change] = useAddress();
   const [picked, setPicked] = useState<string | null>(null);
   const now = useNow();
@@ -54,6 +54,7 @@ export function RoundsSection({ database, table }: SectionProps) {
         mode={mode}
         onMode={(chosen) => change({ x: chosen })}
         picked={index}
+        lagRows={details.table.lag_rows}
         onPick={(i) => setPicked(keyAt(rounds, i))}
       />
       <h2 className="section-title">
