@@ -45,6 +45,7 @@ test("a failing table says since when and why, whole, with what may be done", as
 test("a round shows its reason whole on a click", async () => {
   show();
   const list = await screen.findByRole("table", { name: "Rounds, the newest first" });
+  await userEvent.click(within(list).getByRole("button", { name: /^Show each of the rounds/ }));
   expect(within(list).getAllByText("failed")).toHaveLength(2);
   const failed = answers.orders_rounds.rounds.find((each) => each.round_number === 10)!;
   await userEvent.click(within(list).getByRole("button", { name: "More about Round 10" }));
@@ -132,4 +133,33 @@ test("the figures of the head are named for what they are", async () => {
   const nobody = await screen.findByText("nobody");
   expect(nobody).toHaveClass("figure-value");
   expect(screen.getByText("Freshness target")).toBeInTheDocument();
+});
+
+test("failures in a row with the same reason say it once, and each on a click", async () => {
+  const [first] = answers.orders_rounds.rounds;
+  const reason = "AlreadyExists: a file is in the way\nrename it";
+  const failed = [15, 14, 13].map((round_number) => ({
+    ...first,
+    round_number,
+    ended_ms: first!.ended_ms + round_number,
+    outcome: "failed",
+    reason,
+  }));
+  server.on("GET /tables/shop/prices/rounds", {
+    ...answers.orders_rounds,
+    rounds: [...failed, ...answers.orders_rounds.rounds],
+  });
+  show();
+  const list = await screen.findByRole("table", { name: "Rounds, the newest first" });
+  const row = within(list).getByRole("rowheader", { name: "13 to 15" }).closest("tr");
+  expect(row).toHaveTextContent("failed 3 times with the same reason");
+  expect(row).toHaveClass("row-picked"); // the newest round is the selected one
+  expect(within(list).getAllByText("AlreadyExists: a file is in the way")).toHaveLength(1);
+  await userEvent.click(
+    within(list).getByRole("button", { name: "Show each of the rounds 13 to 15" }),
+  );
+  expect(within(list).getByRole("rowheader", { name: "14" })).toBeInTheDocument();
+  expect(within(list).getAllByText("AlreadyExists: a file is in the way")).toHaveLength(1);
+  await userEvent.click(within(list).getByRole("button", { name: "More about Round 14" }));
+  expect(within(list).getByText(/rename it/)).toBeInTheDocument();
 });

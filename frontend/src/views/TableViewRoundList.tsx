@@ -1,11 +1,13 @@
 /** The list of rounds, as `sluice history --wide` has it. */
+import { useState, type ReactNode } from "react";
 import type { Round } from "../api/client";
 import { lagOf, numberText } from "../charts/Readout";
-import { nameOf, numberOf, outcomeOf, phasesOf } from "../charts/rounds";
+import { isFailed, nameOf, numberOf, outcomeOf, phasesOf } from "../charts/rounds";
 import { ago, bytes, count, counted, duration, moment } from "../format";
 import { CopyButton } from "../parts/Reason";
 import { Grid, type Column } from "./TableViewGrid";
 import { Links } from "./TableViewHead";
+import { groupKey, numbersOf, rowsOf, type RoundRow } from "./TableViewRoundGroups";
 
 export function roundKey(round: Round): string {
   return `${round.round_number ?? "?"}@${round.ended_ms ?? 0}`;
@@ -22,6 +24,12 @@ export function RoundList({ rounds, nowMs, picked }: Props) {
   const hasDeletes = rounds.some((each) => (each.keys_deleted ?? 0) > 0);
   const hasCompactions = rounds.some((each) => each.compacted);
   const hasLinks = rounds.some((each) => (each.links ?? []).length > 0);
+  const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
+  const toggle = (key: string) => {
+    const next = new Set(open);
+    if (!next.delete(key)) next.add(key);
+    setOpen(next);
+  };
   const columns = columnsOf(nowMs).filter(
     ({ key }) =>
       (key !== "deletes" || hasDeletes) &&
@@ -31,20 +39,74 @@ export function RoundList({ rounds, nowMs, picked }: Props) {
   return (
     <Grid
       caption="Rounds, the newest first"
-      columns={columns}
-      rows={rounds}
-      keyOf={roundKey}
-      nameOf={nameOf}
-      classOf={(each) => {
-        const failed = each.outcome === "failed" ? "row-failed" : "";
-        return `${failed} ${roundKey(each) === picked ? "row-picked" : ""}`.trim() || undefined;
+      columns={columns.map((column) => ({
+        ...column,
+        cell: (row: RoundRow) =>
+          row.group ? (
+            groupCell(column.key, row.group, nowMs, open, toggle)
+          ) : row.isMember && column.key === "outcome" ? (
+            <OutcomeWord round={row.round} />
+          ) : (
+            column.cell(row.round)
+          ),
+      }))}
+      rows={rowsOf(rounds, open)}
+      keyOf={(row) => (row.group ? `group ${groupKey(row.group)}` : roundKey(row.round))}
+      nameOf={(row) => nameOf(row.round)}
+      classOf={(row) => {
+        const shown = row.group && !open.has(groupKey(row.group)) ? row.group : [row.round];
+        const isPicked = !(row.group && shown.length === 1) && shown.some(isAt(picked));
+        const failed = isFailed(row.round) ? "row-failed" : "";
+        return `${failed} ${isPicked ? "row-picked" : ""}`.trim() || undefined;
       }}
-      more={(each) => <RoundDetails round={each} />}
+      more={(row) => (row.group ? null : <RoundDetails round={row.round} />)}
     />
   );
 }
 
-function columnsOf(nowMs: number): Column<Round>[] {
+function isAt(picked: string): (round: Round) => boolean {
+  return (round) => roundKey(round) === picked;
+}
+
+function groupCell(
+  column: string,
+  group: Round[],
+  nowMs: number,
+  open: ReadonlySet<string>,
+  toggle: (key: string) => void,
+): ReactNode {
+  const key = groupKey(group);
+  const isOpen = open.has(key);
+  const numbers = numbersOf(group);
+  switch (column) {
+    case "round":
+      return numbers;
+    case "ended":
+      return <Ended round={group[0]!} nowMs={nowMs} />;
+    case "outcome":
+      return (
+        <>
+          <span className="outcome failed">
+            failed {count(group.length)} times with the same reason
+          </span>
+          <span className="outcome-why">{firstLine(group[0]!.reason ?? "")}</span>
+          <button
+            type="button"
+            className="button small"
+            aria-expanded={isOpen}
+            aria-label={`${isOpen ? "Hide" : "Show"} each of the rounds ${numbers}`}
+            onClick={() => toggle(key)}
+          >
+            {isOpen ? "Hide each" : "Show each"}
+          </button>
+        </>
+      );
+    default:
+      return null;
+  }
+}
+
+function columnsOf(nowMs: number): Omit<Column<Round>, "sortBy">[] {
   return [
     {
       key: "round",
@@ -117,10 +179,14 @@ function Ended({ round, nowMs }: { round: Round; nowMs: number }) {
   );
 }
 
+function OutcomeWord({ round }: { round: Round }) {
+  return <span className={`outcome ${round.outcome ?? ""}`}>{outcomeOf(round)}</span>;
+}
+
 export function Outcome({ round }: { round: Round }) {
   return (
     <>
-      <span className={`outcome ${round.outcome ?? ""}`}>{outcomeOf(round)}</span>
+      <OutcomeWord round={round} />
       {(round.reason || round.note) && (
         <span className="outcome-why">{firstLine(round.reason ?? round.note ?? "")}</span>
       )}
