@@ -276,11 +276,12 @@ function LagChart(plot: Plot) {
 
 /** From the newest round to what is true now: dashed, because no round says it. */
 function Present({ x, y, from }: { x: number; y: number; from: { x: number; y: number } | null }) {
+  const isFalling = from !== null && from.y < y - 4; // the label must not lie on the line
   return (
     <g className="present">
       {from && <path className="lag-line to-now" d={`M${from.x},${from.y}L${x},${y}`} />}
       <circle className="lag-dot" cx={x} cy={y} r="2.5" />
-      <text x={x} y={y < 16 ? y + 14 : y - 6} textAnchor="end">
+      <text x={x} y={isFalling && y < PLOT_HEIGHT - 16 ? y + 14 : y - 6} textAnchor="end">
         now
       </text>
     </g>

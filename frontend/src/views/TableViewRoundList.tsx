@@ -86,7 +86,7 @@ function groupCell(
     case "outcome":
       return (
         <>
-          <span className="outcome failed">
+          <span className="outcome failed wraps">
             failed {count(group.length)} times with the same reason
           </span>
           <span className="outcome-why">{firstLine(group[0]!.reason ?? "")}</span>
