@@ -158,6 +158,31 @@ test("if nothing is stuck, one sentence says so", async () => {
   expect(screen.getByRole("region", { name: "Attention" })).toHaveTextContent("1 table is paused.");
 });
 
+test("what is not known is not called well", async () => {
+  const unknown = (path: string) =>
+    tableOf({ path: `shop.${path}`, table: path, health: "unknown", failures: null });
+  serve([unknown("a"), unknown("b")]);
+  const { unmount } = show();
+  expect(
+    await screen.findByRole("heading", { name: "The state of all 2 tables is unknown" }),
+  ).toBeVisible();
+  expect(screen.queryByText(/Nothing is stuck/)).not.toBeInTheDocument();
+  unmount();
+
+  serve([unknown("a"), tableOf()]);
+  const some = show();
+  expect(
+    await screen.findByRole("heading", { name: "Nothing is known to be stuck" }),
+  ).toBeVisible();
+  expect(screen.getByText(/The state of 1 table is unknown/)).toBeVisible();
+  some.unmount();
+
+  const reading = { now_ms: NOW_MS, read_ms: NOW_MS, tables_read: 1, is_complete: false };
+  serve([tableOf()], { reading, total: 5_000 });
+  show();
+  expect(await screen.findByRole("heading", { name: "Nothing is stuck so far" })).toBeVisible();
+});
+
 test("a number of the head filters the list, and the address keeps it", async () => {
   serve([FAILING, tableOf()]);
   show();

@@ -77,12 +77,25 @@ export function Attention({ overview, children }: Props) {
 function Calm({ overview }: { overview: Overview }) {
   const { by_health: by, total, reading } = overview;
   const paused = by.paused ?? 0;
+  const unknown = by.unknown ?? 0;
+  const isSure = reading.is_complete && !reading.error;
   if (total === 0) return <h1 className="hidden">Lake tables</h1>;
   return (
     <section className="calm" aria-label="Attention">
-      <h1>Nothing is stuck</h1>
+      <h1>
+        {unknown === total
+          ? `The state of ${total === 1 ? "the table" : `all ${counted(total, "table")}`} is unknown`
+          : !isSure
+            ? "Nothing is stuck so far"
+            : unknown > 0
+              ? "Nothing is known to be stuck"
+              : "Nothing is stuck"}
+      </h1>
       <p className="quiet">
-        {reading.is_complete ? "" : "So far: "}No table is failing, late or waiting for a worker.
+        {unknown < total && "No table is known to be failing, late or waiting for a worker."}
+        {unknown > 0 &&
+          unknown < total &&
+          ` The state of ${counted(unknown, "table")} is unknown: it cannot be read, or no round is recorded.`}
         {paused > 0 && ` ${counted(paused, "table")} ${paused === 1 ? "is" : "are"} paused.`}
       </p>
     </section>
