@@ -34,6 +34,7 @@ function CutOff({ error, overview }: { error: Error; overview: Overview | undefi
   return (
     <Banner
       kind="error"
+      aside={<Old overview={overview} />}
       action={
         <button
           type="button"
@@ -44,15 +45,15 @@ function CutOff({ error, overview }: { error: Error; overview: Overview | undefi
         </button>
       }
     >
-      <strong>{error.message}</strong> <Old overview={overview} />
+      <strong>{error.message}</strong>
     </Banner>
   );
 }
 
 function Unread({ overview }: { overview: Overview }) {
   return (
-    <Banner kind="error">
-      <strong>The cluster could not be read.</strong> <Old overview={overview} />
+    <Banner kind="error" aside={<Old overview={overview} />}>
+      <strong>The cluster could not be read.</strong>
       <span className="banner-reason">{overview.reading.error}</span>
     </Banner>
   );

@@ -4,13 +4,19 @@ import type { ReactNode } from "react";
 interface Props {
   kind: "warning" | "error" | "news";
   children: ReactNode;
+  /** What changes all the time: screen readers must not announce it again and again. */
+  aside?: ReactNode;
   action?: ReactNode;
 }
 
-export function Banner({ kind, children, action }: Props) {
+const ROLES = { error: "alert", warning: "status", news: undefined };
+
+export function Banner({ kind, children, aside, action }: Props) {
   return (
-    <div className={`banner ${kind}`} role={kind === "error" ? "alert" : "status"}>
-      <div className="banner-text">{children}</div>
+    <div className={`banner ${kind}`}>
+      <div className="banner-text">
+        <span role={ROLES[kind]}>{children}</span> {aside}
+      </div>
       {action}
     </div>
   );
