@@ -3,6 +3,7 @@ import userEvent from "@testing-library/user-event";
 import { useState } from "react";
 import { expect, test } from "vitest";
 import type { Round } from "../api/client";
+import { moment } from "../format";
 import answers from "../testing/answers.json";
 import { RoundCharts } from "./RoundCharts";
 import { oldestFirst, phasesOf, sentenceOf } from "./rounds";
@@ -41,6 +42,8 @@ test("arrow keys move one cursor through all charts, and say the round", async (
   expect(readout()).toHaveTextContent("lake table shop.orders is missing in /data/lake");
   const charts = container.querySelectorAll("svg[data-plot]").length;
   expect(container.querySelectorAll("svg[data-plot] line.cursor")).toHaveLength(charts);
+
+  expect(slider.getAttribute("aria-valuetext")).toContain(`ended ${moment(ORDERS[3]!.ended_ms!)}`);
 
   await userEvent.keyboard("{Home}");
   expect(readout()).toHaveTextContent("Round 7");

@@ -9,7 +9,7 @@ import {
   type ReactNode,
 } from "react";
 import type { Round } from "../api/client";
-import { ago, bytes, count, counted, moment, span } from "../format";
+import { bytes, count, counted, moment, span } from "../format";
 import { Bars, Chart, LEFT, PLOT_HEIGHT, RIGHT } from "./Chart";
 import { PhaseBars, PhaseLegend, phaseSummary } from "./PhaseBars";
 import { Readout } from "./Readout";
@@ -74,7 +74,7 @@ export function RoundCharts({ rounds, nowMs, mode, onMode, picked, onPick, lagRo
     setHovered(null);
     onPick(to);
   };
-  const ended = ago(round.ended_ms ?? nowMs, nowMs);
+  const ended = moment(round.ended_ms ?? nowMs); // an age would be announced at each tick
   return (
     <div className="round-charts" ref={measure}>
       <Readout round={round} nowMs={nowMs} />
