@@ -118,13 +118,9 @@ async def refused(request: Request, error: Exception) -> JSONResponse:  # noqa: 
 def require_own_page(request: Request) -> None:
     """Refuses a change that another page in the same browser may have sent.
 
-    A program that logs in by a Bearer token may send it: no browser adds one by itself.
-
     :raises HTTPException: 403; says what is missing.
     """
     headers = request.headers
-    if headers.get("authorization", "").lower().startswith("bearer "):
-        return
     if OWN_HEADER not in headers:
         raise HTTPException(403, f"the header {OWN_HEADER} is missing: send it with any value")
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from html import escape
 from typing import Any
-from urllib.parse import urlsplit
 
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -25,6 +25,10 @@ LOGIN_HINT = (
     " browser, then `sluice ui` prints the next one. If that terminal is gone, stop `sluice ui` and"
     " start it again."
 )
+
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([\w.-]+))(?::\d{1,5})?", re.ASCII)
+"""A Host header: an IPv6 address, or a name or IPv4 address; and a port. Nothing else: libraries
+make addresses of it, in which a `/` or a `?` would move the path."""
 
 _Message = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]
@@ -74,10 +78,10 @@ class Access:
         Any other name may be that of a foreign page, which had it resolved to this address after
         it was loaded. An IP address is no name that could be resolved.
         """
-        try:
-            name = urlsplit(f"//{header}").hostname or ""
-        except ValueError:
+        found = _HOST.fullmatch(header)
+        if found is None:
             return False
+        name = (found[1] or found[2]).lower()
         if name in self._names:
             return True
         try:
@@ -108,7 +112,7 @@ class _Door:
 
     def _answer(self, request: Request) -> Response | None:
         """The answer to a request that goes no further."""
-        path = request.url.path
+        path: str = request.scope["path"]  # what routes decide by; `request.url` has the Host in it
         host = request.headers.get("host", "")
         if not self._access.knows_host(host):
             known = "127.0.0.1 or localhost, or the address of --listen"

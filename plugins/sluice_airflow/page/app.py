@@ -54,7 +54,7 @@ def airflow_app() -> FastAPI:
         dag = dags.all().get(dag_id)
         if dag is None:
             raise TiersNothing(dag_id, readable)
-        if API not in request.url.path:  # the page shows what is wrong with the connection
+        if API not in request.scope["path"]:  # the page shows what is wrong with the connection
             return
         may_act = may(user, "PUT", dag_id)
         why_not = None if may_act else f"your role may read DAG {dag_id}, but not edit it"
@@ -92,7 +92,7 @@ def airflow_app() -> FastAPI:
 
 def _is_page(request: Request) -> bool:
     """Whether a person has opened this address, and not a script."""
-    return request.method == "GET" and API not in request.url.path
+    return request.method == "GET" and API not in request.scope["path"]
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -101,6 +101,54 @@ def test_names_of_this_machine(page: LocalPage, host: str) -> None:
     assert page.logged_in().get(OVERVIEW, headers={"Host": host}).status_code == 200
 
 
+HIDING_A_PATH = ("/assets/?", "/assets/#", "?", "#", "@127.0.0.1", "\\assets", "%2Fassets")
+
+
+@pytest.mark.parametrize("more", HIDING_A_PATH)
+def test_a_host_with_a_path_of_its_own(page: LocalPage, more: str) -> None:
+    """Starlette makes addresses of Host and path: earlier ones took this for one of a file."""
+    host = f"127.0.0.1:{page.port}{more}"
+    own = "".join(f"{name}: {value}\r\n" for name, value in OWN_PAGE.items())
+    for request in (f"GET {OVERVIEW}", f"POST {PAUSE}", "GET /"):
+        answer = _raw(page.port, f"{request} HTTP/1.1\r\nHost: {host}\r\n{own}")
+        assert answer.startswith("HTTP/1.1 403"), answer
+        assert "this server has no name" in answer
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        f"/assets/..{OVERVIEW}",
+        f"/assets/%2e%2e{OVERVIEW}",
+        f"/assets/?{OVERVIEW}",
+        f"/assets{OVERVIEW}",
+        f"//assets/{OVERVIEW}",
+        f"http://127.0.0.1/assets/..{OVERVIEW}",
+    ],
+)
+def test_a_path_like_that_of_a_file(page: LocalPage, target: str) -> None:
+    answer = _raw(page.port, f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\n")
+    assert answer.startswith(("HTTP/1.1 401", "HTTP/1.1 404")), answer
+    assert "may_act" not in answer
+
+
+def test_no_host_and_two_hosts() -> None:
+    with local_page(host="0.0.0.0") as page:
+        for hosts in ("", "Host:\r\n", "Host: 127.0.0.1\r\nHost: evil.example\r\n"):
+            answer = _raw(page.port, f"GET {OVERVIEW} HTTP/1.0\r\n{hosts}")
+            assert answer.startswith(("HTTP/1.1 400", "HTTP/1.1 403")), answer
+
+
+def _raw(port: int, head: str) -> str:
+    """The whole answer to a request that no library writes."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as stranger:
+        stranger.sendall(f"{head}Connection: close\r\n\r\n".encode())
+        answer = b""
+        while more := stranger.recv(65_536):
+            answer += more
+    return answer.decode()
+
+
 def test_names_of_a_server_in_the_network() -> None:
     with local_page(host="0.0.0.0") as page:
         assert page.access.link.startswith(f"http://{socket.gethostname()}:")
@@ -118,6 +166,7 @@ def test_names_of_a_server_in_the_network() -> None:
         ({**OWN_PAGE, "Sec-Fetch-Site": "same-site"}, "another page sent this"),
         ({"X-Sluice-Page": "1", "Origin": "http://127.0.0.1:1"}, "another page sent this"),
         ({"X-Sluice-Page": "1", "Origin": "null"}, "another page sent this"),
+        ({"Authorization": "Bearer x"}, "the header X-Sluice-Page is missing"),
     ],
 )
 def test_a_change_from_a_foreign_page(page: LocalPage, headers: dict[str, str], why: str) -> None:
