@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from sluice.config import ClientConfig
 
-STOP_S = 1.5
+STOP_S = 1.4
 """Time to stop in; what still runs then ends with the process."""
 STOP_LIMIT_S = 4.0
 """The system ends the process so long after the first signal."""
@@ -98,13 +98,13 @@ def ui(
     if opens and not webbrowser.open(link):
         click.echo("sluice: no browser was found: open the link yourself", err=True)
     stopping.wait()
-    ended = server.stop(STOP_S) and _ends(place.reader.stop) and _ends(client.close)
-    stopping.end()
+    server.stop(STOP_S)
+    _ends(place.reader.stop)
+    _ends(client.close)
     click.echo("sluice: stopped")
-    if not ended:  # Python would wait for threads that call the cluster
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(0)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # Python would wait for threads that read the cluster or the work folder
 
 
 def _bound(listen: str, *, insecure: bool) -> tuple[socket.socket, str, int]:
@@ -143,9 +143,8 @@ def _bounded(config: ClientConfig) -> ClientConfig:
     )
 
 
-def _ends(work: Callable[[], None]) -> bool:
-    """Whether a call ends within a moment."""
+def _ends(work: Callable[[], None]) -> None:
+    """Waits a moment for the end of a call."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    thread.join(STOP_S / 4)
-    return not thread.is_alive()
+    thread.join(STOP_S / 8)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -13,6 +15,7 @@ from click.testing import CliRunner
 
 from sluice.cli.main import cli
 from sluice.config import ServerConfig
+from sluice.rounds.maintenance_runs import MaintenanceRun, note_run
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.processes import wait_for
 from tests.support.ui_process import origin_of, ui_process
@@ -44,6 +47,41 @@ def test_it_serves_a_cluster_and_ends_beside_open_connections(tmp_path: Path) ->
                 out, err = process.communicate(timeout=60)
                 assert time.monotonic() - began < STOP_MAX_S
     assert (process.returncode, out, err) == (0, "sluice: stopped\n", "")
+
+
+def test_it_ends_beside_a_work_folder_that_hangs(tmp_path: Path) -> None:
+    """A pipe that nobody fills, as a report: its read never ends."""
+    work = f"file://{tmp_path}/work"
+    note_run(work, "task", MaintenanceRun(folder="run", attempt="a", began_ms=1))
+    report = tmp_path / "work/run/maintenance/a-table-1.json"
+    report.parent.mkdir(parents=True)
+    os.mkfifo(report)
+
+    config = ServerConfig(data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0")
+    with (
+        EmbeddedCluster(config) as cluster,
+        ui_process("--bootstrap", cluster.address, "--work-uri", work) as (process, link),
+        httpx.Client(base_url=origin_of(link), timeout=60) as browser,
+    ):
+        browser.get(link)
+
+        pipes: list[int] = []
+
+        def is_read() -> bool:
+            assert browser.get("/api/v1/maintenance").status_code == 200
+            with suppress(OSError):  # nobody reads it yet
+                pipes.append(os.open(report, os.O_WRONLY | os.O_NONBLOCK))
+            return bool(pipes)
+
+        wait_for("a read of the report", is_read)
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        try:
+            out, err = process.communicate(timeout=60)
+        finally:
+            os.close(pipes[0])
+        assert time.monotonic() - began < STOP_MAX_S
+    assert (process.returncode, out.splitlines()[-1], err) == (0, "sluice: stopped", "")
 
 
 def test_a_cluster_that_is_away() -> None:
