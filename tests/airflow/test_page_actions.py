@@ -68,7 +68,8 @@ def test_a_page_behind_a_proxy_is_known_by_its_public_address(page: PagePlace) -
 def test_a_user_pauses_and_resumes_and_airflow_writes_it_down(page: PagePlace) -> None:
     browser, program = page.server.as_("user"), page.server.program("admin")
     answer = browser.post(api(PAUSE), headers=ASKS_ITSELF)
-    assert (answer.status_code, answer.json()["message"]) == (200, "table shop.acted: paused")
+    said = "table shop.acted: paused until `sluice resume shop.acted`"
+    assert (answer.status_code, answer.json()["message"]) == (200, said)
     assert paused(page)
     assert program.post(api("tables/shop/acted/resume")).status_code == 200
     assert not paused(page)
