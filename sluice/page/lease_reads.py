@@ -87,7 +87,7 @@ def _listed(place: Place, found: Sequence[LeaseInfo]) -> Leases:
     if len(found) > LEASES_MAX:  # those that cost the most
         by_bytes = sorted(found, key=lambda one: (-(one.freed_bytes or 0), -(one.held_bytes or 0)))
         shown = by_bytes[:LEASES_MAX]
-    names = _memory(place).runs.of([lease.lease_id for lease in shown])
+    names = _names_of_runs(place, [lease.lease_id for lease in shown])
     return Leases(
         now_ms=now_ms,
         is_complete=len(shown) == len(found),
@@ -110,7 +110,7 @@ def _known(place: Place, only: TablePath | None = None) -> Leases:
         if only is None or any(table.path == only for table in one.tables)
     ]
     shown = sorted(found, key=lambda one: -(one.held_bytes or 0))[:LEASES_MAX]
-    names = _memory(place).runs.of([lease.lease_id for lease in shown])
+    names = _names_of_runs(place, [lease.lease_id for lease in shown])
     note = what_is_unknown(known, place.work_uri)
     if not place.reader.seen.is_complete:
         note = f"Not all statuses of tables are read yet, so leases may be missing. {note}"
@@ -121,6 +121,12 @@ def _known(place: Place, only: TablePath | None = None) -> Leases:
         total=len(found),
         leases=[_round_lease(one, names.get(one.lease_id), only) for one in shown],
     )
+
+
+def _names_of_runs(place: Place, lease_ids: Sequence[str]) -> dict[str, RunName]:
+    """The runs that hold these leases, of DAGs that the viewer may read."""
+    found = _memory(place).runs.of(lease_ids)
+    return {lease_id: run for lease_id, run in found.items() if place.shows_dag(run.dag_id)}
 
 
 class _Memory:

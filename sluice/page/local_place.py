@@ -39,6 +39,9 @@ class LocalPlace:
     def pages(self) -> list[PageLink]:
         return []
 
+    def shows_dag(self, dag_id: str) -> bool:  # noqa: ARG002
+        return True
+
     def table_links(self, path: TablePath) -> list[Link]:  # noqa: ARG002
         return []
 

@@ -49,7 +49,12 @@ def maintenance(
     found, listing = maintenance_of(place).listing(place.reader.seen)
     rows = matching(listing.rows, Wanted(search, state or (), database, sort, descending))
     is_in_airflow = place.dag() is not None
-    runs = [_run_model(each, is_in_airflow=is_in_airflow) for each in found.runs]
+    runs = [
+        _run_model(each, is_in_airflow=is_in_airflow)
+        if not each.run.dag_id or place.shows_dag(each.run.dag_id)
+        else _hidden(_run_model(each, is_in_airflow=is_in_airflow))
+        for each in found.runs
+    ]
     last = next((each for each in runs if each.state != "running"), runs[0] if runs else None)
     answer = Maintenance(
         reading=reading_of(place, place.clock.now_ms()),
@@ -101,6 +106,12 @@ def _run_model(each: SeenRun, *, is_in_airflow: bool) -> MaintenanceRunModel:
         at=each.at or None,
         problem=each.problem or None,
     )
+
+
+def _hidden(run: MaintenanceRunModel) -> MaintenanceRunModel:
+    """A run of a DAG that the viewer may not read: without its names."""
+    nameless = dict.fromkeys(("dag_id", "run_id", "task_id", "url"))
+    return run.model_copy(update={**nameless, "by": "a run of another DAG"})
 
 
 def _link(url: str, *, is_in_airflow: bool) -> str | None:

@@ -131,6 +131,8 @@ class Overview(BaseModel):
     user: str | None = Field(default=None, description="Who is logged in")
     may_act: bool = Field(description="Whether this user may tier, pause, retry and drop")
     why_not: str | None = Field(default=None, description="Why this user may not act")
+    may_tier_now: bool = Field(description="Whether this user may also tier tables now")
+    why_not_tier_now: str | None = Field(default=None, description="Why this user may not")
     tier_now: Literal["run", "request"] = Field(
         description="What tier now does: start a run of the DAG, or request a round of any worker"
     )

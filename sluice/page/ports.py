@@ -26,6 +26,8 @@ class Viewer:
     may_act: bool
     why_not: str | None = None
     """Why they may not act."""
+    why_not_tier_now: str | None = None
+    """Why they may not tier a table now, which may need another right."""
 
 
 class Place(Protocol):
@@ -60,6 +62,10 @@ class Place(Protocol):
 
     def pages(self) -> list[PageLink]:
         """The pages of all DAGs that tier, if there are several."""
+        ...
+
+    def shows_dag(self, dag_id: str) -> bool:
+        """Whether the viewer may read the name of a DAG."""
         ...
 
     def table_links(self, path: TablePath) -> list[Link]: ...

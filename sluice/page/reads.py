@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Query, Response
 
@@ -40,6 +41,8 @@ def overview(place: AtPlace, viewer: By) -> Overview:
         user=viewer.name,
         may_act=viewer.may_act,
         why_not=viewer.why_not,
+        may_tier_now=viewer.why_not_tier_now is None,
+        why_not_tier_now=viewer.why_not_tier_now,
         tier_now=place.tier_now_by,
         total=len(found.tables),
         by_health=found.by_health,
@@ -101,13 +104,21 @@ def rounds(
         kept=ROUNDS_KEPT,
         rounds=[
             Round(
-                **recorded_values(each),
+                **_shown(place, recorded_values(each)),
                 duration_ms=each.duration_ms,
                 links=place.round_links(path, each),
             )
             for each in found
         ],
     )
+
+
+def _shown(place: Place, values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a round without the name of a DAG that the viewer may not read."""
+    task = values["airflow_task"]
+    if task and not place.shows_dag(unquote(task.partition("/")[0])):
+        values["airflow_task"] = None
+    return values
 
 
 def reading_of(place: Place, now_ms: int) -> Reading:

@@ -40,7 +40,7 @@ def local_app(place: LocalPlace, *, read_only: bool = False) -> FastAPI:
     why_not = READ_ONLY if read_only else None
 
     def viewer(request: Request) -> None:
-        serve(request, place, Viewer(None, not read_only, why_not))
+        serve(request, place, Viewer(None, not read_only, why_not, why_not))
 
     def may_act() -> None:
         if why_not is not None:

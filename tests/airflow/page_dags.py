@@ -20,10 +20,14 @@ lake_tiering_dag("tiering.second", schedule=None)
 lake_tiering_dag("missing", fluss_conn_id="not_there")
 lake_tiering_dag("wrong", fluss_conn_id="wrong")
 lake_tiering_dag("moved", fluss_conn_id="moved")
+lake_tiering_dag("sales", schedule=None, tables=["sales.*"])
 lake_maintenance_dag("maintenance")
 
 with DAG("own", start_date=datetime(2026, 1, 1), schedule=None):
     lake_tiering_group() >> EmptyOperator(task_id="report")
+
+with DAG("rendered", start_date=datetime(2026, 1, 1), schedule=None, params={"which": "sales.*"}):
+    lake_tiering_group(tables="{{ params.which }}")
 
 with DAG("else", start_date=datetime(2026, 1, 1), schedule=None, tags=["sluice"]):
     EmptyOperator(task_id="nothing")

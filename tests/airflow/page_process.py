@@ -16,13 +16,17 @@ import httpx
 from sluice.client import connect
 from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
+from tests.airflow.page_rights import CLERK, EDITOR
 from tests.airflow.place import HERE, LONG_MS, AirflowProcess, Place, airflow_home
 
-ROLES = ("admin", "user", "viewer")
+USERS = {"admin": "admin", "user": "user", "viewer": "viewer", CLERK: "user", EDITOR: "user"}
+"""Names and roles."""
 PASSWORD = "pass-4711"
 DAG = "tiering"
 ASKS_ITSELF = {"X-Sluice-Page": "1"}
 SECRET = "geheim-4711"
+DEPLOYMENT = "west"
+"""The id of this Airflow in lease ids."""
 
 
 class PageServer:
@@ -67,6 +71,7 @@ def connection(place: Place, **fields: Any) -> str:
         "port": int(port),
         "extra": {
             "work_uri": place.work.as_uri(),
+            "deployment_id": DEPLOYMENT,
             "datalake": {"iceberg.type": "hadoop", "iceberg.s3.secret-access-key": SECRET},
         },
     }
@@ -93,10 +98,11 @@ def page_server(
     """
     passwords = home / "passwords.json"
     passwords.touch(mode=0o600)
-    passwords.write_text(json.dumps(dict.fromkeys(ROLES, PASSWORD)))
+    passwords.write_text(json.dumps(dict.fromkeys(USERS, PASSWORD)))
     ours = {
         **environment,
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{role}:{role}" for role in ROLES),
+        "AIRFLOW__CORE__AUTH_MANAGER": "tests.airflow.page_rights.RightsByDag",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(map(":".join, USERS.items())),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
         "AIRFLOW__API_AUTH__JWT_SECRET": "for these tests, and long enough for the algorithm " * 2,
         "AIRFLOW__API__SECRET_KEY": "for these tests",
@@ -136,6 +142,7 @@ class PagePlace:
     server: PageServer
     shop: Place
     """Without an Airflow of its own."""
+    cluster: EmbeddedCluster
 
 
 @contextmanager
@@ -155,4 +162,4 @@ def running_page(folder: Path) -> Iterator[PagePlace]:
         }
         environment = airflow_home(home, HERE / "driver.py")
         with page_server(home, environment, **variables) as server:
-            yield PagePlace(server, shop)
+            yield PagePlace(server, shop, cluster)

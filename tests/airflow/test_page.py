@@ -61,7 +61,7 @@ def test_the_first_dag_that_tiers_is_opened(page: PagePlace) -> None:
     assert (answer.status_code, answer.headers["location"]) == (307, "/sluice/dags/missing/")
     pages = page.server.as_("viewer").get(api("overview")).json()["pages"]
     assert [one["name"] for one in pages] == [
-        *("missing", "moved", "own", "tiering", "tiering.second", "wrong"),
+        *("missing", "moved", "own", "rendered", "sales", "tiering", "tiering.second", "wrong"),
     ]
     assert [one["name"] for one in pages if one["is_this"]] == ["tiering"]
     assert pages[0]["url"] == "/dags/missing/plugin/lake-tiering-of-dag"

@@ -79,9 +79,9 @@ def test_a_user_pauses_and_resumes_and_airflow_writes_it_down(page: PagePlace) -
     ]
 
 
-def events(caller: httpx.Client) -> list[tuple[str, str, Any]]:
+def events(caller: httpx.Client, dag: str = "tiering") -> list[tuple[str, str, Any]]:
     """What Airflow's audit log has of the DAG's actions on the page, the newest first."""
-    found = caller.get("/api/v2/eventLogs?dag_id=tiering&order_by=-event_log_id").json()
+    found = caller.get(f"/api/v2/eventLogs?dag_id={dag}&order_by=-event_log_id").json()
     return [
         (one["event"], one["owner"], json.loads(one["extra"]))
         for one in found["event_logs"]
@@ -95,7 +95,10 @@ def test_who_drops_a_lease_is_written_down(page: PagePlace) -> None:
     assert problem(answer)[:2] == (404, "LeaseNotExist")
     program = page.server.program("admin")
     assert events(program)[0] == ("sluice_drop_lease", "user", {"lease_id": "no/such"})
-    assert program.post(api("leases/drop"), content=b"[").status_code == 422
+    before = events(program)
+    for wrong in (b"[", b"{}", b'{"lease_id": ""}'):
+        assert program.post(api("leases/drop"), content=wrong).status_code == 422
+    assert events(program) == before, "what was refused is no action"
 
 
 def test_a_table_that_does_not_exist_is_named(page: PagePlace) -> None:

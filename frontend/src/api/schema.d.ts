@@ -896,6 +896,16 @@ export interface components {
              */
             why_not?: string | null;
             /**
+             * May Tier Now
+             * @description Whether this user may also tier tables now
+             */
+            may_tier_now: boolean;
+            /**
+             * Why Not Tier Now
+             * @description Why this user may not
+             */
+            why_not_tier_now?: string | null;
+            /**
              * Tier Now
              * @description What tier now does: start a run of the DAG, or request a round of any worker
              * @enum {string}

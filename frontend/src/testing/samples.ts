@@ -10,6 +10,7 @@ export function overviewOf(changes: Partial<Overview> = {}): Overview {
     version: "0.1.0",
     is_fluss: false,
     may_act: true,
+    may_tier_now: true,
     tier_now: "request",
     total: 1,
     by_health: {},

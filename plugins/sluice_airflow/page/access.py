@@ -14,31 +14,54 @@ from airflow.models.dag import DagModel
 from airflow.models.log import Log
 from airflow.utils.session import create_session
 from fastapi import HTTPException, Request
+from pydantic import ValidationError
 
 from sluice.page.guard import OWN_HEADER
+from sluice.page.models import LeaseToDrop
+from sluice_airflow.airflow_names import conf
 
-LEASE_ID_MAX = 1_000
+TEXT_MAX = 1_000
 """Characters of a lease id in the audit log: any text may be one."""
 
 
-def may(user: Any, method: str, dag_id: str, entity: DagAccessEntity | None = None) -> bool:
-    """Whether Airflow allows a user to GET, PUT or POST something of a DAG."""
-    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
-    allowed: bool = get_auth_manager().is_authorized_dag(
-        method=method, access_entity=entity, details=details, user=user
-    )
-    return allowed
+class Rights:
+    """What Airflow allows one user. For one request: each answer of its auth manager is kept."""
+
+    def __init__(self, user: Any) -> None:
+        self._user = user
+        self._known: dict[tuple[str, str, DagAccessEntity | None], bool] = {}
+
+    def may(self, method: str, dag_id: str, entity: DagAccessEntity | None = None) -> bool:
+        """Whether the user may GET, PUT or POST something of a DAG."""
+        key = method, dag_id, entity
+        if key not in self._known:
+            team = DagModel.get_team_name(dag_id) if has_teams() else None
+            details = DagDetails(id=dag_id, team_name=team)
+            self._known[key] = get_auth_manager().is_authorized_dag(
+                method=method, access_entity=entity, details=details, user=self._user
+            )
+        return self._known[key]
+
+    def readable(self, dag_ids: Iterable[str]) -> list[str]:
+        """Those DAGs that the user may read, in the same order."""
+        if has_teams():
+            return [dag_id for dag_id in dag_ids if self.may("GET", dag_id)]
+        asked = list(dag_ids)  # some auth managers answer for all of them in one call
+        found = get_auth_manager().filter_authorized_dag_ids(
+            dag_ids=set(asked), user=self._user, method="GET"
+        )
+        return [dag_id for dag_id in asked if dag_id in found]
+
+    def why_not_run(self, dag_id: str) -> str | None:
+        """Why the user may not start a run of a DAG; None: they may."""
+        if self.may("POST", dag_id, DagAccessEntity.RUN):
+            return None
+        return f"your role may not trigger runs of DAG {dag_id}"
 
 
-def readable_of(user: Any, dag_ids: Iterable[str]) -> list[str]:
-    """Those DAGs that a user may read."""
-    return [dag_id for dag_id in dag_ids if may(user, "GET", dag_id)]
-
-
-def check_may_run(user: Any, dag_id: str) -> None:
-    """:raises HTTPException: 403: the user may not start a run of the DAG."""
-    if not may(user, "POST", dag_id, DagAccessEntity.RUN):
-        raise HTTPException(403, f"your role may not trigger runs of DAG {dag_id}")
+def has_teams() -> bool:
+    """Whether Airflow gives DAGs and connections to teams."""
+    return bool(conf.getboolean("core", "multi_team", fallback=False))
 
 
 def require_own_page(request: Request) -> None:
@@ -66,15 +89,14 @@ def require_own_page(request: Request) -> None:
         raise HTTPException(403, "another page sent this request: use the buttons of this page")
 
 
-async def about(request: Request) -> dict[str, str]:
-    """What a request is about: a table, or the lease that its body names."""
+async def about(request: Request) -> dict[str, str] | None:
+    """What a request is about: a table, or the lease that its body names; None: neither."""
     path = request.path_params
-    found: dict[str, str] = {n: path[n] for n in ("database", "table") if n in path}
-    with suppress(ValueError):  # the call itself refuses a wrong body
-        body = json.loads(await request.body() or b"{}")
-        if isinstance(body, dict) and "lease_id" in body:
-            found["lease_id"] = str(body["lease_id"])[:LEASE_ID_MAX]
-    return found
+    if "table" in path:
+        return {name: path[name] for name in ("database", "table")}
+    with suppress(ValidationError):  # the call itself refuses a wrong body
+        return {"lease_id": LeaseToDrop.model_validate_json(await request.body()).lease_id}
+    return None
 
 
 def record(request: Request, user: Any, dag_id: str, about: dict[str, str]) -> None:
@@ -85,7 +107,7 @@ def record(request: Request, user: Any, dag_id: str, about: dict[str, str]) -> N
         owner=name,
         owner_display_name=name,
         dag_id=dag_id,
-        extra=json.dumps(about),
+        extra=json.dumps({name: value[:TEXT_MAX] for name, value in about.items()}),
     )
     with create_session(scoped=False) as session:
         session.add(entry)

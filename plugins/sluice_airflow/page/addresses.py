@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from urllib.parse import quote, unquote
+from collections.abc import Callable, Mapping
+from urllib.parse import quote
 
 from airflow.api_fastapi.app import API_ROOT_PATH
 
@@ -11,6 +11,7 @@ from sluice.model import TablePath, TieringRound
 from sluice.page.models import Link
 from sluice_airflow.page.runs import dag_url, run_url
 from sluice_airflow.page.tiering_dags import TieringDag
+from sluice_airflow.task_runs import TaskRun
 
 
 def links_of_table(dag: TieringDag, path: TablePath) -> list[Link]:
@@ -25,11 +26,17 @@ def links_of_table(dag: TieringDag, path: TablePath) -> list[Link]:
     return [link for link in found if link.url]
 
 
-def links_of_round(dag: TieringDag, path: TablePath, ended: TieringRound) -> list[Link]:
-    """Pages about one round of a table."""
+def links_of_round(
+    dag: TieringDag, path: TablePath, ended: TieringRound, shows_dag: Callable[[str], bool]
+) -> list[Link]:
+    """Pages about one round of a table.
+
+    :param shows_dag: whether the viewer may read of a DAG.
+    """
     values = {"database": path.database, "table": path.table}
     found = []
-    if task := getattr(ended, "airflow_task", None):
+    task = TaskRun.parse(ended.airflow_task)
+    if task is not None and shows_dag(task.dag_id):
         found += _links_of_task(task)
     if (application := getattr(ended, "spark_application", None)) and dag.spark_history_url:
         history = dag.spark_history_url.rstrip("/")
@@ -42,15 +49,11 @@ def links_of_round(dag: TieringDag, path: TablePath, ended: TieringRound) -> lis
     return found
 
 
-def _links_of_task(task: str) -> list[Link]:
-    """The task instance of DAG/RUN/TASK/MAP INDEX/TRY, each part percent-encoded, and its run."""
-    parts = [unquote(part) for part in task.split("/")]
-    if len(parts) != 5:  # a later Sluice may write another form
-        return []
-    dag_id, run_id, task_id, map_index, attempt = parts
-    mapped = f"/mapped/{map_index}" if map_index.isdecimal() else ""
-    run = run_url(dag_id, run_id)
-    url = f"{run}/tasks/{quote(task_id, safe='')}{mapped}?try_number={quote(attempt)}"
+def _links_of_task(task: TaskRun) -> list[Link]:
+    """The task instance, and its run."""
+    mapped = f"/mapped/{task.map_index}" if task.map_index >= 0 else ""
+    run = run_url(task.dag_id, task.run_id)
+    url = f"{run}/tasks/{quote(task.task_id, safe='')}{mapped}?try_number={task.try_number}"
     return [Link(name="Task instance", url=url), Link(name="Run", url=run)]
 
 

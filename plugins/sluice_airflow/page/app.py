@@ -13,15 +13,8 @@ from starlette.exceptions import HTTPException
 
 from sluice.page.app import API, page_app
 from sluice.page.guard import problem, refused
-from sluice.page.ports import Viewer, serve
-from sluice_airflow.page.access import (
-    about,
-    check_may_run,
-    may,
-    readable_of,
-    record,
-    require_own_page,
-)
+from sluice.page.ports import AtPlace, Viewer, serve
+from sluice_airflow.page.access import Rights, about, record, require_own_page
 from sluice_airflow.page.clusters import Clusters
 from sluice_airflow.page.place import AirflowPlace
 from sluice_airflow.page.plain_pages import ICON, plain_page
@@ -34,7 +27,7 @@ NO_DAG = (
     " unpause the DAG sluice_lake_tiering. Airflow needs some seconds to find a new file."
 )
 User = Annotated[Any, Depends(get_user)]
-About = Annotated[dict[str, str], Depends(about)]
+About = Annotated[dict[str, str] | None, Depends(about)]
 
 
 class TiersNothing(Exception):
@@ -50,23 +43,25 @@ def airflow_app() -> FastAPI:
     dags, clusters = TieringDags(), Clusters()
 
     def read(request: Request, dag_id: str, user: User) -> None:
-        readable = readable_of(user, dags.all())
-        dag = dags.all().get(dag_id)
+        rights, known = Rights(user), dags.all()
+        dag = known.get(dag_id)
         if dag is None:
-            raise TiersNothing(dag_id, readable)
+            raise TiersNothing(dag_id, rights.readable(known))
         if API not in request.scope["path"]:  # the page shows what is wrong with the connection
             return
-        may_act = may(user, "PUT", dag_id)
+        may_act = rights.may("PUT", dag_id)
         why_not = None if may_act else f"your role may read DAG {dag_id}, but not edit it"
-        place = AirflowPlace(
-            dag,
-            clusters.of(dag.connection_id, dag_id),
-            readable,
-            lambda: check_may_run(user, dag_id),
-        )
-        serve(request, place, Viewer(user.get_name(), may_act, why_not))
+        why_not_tier_now = why_not
+        if may_act and dag.takes_tables:
+            why_not_tier_now = rights.why_not_run(dag_id)
+        place = AirflowPlace(dag, clusters.of(dag.connection_id, dag_id), rights, known)
+        serve(request, place, Viewer(user.get_name(), may_act, why_not, why_not_tier_now))
 
-    def act(request: Request, dag_id: str, user: User, what: About) -> None:
+    def act(request: Request, dag_id: str, user: User, what: About, place: AtPlace) -> None:
+        if what is None:
+            return
+        assert isinstance(place, AirflowPlace)
+        place.check_may(what, request.scope["route"].name)
         record(request, user, dag_id, what)
 
     may_read = [Depends(requires_access_dag("GET")), Depends(read)]
@@ -77,7 +72,7 @@ def airflow_app() -> FastAPI:
 
     @app.get("/", include_in_schema=False)
     def first(user: User) -> Response:
-        for dag_id in readable_of(user, dags.all()):
+        for dag_id in Rights(user).readable(dags.all()):
             return RedirectResponse(page_url(dag_id))
         return plain_page("Lake tiering", NO_DAG)
 

@@ -7,14 +7,18 @@ from dataclasses import dataclass
 
 from airflow.models.connection import Connection
 from airflow.models.dag import DagModel
+from airflow.models.variable import Variable
 from airflow.sdk.log import mask_secret
 
 from sluice.client import Client, connect
+from sluice.client.lease_ids import holder_of, lease_id
 from sluice.clock import Clock, SystemClock
 from sluice.errors import ConfigurationError
 from sluice.page.cluster_reader import ClusterReader
-from sluice_airflow.airflow_names import AirflowNotFoundException, conf
+from sluice_airflow.airflow_names import AirflowNotFoundException
 from sluice_airflow.connection import FlussConnection
+from sluice_airflow.deployment import VARIABLE
+from sluice_airflow.page.access import has_teams
 
 TIMEOUT_MS = 10_000
 """How long a call waits for a cluster that does not answer: a person waits, too."""
@@ -82,9 +86,15 @@ class Clusters:
         return Cluster(connection, client, reader, now_s)
 
 
+def own_deployment(connection: FlussConnection) -> str | None:
+    """The id of this Airflow as its runs' lease ids have it; None: no run has made one yet."""
+    own = connection.deployment_id or Variable.get(VARIABLE, default_var=None)
+    return holder_of(lease_id(str(own).strip(), "", "")).deployment_id if own else None
+
+
 def _team_of(dag_id: str) -> str | None:
     """The team whose connections the DAG's tasks see, if Airflow has teams."""
-    if not conf.getboolean("core", "multi_team", fallback=False):
+    if not has_teams():
         return None
     team: str | None = DagModel.get_team_name(dag_id)
     return team

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Mapping
 from typing import Literal
 
+from fastapi import HTTPException
+
 from sluice.client import Client, user_requests
+from sluice.client.lease_ids import holder_of
 from sluice.clock import Clock, SystemClock
 from sluice.errors import TableNotExist, TablePaused
 from sluice.model import TablePath, TieringRound
 from sluice.page.cluster_reader import ClusterReader
 from sluice.page.models import Answer, DagState, Link, PageLink
 from sluice.page.ports import Viewer
+from sluice.rounds.run_names import read_run_name
+from sluice_airflow.page.access import Rights
 from sluice_airflow.page.addresses import links_of_round, links_of_table
-from sluice_airflow.page.clusters import Cluster
+from sluice_airflow.page.clusters import Cluster, own_deployment
 from sluice_airflow.page.runs import dag_state, dag_url, start_run, tab_url
 from sluice_airflow.page.tiering_dags import TieringDag
 
@@ -25,16 +30,16 @@ class AirflowPlace:
         self,
         dag: TieringDag,
         cluster: Cluster,
-        readable: Sequence[str],
-        check_may_run: Callable[[], None],
+        rights: Rights,
+        others: Collection[str],
     ) -> None:
-        """:param readable: ids of the DAGs that tier and that the user may read.
-        :param check_may_run: raises HTTPException if the user may not start a run of the DAG.
+        """:param rights: of the user who asks.
+        :param others: ids of all DAGs that tier.
         """
         self._dag = dag
         self._cluster = cluster
-        self._readable = readable
-        self._check_may_run = check_may_run
+        self._rights = rights
+        self._others = others
         self.clock: Clock = SystemClock()
 
     @property
@@ -61,13 +66,12 @@ class AirflowPlace:
     def tier_now(self, path: TablePath, viewer: Viewer) -> Answer:
         """Starts a run for the table, or requests a round of the next run.
 
-        :raises HTTPException: the user may not start a run, or Airflow refuses it.
+        :raises HTTPException: Airflow refuses the run.
         :raises TableNotExist, TablePaused: a run could not tier the table.
         """
         if not self._dag.takes_tables:
             done = user_requests.retier(self.client, path)
             return Answer(message=f"table {path}: {done}", url=dag_url(self._dag.dag_id))
-        self._check_may_run()
         statuses = self.client.statuses.list(path)
         if not statuses:
             raise TableNotExist(f"table {path} is not tiered")
@@ -75,19 +79,53 @@ class AirflowPlace:
             raise TablePaused(f"table {path} is paused: resume it, then tier it")
         return start_run(self._dag.dag_id, path, viewer.name)
 
+    def check_may(self, what: Mapping[str, str], action: str) -> None:
+        """Whether a user who may edit the DAG may also do this by it.
+
+        :param what: the table, or the lease.
+        :raises HTTPException: 403; says why not.
+        """
+        if "lease_id" in what:
+            why_not = self._why_not_drop(what["lease_id"])
+        else:
+            why_not = self._dag.why_not(TablePath(what["database"], what["table"]))
+            if why_not is None and action == "tier_now" and self._dag.takes_tables:
+                why_not = self._rights.why_not_run(self._dag.dag_id)
+        if why_not is not None:
+            raise HTTPException(403, why_not)
+
+    def _why_not_drop(self, lease_id: str) -> str | None:
+        """Other leases than those of runs may hold any table, and nobody here knows whose."""
+        if self._dag.tiers_all:
+            return None
+        holder, work_uri = holder_of(lease_id), self.work_uri
+        if holder.kind == "run" and work_uri:
+            run = read_run_name(work_uri, lease_id)
+            own = own_deployment(self._cluster.connection)
+            if run and holder.deployment_id == own and self._rights.may("PUT", run.dag_id):
+                return None
+        return (
+            f"lease {lease_id} is of no run of a DAG that you may edit: only the page of a DAG that"
+            " tiers all tables drops it"
+        )
+
+    def shows_dag(self, dag_id: str) -> bool:
+        return self._rights.may("GET", dag_id)
+
     def dag(self) -> DagState | None:
         return dag_state(self._dag.dag_id)
 
     def pages(self) -> list[PageLink]:
-        if len(self._readable) < 2:
+        readable = self._rights.readable(self._others)
+        if len(readable) < 2:
             return []
         return [
             PageLink(name=dag_id, url=tab_url(dag_id), is_this=dag_id == self._dag.dag_id)
-            for dag_id in self._readable
+            for dag_id in readable
         ]
 
     def table_links(self, path: TablePath) -> list[Link]:
         return links_of_table(self._dag, path)
 
     def round_links(self, path: TablePath, ended: TieringRound) -> list[Link]:
-        return links_of_round(self._dag, path, ended)
+        return links_of_round(self._dag, path, ended, self.shows_dag)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,18 @@ from sqlalchemy import and_, func, select
 from sqlalchemy.orm import Session
 
 from sluice.clock import Clock, SystemClock
+from sluice.errors import ConfigurationError
+from sluice.model import TablePath
+from sluice.model.table_patterns import matches
+from sluice_airflow.rendered import tables_given
 from sluice_airflow.settings import load_settings
 
 KEPT_S = 5.0
 """After so long, a DAG that is new or has changed is noticed."""
 _ROWS_AT_ONCE = 50
 """DAGs whose definitions are in memory at the same time."""
+NAMED_MAX = 5
+"""Most patterns that an error names."""
 ACQUIRES = frozenset({"fluss_conn_id", "tier_task_id"})
 """What the serialized SluiceAcquireOperator has, or that of a subclass."""
 
@@ -30,11 +36,35 @@ class TieringDag:
 
     dag_id: str
     connection_id: str
+    patterns: tuple[str, ...] | None
+    """Names and patterns of the tables that it tiers, unless the conf of a run names others. None:
+    a template decides."""
     takes_tables: bool
     """Whether the conf of a run may name its tables."""
     spark_history_url: str
     lake_table_url: str
     health_url: str
+
+    @property
+    def tiers_all(self) -> bool:
+        """Whether it tiers every table of its cluster."""
+        return any(set(one) == {"*"} or one == "*.*" for one in self.patterns or ())
+
+    def why_not(self, path: TablePath) -> str | None:
+        """Why its page does not act on a table; None: it does."""
+        if self.patterns is None:
+            return (
+                f"only a run of DAG {self.dag_id} knows which tables it tiers, so its page acts on"
+                " none: its argument `tables` is a template"
+            )
+        if matches(path, self.patterns):
+            return None
+        more = len(self.patterns) - NAMED_MAX
+        named = ", ".join(self.patterns[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+        return (
+            f"DAG {self.dag_id} does not tier table {path}, but {named}: act on the page of a DAG"
+            " that tiers it"
+        )
 
 
 class TieringDags:
@@ -106,9 +136,10 @@ def _tiering_dag(dag_id: str, definition: Mapping[str, Any]) -> TieringDag | Non
     tasks: list[dict[str, Any]] = [
         one.get("__var", one) for one in definition.get("dag", {}).get("tasks", [])
     ]
-    acquire = next((task for task in tasks if task.keys() >= ACQUIRES), None)
-    if acquire is None:
+    acquires = [task for task in tasks if task.keys() >= ACQUIRES]
+    if not acquires:
         return None
+    acquire = acquires[0]
     tier = next((task for task in tasks if task["task_id"] == acquire["tier_task_id"]), {})
     settings = load_settings()
 
@@ -118,8 +149,27 @@ def _tiering_dag(dag_id: str, definition: Mapping[str, Any]) -> TieringDag | Non
     return TieringDag(
         dag_id,
         connection_id=str(acquire["fluss_conn_id"]),
+        patterns=_patterns(
+            one.get("tables")
+            for one in acquires
+            if one["fluss_conn_id"] == acquire["fluss_conn_id"]
+        ),
         takes_tables="tables" in (acquire.get("conf_keys") or ()),
         spark_history_url=address("spark_history_url"),
         lake_table_url=address("lake_table_url"),
         health_url=address("health_url"),
     )
+
+
+def _patterns(given: Iterable[Any]) -> tuple[str, ...] | None:
+    """The names and patterns of the argument `tables`, as serialized, of each task that claims."""
+    found: list[str] = []
+    for tables in given:
+        value = tables.get("default") if isinstance(tables, Mapping) else tables
+        if isinstance(value, str) and ("{{" in value or "{%" in value):
+            return None
+        try:
+            found += tables_given(value)
+        except ConfigurationError:  # it fails in each run, too
+            return None
+    return tuple(found)

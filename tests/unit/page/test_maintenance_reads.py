@@ -88,12 +88,21 @@ def work(tmp_path: Path) -> str:
     return f"file://{tmp_path}/work"
 
 
+class Hiding(LocalPlace):
+    """A place whose viewer may not read of the DAG `two`."""
+
+    def shows_dag(self, dag_id: str) -> bool:
+        return dag_id != "two"
+
+
 class Page:
     """The page of a shop, which has been read when it is asked."""
 
-    def __init__(self, shop: Shop, work_uri: str | None) -> None:
+    def __init__(
+        self, shop: Shop, work_uri: str | None, kind: type[LocalPlace] = LocalPlace
+    ) -> None:
         self.shop = shop
-        self.place = LocalPlace(shop.client, shop.clock, work_uri)
+        self.place = kind(shop.client, shop.clock, work_uri)
         self._http = TestClient(local_app(self.place))
 
     def ask(self, **how: Any) -> dict[str, Any]:
@@ -124,8 +133,10 @@ class Page:
 
 
 @contextmanager
-def page_of(shop: Shop, work_uri: str | None) -> Iterator[Page]:
-    page = Page(shop, work_uri)
+def page_of(
+    shop: Shop, work_uri: str | None, kind: type[LocalPlace] = LocalPlace
+) -> Iterator[Page]:
+    page = Page(shop, work_uri, kind)
     page.place.reader.start()
     try:
         yield page
@@ -226,6 +237,18 @@ def test_what_the_last_run_did_and_what_tables_need_now(embedded: Shop, work: st
         assert prices["problems"] == ["could not expire snapshots: access denied"]
         assert prices["retryable"]
         assert (by_path["shop.x*"]["is_known"], prices["is_known"]) == (False, True)
+
+
+def test_names_of_a_dag_are_hidden_from_who_may_not_read_it(embedded: Shop, work: str) -> None:
+    embedded.create("a")
+    maintain(work, converted("shop.a"), began_ms=1_000, dag_id="one")
+    maintain(work, converted("shop.a"), began_ms=2_000, dag_id="two")
+    with page_of(embedded, work, Hiding) as page:
+        hidden, shown = page.read()["runs"]
+    assert shown["dag_id"] == "one"
+    assert [hidden[name] for name in ("dag_id", "run_id", "task_id", "url")] == [None] * 4
+    assert hidden["by"] == "a run of another DAG"
+    assert shown["url"]
 
 
 def test_search_filter_sort_and_pages(embedded: Shop, work: str) -> None:

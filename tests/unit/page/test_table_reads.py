@@ -60,6 +60,13 @@ class Linked(LocalPlace):
         ]
 
 
+class Hiding(Linked):
+    """A place whose viewer may read of no DAG."""
+
+    def shows_dag(self, dag_id: str) -> bool:
+        return False
+
+
 class Page:
     """The page of a cluster, and a client of it."""
 
@@ -441,6 +448,15 @@ def test_a_round_has_each_recorded_field_and_links(page: Page) -> None:
     }  # fmt: skip
     table = page.get(ORDERS)["table"]
     assert (table["lake_rows"], table["lake_bytes"]) == (stored.lake_rows, stored.lake_bytes)
+
+
+def test_who_may_not_read_a_dag_does_not_see_its_name(page: Page) -> None:
+    path = page.create()
+    page.tier(path, {0: 0}, 7)
+    (ended,) = page.get(path, "/rounds")["rounds"]
+    assert ended["airflow_task"] == "d/r/t/0/1"
+    (ended,) = Page(page.client, Hiding(page.client)).get(path, "/rounds")["rounds"]
+    assert ended["airflow_task"] is None
 
 
 def test_a_cluster_that_keeps_no_statuses(tmp_path: Path) -> None:
