@@ -107,6 +107,18 @@ test("a viewer reads why they may not act", async () => {
   expect(screen.queryByRole("dialog")).not.toBeInTheDocument();
 });
 
+test("who may not start a run reads why, and may do the rest", async () => {
+  const why_not_tier_now = "your role may not trigger runs of DAG lake";
+  server.on("GET /overview", overviewOf({ may_tier_now: false, why_not_tier_now }));
+  show(<TableActions table={tableOf()} />);
+  await enabled("Pause: shop.orders");
+  const button = screen.getByRole("button", { name: "Tier now: shop.orders" });
+  expect(button).toHaveAttribute("aria-disabled", "true");
+  expect(button).toHaveAccessibleDescription(why_not_tier_now);
+  await userEvent.click(button);
+  expect(screen.queryByRole("dialog")).not.toBeInTheDocument();
+});
+
 test("a table has the actions that change something", () => {
   expect(actionsFor(tableOf())).toEqual(["tier", "pause"]);
   expect(actionsFor(tableOf({ failures: 2 }))).toEqual(["retry", "tier", "pause"]);

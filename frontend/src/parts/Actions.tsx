@@ -34,6 +34,8 @@ interface Actions {
   mayAct: boolean;
   /** Why this user may not act; null if they may. */
   whyNot: string | null;
+  /** Why this user may not tier a table now, which may need another right. */
+  whyNotTier: string | null;
   /** The subject that the server works on just now. */
   busyWith: string | null;
   manner: Manner;
@@ -115,6 +117,7 @@ export function ActionsProvider({ children }: { children: ReactNode }) {
       ask: setAsked,
       mayAct: data?.may_act ?? false,
       whyNot: whyNot(data),
+      whyNotTier: whyNot(data) ?? whyNotTier(data),
       busyWith: isBusy && asked ? subjectOf(asked) : null,
       manner: data ?? UNTIL_KNOWN,
     }),
@@ -139,6 +142,11 @@ function whyNot(overview: Schemas["Overview"] | undefined): string | null {
   if (!overview) return "It is not known yet whether you may do this.";
   if (overview.may_act) return null;
   return overview.why_not ?? "You may only look at this page.";
+}
+
+function whyNotTier(overview: Schemas["Overview"] | undefined): string | null {
+  if (overview?.may_tier_now !== false) return null;
+  return overview.why_not_tier_now ?? "You may not tier tables now.";
 }
 
 function send(action: Action): Promise<Answer> {
@@ -239,7 +247,9 @@ function Confirmation({ action, manner, isBusy, onConfirm, onCancel }: Confirmat
 
 /** One button that asks, and says what it does. A user who may not act reads why instead. */
 export function ActionButton({ action, className }: { action: Action; className?: string }) {
-  const { ask, whyNot, busyWith, manner } = useActions();
+  const actions = useActions();
+  const { ask, busyWith, manner } = actions;
+  const whyNot = action.kind === "tier" ? actions.whyNotTier : actions.whyNot;
   const why = useId();
   const does = describe(action.kind, manner);
   const label = LABELS[action.kind];

@@ -160,20 +160,20 @@ function Size({ table }: { table: Table }) {
 }
 
 function RowMenu({ table }: { table: Table }) {
-  const { ask, whyNot, manner } = useActions();
+  const { ask, whyNot, whyNotTier, manner } = useActions();
   const [, go] = useLocation();
   return (
     <Menu
       label={`Actions of ${table.path}`}
       button={<MoreIcon />}
-      note={whyNot}
+      note={whyNot ?? whyNotTier}
       items={[
         { label: "Open", name: `Open: ${table.path}`, onChoose: () => go(addressOfTable(table)) },
         ...actionsFor(table).map((kind) => ({
           label: LABELS[kind],
           name: `${LABELS[kind]}: ${table.path}`,
           does: describe(kind, manner),
-          isDisabled: whyNot !== null,
+          isDisabled: (kind === "tier" ? whyNotTier : whyNot) !== null,
           onChoose: () => ask({ kind, table }),
         })),
       ]}
