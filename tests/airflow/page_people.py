@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from playwright.sync_api import Browser, FrameLocator, Locator, Page, expect
 
-CHROMIUM = "/usr/bin/chromium"
-OPTIONS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
 PAGE = "Lake tiering"
 WAIT_MS = 60_000
 """The machine of a test run is busy."""
@@ -64,9 +61,6 @@ class Person:
             .then(answer => answer.status)"""
         status: int = frame.evaluate(script, path)
         return status
-
-    def picture(self, file: Path) -> None:
-        self.page.screenshot(path=file)
 
     def close(self) -> None:
         self._context.close()

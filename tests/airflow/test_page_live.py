@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, expect
 
 from tests.airflow.page_live import LEASE, Scene, running_scene
-from tests.airflow.page_people import CHROMIUM, OPTIONS, WAIT_MS, Person
+from tests.airflow.page_people import WAIT_MS, Person
 from tests.airflow.place import wait_until
+from tests.support.browser import chromium
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(900)]
 DAG = "sluice_lake_tiering"
@@ -27,10 +28,8 @@ def scene(
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=list(OPTIONS))
+    with chromium() as found:
         yield found
-        found.close()
 
 
 def test_somebody_on_call_sees_why_and_acts(scene: Scene, browser: Browser) -> None:
