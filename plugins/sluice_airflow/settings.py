@@ -14,9 +14,9 @@ from sluice_airflow.provider_info import OPTIONS
 
 LEAST = {"tables_per_application": 1, "heartbeat_interval_seconds": 1}
 MOST = {"heartbeat_interval_seconds": 60}
+"""The coordinator ends a claim after two minutes without a heartbeat."""
 CONNECTIONS = {"connection": "fluss_conn_id", "spark_connection": "spark_conn_id"}
 """Options whose arguments have Airflow's usual names."""
-"""The coordinator ends a claim after two minutes without a heartbeat."""
 FLAGS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 """As Airflow reads them."""
 PREFIX = "AIRFLOW__SLUICE__"
