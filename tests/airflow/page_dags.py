@@ -20,7 +20,13 @@ lake_tiering_dag("tiering.second", schedule=None)
 lake_tiering_dag("missing", fluss_conn_id="not_there")
 lake_tiering_dag("wrong", fluss_conn_id="wrong")
 lake_tiering_dag("moved", fluss_conn_id="moved")
-lake_tiering_dag("sales", schedule=None, tables=["sales.*"])
+lake_tiering_dag(
+    "sales",
+    schedule=None,
+    tables=["sales.*"],
+    lake_table_url="javascript:alert('{table}')",
+    health_url="catalog:{database}/{table}",
+)
 lake_maintenance_dag("maintenance")
 
 with DAG("own", start_date=datetime(2026, 1, 1), schedule=None):

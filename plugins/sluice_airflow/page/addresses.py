@@ -38,7 +38,9 @@ def links_of_round(
     task = TaskRun.parse(ended.airflow_task)
     if task is not None and shows_dag(task.dag_id):
         found += _links_of_task(task)
-    if (application := getattr(ended, "spark_application", None)) and dag.spark_history_url:
+    if (application := getattr(ended, "spark_application", None)) and _is_page(
+        dag.spark_history_url
+    ):
         history = dag.spark_history_url.rstrip("/")
         url = f"{history}/history/{quote(application, safe='')}/jobs/"
         found.append(Link(name="Spark application", url=url))
@@ -58,6 +60,14 @@ def _links_of_task(task: TaskRun) -> list[Link]:
 
 
 def _filled(address: str, values: Mapping[str, str]) -> str:
+    """An address of a DAG file with these values; empty: a browser should not follow it."""
+    if not _is_page(address):
+        return ""
     for name, value in values.items():
         address = address.replace(f"{{{name}}}", quote(value, safe=""))
     return address
+
+
+def _is_page(address: str) -> bool:
+    """Whether an address is one of the web: any other may run a script or start a program."""
+    return address.lower().startswith(("http://", "https://"))
