@@ -72,7 +72,7 @@ class AirflowPlace:
         if not self._dag.takes_tables:
             done = user_requests.retier(self.client, path)
             return Answer(message=f"table {path}: {done}", url=dag_url(self._dag.dag_id))
-        statuses = self.client.statuses.list(path)
+        statuses = self.client.statuses.list(path, lags=False)
         if not statuses:
             raise TableNotExist(f"table {path} is not tiered")
         if statuses[0].paused:
