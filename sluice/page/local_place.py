@@ -15,6 +15,7 @@ from sluice.page.ports import Viewer
 class LocalPlace:
     """One cluster. Safe for use by many threads."""
 
+    is_in_airflow: bool = False
     tier_now_by: Literal["run", "request"] = "request"
 
     def __init__(

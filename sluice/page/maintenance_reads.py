@@ -23,8 +23,8 @@ from sluice.page.reads import ROWS_MAX, SEARCH_MAX, reading_of
 maintenance_reads = APIRouter()
 
 _NO_FOLDER = (
-    "The work folder of the runs is not known here, so no run of the maintenance is shown:"
-    " `sluice ui --work-uri` names it. What rounds compacted and expired is shown."
+    "The work folder of the runs is not known here, so no run of the maintenance is shown: {how}."
+    " What rounds compacted and expired is shown."
 )
 _NO_RUN = (
     "The work folder names no run of the maintenance. The DAG sluice_lake_maintenance and"
@@ -48,7 +48,7 @@ def maintenance(
     """What the maintenance of tables did and what they need: those that match, one page of them."""
     found, listing = maintenance_of(place).listing(place.reader.seen)
     rows = matching(listing.rows, Wanted(search, state or (), database, sort, descending))
-    is_in_airflow = place.dag() is not None
+    is_in_airflow = place.is_in_airflow
     runs = [
         _run_model(each, is_in_airflow=is_in_airflow)
         if not each.run.dag_id or place.shows_dag(each.run.dag_id)
@@ -79,7 +79,9 @@ def maintenance(
 
 def _note(place: Place, found: SeenMaintenance) -> str | None:
     if place.work_uri is None:
-        return _NO_FOLDER
+        by_airflow = "give Airflow's connection to the cluster a `work_uri`"
+        by_ui = "`sluice ui --work-uri` names it"
+        return _NO_FOLDER.format(how=by_airflow if place.is_in_airflow else by_ui)
     if found.unread_runs:
         return f"Runs of the maintenance cannot be read: {'; '.join(found.unread_runs[:3])}"
     return _NO_RUN if found.runs_read_ms is not None and not found.runs else None

@@ -26,6 +26,8 @@ from sluice_airflow.page.tiering_dags import TieringDag
 class AirflowPlace:
     """One cluster, for one request."""
 
+    is_in_airflow: bool = True
+
     def __init__(
         self,
         dag: TieringDag,

@@ -95,6 +95,10 @@ class Hiding(LocalPlace):
         return dag_id != "two"
 
 
+class InAirflow(LocalPlace):
+    is_in_airflow = True
+
+
 class Page:
     """The page of a shop, which has been read when it is asked."""
 
@@ -191,6 +195,8 @@ def test_nothing_is_known_yet(embedded: Shop, work: str) -> None:
         [table] = found["tables"]
         assert (table["path"], table["state"], table["needs"]) == ("shop.orders", "unknown", [])
         assert table["are_rounds_read"], "it has had no round"
+    with page_of(embedded, None, InAirflow) as page:
+        assert "give Airflow's connection to the cluster a `work_uri`" in page.ask()["note"]
     with page_of(embedded, work) as page:
         found = page.read()
         assert found["note"].startswith("The work folder names no run of the maintenance.")
