@@ -151,7 +151,7 @@ class Overview(BaseModel):
         default=None, description="Rows in the data files of those tables, before deletes"
     )
     attention_total: int = Field(
-        default=0, description="Tables that need a person: failing, late or waiting"
+        default=0, description="Tables that need a person: failing, late, waiting, or not readable"
     )
     attention: list[Table] = Field(
         default_factory=list,

@@ -55,7 +55,7 @@ class Listing:
     @cached_property
     def attention(self) -> Sequence[Judged]:
         """The tables that need a person, the worst first, and of these the oldest first."""
-        found = [each for each in self.tables if each.verdict.health in NEEDS_A_PERSON]
+        found = [each for each in self.tables if _needs_a_person(each)]
         return sorted(found, key=_severity)
 
     @cached_property
@@ -78,6 +78,11 @@ class Listing:
         values = [getattr(each.seen.status, name, None) for each in self.tables]
         known = [value for value in values if value is not None]
         return sum(known) if known else None
+
+
+def _needs_a_person(each: Judged) -> bool:
+    """Nobody knows whether a table that cannot be read is well."""
+    return each.verdict.health in NEEDS_A_PERSON or each.seen.status.is_unread
 
 
 _Key = tuple[int, str | None]

@@ -939,7 +939,7 @@ export interface components {
             lake_rows?: number | null;
             /**
              * Attention Total
-             * @description Tables that need a person: failing, late or waiting
+             * @description Tables that need a person: failing, late, waiting, or not readable
              * @default 0
              */
             attention_total: number;

@@ -89,6 +89,15 @@ def test_totals_and_those_that_need_a_person() -> None:
     assert Listing(Seen(), NOW_MS).lags_read_ms is None
 
 
+def test_tables_that_cannot_be_read_need_a_person() -> None:
+    """Who may not read the status table must not see that all is well."""
+    unread = TieringStatus(TablePath("shop", "a"), 1, "Unknown", 0, failures=None, note="no right")
+    no_round = TieringStatus(TablePath("shop", "b"), 2, "Unknown", 0, note="no round")
+    tables = {each.path: SeenTable(each, NOW_MS) for each in (unread, no_round)}
+    found = Listing(Seen(tables, NOW_MS, True), NOW_MS)
+    assert [each.seen.status for each in found.attention] == [unread]
+
+
 KEYS: list[SortKey] = list(get_args(SortKey))
 
 
