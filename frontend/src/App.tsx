@@ -5,6 +5,7 @@ import { timeZone } from "./format";
 import { Alerts } from "./parts/Alerts";
 import { Header } from "./parts/Header";
 import { Broken } from "./parts/Broken";
+import { useViewFocus } from "./viewFocus";
 import { TablesView } from "./views/TablesView";
 
 // The first view does not wait for the code of the others, which follows once it is there.
@@ -34,6 +35,7 @@ export function App() {
   useTitle();
   useViewsAhead();
   const [at] = useLocation();
+  useViewFocus(at);
   return (
     <>
       {/* not a link: the hash of the address says which view is shown */}

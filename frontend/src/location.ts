@@ -14,15 +14,25 @@ interface Options {
   replace?: boolean;
 }
 
+let linked: string | null = null;
+
+/** Whether a link of the page led to this path, rather than Back or another address. */
+export function wasLinked(to: string): boolean {
+  return linked === to;
+}
+
 /** Goes to a path, with its search: `/?health=failing`. */
 export function navigate(to: string, { replace = false }: Options = {}): void {
   const oldURL = location.href;
   const url = new URL(oldURL);
   url.hash = to.startsWith("/") ? to : `/${to}`;
   if (url.href === oldURL) return;
+  linked = pathOf(url.hash);
   history[replace ? "replaceState" : "pushState"](null, "", url.href);
   dispatchEvent(new HashChangeEvent("hashchange", { oldURL, newURL: url.href }));
 }
+
+addEventListener("popstate", () => (linked = null));
 
 function subscribe(changed: () => void): () => void {
   addEventListener("hashchange", changed);
