@@ -18,6 +18,7 @@ export default defineConfig({
   test: {
     environment: "happy-dom",
     setupFiles: ["./src/test-setup.ts"],
+    testTimeout: 20_000,
     restoreMocks: true,
   },
 });
