@@ -1,5 +1,5 @@
 /** What the views read, again and again. */
-import { keepPreviousData, useQueries, useQuery } from "@tanstack/react-query";
+import { keepPreviousData, useQueries, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect } from "react";
 import { setServerTime } from "../clock";
 import { queryOf, type Filters } from "../views/tables/filters";
@@ -48,17 +48,38 @@ export interface TablePages {
   isPrevious: boolean;
 }
 
+/**
+ * A table that moved from page to page between their answers is on both, and another one is on
+ * none: reads them all again.
+ */
+function useTogether(hasTwice: boolean): void {
+  const queries = useQueryClient();
+  useEffect(() => {
+    if (!hasTwice) return;
+    const again = () => void queries.invalidateQueries({ queryKey: ["tables"] });
+    again();
+    const timer = setInterval(again, SOON_MS);
+    return () => clearInterval(timer);
+  }, [queries, hasTwice]);
+}
+
 /** The matching tables: the first page, and those that `pages` names. */
 export function useTablePages(filters: Filters, pages: number[]): TablePages {
   const head = useQuery({ ...pageQuery(filters, 0), placeholderData: keepPreviousData });
   const others = head.isPlaceholderData ? [] : pages.filter((page) => page > 0);
   const rest = useQueries({ queries: others.map((page) => pageQuery(filters, page)) });
-  const tables = new Map<number, Table[]>();
-  if (head.data) tables.set(0, head.data.tables);
-  others.forEach((page, i) => {
-    const found = rest[i]?.data;
-    if (found) tables.set(page, found.tables);
-  });
+  const tables = new Map<number, (Table | undefined)[]>();
+  const known = new Set<string>();
+  let hasTwice = false;
+  const add = (page: number, found: Table[] | undefined) => {
+    const once = found?.map((table) => (known.has(table.path) ? undefined : table));
+    if (once) tables.set(page, once);
+    hasTwice ||= once?.includes(undefined) ?? false;
+    found?.forEach((table) => known.add(table.path));
+  };
+  add(0, head.data?.tables);
+  others.forEach((page, i) => add(page, rest[i]?.data?.tables));
+  useTogether(hasTwice);
   return {
     head: head.data ?? null,
     at: (index) => tables.get(Math.floor(index / PAGE_ROWS))?.[index % PAGE_ROWS],
