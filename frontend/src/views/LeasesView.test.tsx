@@ -116,6 +116,17 @@ test("the address of a lease that is gone says so", async () => {
   expect(await screen.findByText(/There is no lease/)).toHaveTextContent("job-8 any more");
 });
 
+test.each([{ is_complete: false }, { total: 501 }])(
+  "a lease that a list with %o lacks may exist",
+  async (changes) => {
+    location.hash = "#/leases?lease=job-8";
+    server.on("GET /leases", answer(changes));
+    show();
+    expect(await screen.findByText(/is not in this list/)).toHaveTextContent("job-8");
+    expect(screen.queryByText(/any more/)).not.toBeInTheDocument();
+  },
+);
+
 test("a list that is not complete says where it comes from", async () => {
   server.on(
     "GET /leases",
@@ -124,6 +135,7 @@ test("a list that is not complete says where it comes from", async () => {
   show();
   expect(await screen.findByText("Only rounds are known.")).toBeInTheDocument();
   expect(screen.getByText("No lease is known")).toBeInTheDocument();
+  expect(screen.queryByText(/^Nothing keeps/)).not.toBeInTheDocument();
 });
 
 test("commands in the note are code", async () => {

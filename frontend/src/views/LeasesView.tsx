@@ -46,12 +46,26 @@ export function LeasesView() {
           )}
           {wanted !== null && !data.leases.some((each) => each.lease_id === wanted) && (
             <p className="notice" role="status">
-              There is no lease <code>{wanted}</code> any more. It was dropped, or it has expired.
+              {isWhole(data) ? (
+                <>
+                  There is no lease <code>{wanted}</code> any more. It was dropped, or it has
+                  expired.
+                </>
+              ) : (
+                <>
+                  The lease <code>{wanted}</code> is not in this list, which does not have all
+                  leases.
+                </>
+              )}
             </p>
           )}
           {data.leases.length === 0 ? (
             <Nothing title={data.is_complete ? "There are no leases" : "No lease is known"}>
-              <p>Nothing keeps old KV snapshots from being deleted.</p>
+              <p>
+                {data.is_complete
+                  ? "Nothing keeps old KV snapshots from being deleted."
+                  : "Leases that this page cannot see may keep old KV snapshots."}
+              </p>
             </Nothing>
           ) : (
             <>
@@ -72,6 +86,10 @@ export function LeasesView() {
       )}
     </article>
   );
+}
+
+function isWhole({ is_complete, leases, total }: Schemas["Leases"]): boolean {
+  return is_complete && (total ?? 0) <= leases.length;
 }
 
 function totalOf(leases: Lease[]): string {
