@@ -158,3 +158,12 @@ test("the styles of the list of tables do not reach the headings of leases", asy
   for (const name of within(heading).getByRole("button").classList)
     expect(styles).not.toMatch(new RegExp(`\\.${name}(?![\\w-])`));
 });
+
+test("a narrow screen sorts by a choice", async () => {
+  show();
+  const sorts = await screen.findByRole("combobox", { name: "Sort by" });
+  expect(sorts).toHaveValue("age");
+  await userEvent.selectOptions(sorts, "Held by");
+  expect(location.hash).toBe("#/leases?sort=lease");
+  expect(rows()[0]).toHaveTextContent("a reader");
+});

@@ -41,7 +41,7 @@ interface Props<Row> {
 export function Grid<Row>(props: Props<Row>) {
   const { caption, columns, rows, keyOf, sort, onSort, more } = props;
   const sorted = sort && !props.isSorted ? sortedRows(rows, columns, sort) : rows;
-  return (
+  const grid = (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- keys must be able to scroll it
     <div className="grid-scroll" role="region" aria-label={caption} tabIndex={0}>
       <table className="facts-table">
@@ -66,6 +66,49 @@ export function Grid<Row>(props: Props<Row>) {
       </table>
     </div>
   );
+  return onSort ? (
+    <>
+      <SortBy columns={columns} sort={sort ?? null} onSort={onSort} />
+      {grid}
+    </>
+  ) : (
+    grid
+  );
+}
+
+interface SortByProps<Row> {
+  columns: Column<Row>[];
+  sort: Sort | null;
+  onSort: (sort: Sort) => void;
+}
+
+/** The order on a narrow screen, which has no headings. */
+function SortBy<Row>({ columns, sort, onSort }: SortByProps<Row>) {
+  const sortable = columns.filter(isSortable);
+  const isKnown = sortable.some((each) => each.key === sort?.key);
+  return (
+    <label className="sort-by">
+      <span className="quiet">Sort by</span>{" "}
+      <select
+        value={isKnown ? sort!.key : ""}
+        onChange={(event) => {
+          const column = sortable.find((each) => each.key === event.target.value);
+          if (column) onSort({ key: column.key, isDescending: Boolean(column.isNumber) });
+        }}
+      >
+        {!isKnown && <option value="">–</option>}
+        {sortable.map(({ key, head }) => (
+          <option key={key} value={key}>
+            {head}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+function isSortable<Row>(column: Column<Row>): boolean {
+  return Boolean(column.sortBy || column.isSortable);
 }
 
 function BodyRow<Row>({ row, columns, classOf, more, nameOf }: Props<Row> & { row: Row }) {
@@ -128,7 +171,7 @@ function Heading<Row>({ column, sort, onSort }: HeadingProps<Row>) {
   const isSorted = sort?.key === column.key;
   const order = isSorted ? (sort.isDescending ? "descending" : "ascending") : "none";
   const className = column.isNumber ? "number" : undefined;
-  if (!(column.sortBy || column.isSortable) || !onSort) {
+  if (!isSortable(column) || !onSort) {
     return (
       <th scope="col" className={className} title={column.hint}>
         {column.head}

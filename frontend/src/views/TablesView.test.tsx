@@ -222,6 +222,18 @@ test("a header sorts, and says so", async () => {
   expect(asked().at(-1)?.get("descending")).toBe("true");
 });
 
+test("a narrow screen sorts by a choice", async () => {
+  serve([FAILING, tableOf()]);
+  show();
+  const sorts = await screen.findByRole("combobox", { name: "Sort by" });
+  expect(sorts).toHaveValue("table");
+  await userEvent.selectOptions(sorts, "Failures");
+  expect(location.hash).toBe("#/?sort=failures");
+  await waitFor(() => expect(asked().at(-1)?.get("descending")).toBe("true"));
+  await userEvent.selectOptions(sorts, "Attention");
+  expect(location.hash).toBe("#/?sort=attention");
+});
+
 test("the list has the roles and the numbers of a table", async () => {
   serve([FAILING, tableOf()]);
   show();

@@ -2,7 +2,8 @@
 import { useEffect, useRef, useState } from "react";
 import { count, counted } from "../../format";
 import { SearchIcon } from "../../parts/Icons";
-import { isFiltered, NO_FILTERS, type Filters } from "./filters";
+import { COLUMNS } from "./columns";
+import { isFiltered, NO_FILTERS, orderedBy, type Filters, type SortKey } from "./filters";
 
 /** Keys that follow each other faster are sent together. */
 const TYPED_MS = 50;
@@ -35,6 +36,7 @@ export function Toolbar({ filters, onFilters, databases, matched, total }: Props
           ))}
         </select>
       )}
+      <SortBy filters={filters} onFilters={onFilters} />
       {isFiltered(filters) && (
         <button
           type="button"
@@ -56,6 +58,30 @@ export function Toolbar({ filters, onFilters, databases, matched, total }: Props
     </div>
   );
 }
+
+/** The order on a narrow screen, which has no headings. */
+function SortBy({ filters, onFilters }: Pick<Props, "filters" | "onFilters">) {
+  return (
+    <label className="sort-by">
+      <span className="quiet">Sort by</span>{" "}
+      <select
+        value={filters.sort}
+        onChange={(event) => onFilters(orderedBy(filters, event.target.value as SortKey))}
+      >
+        {SORTS.map(({ sort, heading }) => (
+          <option key={sort} value={sort}>
+            {heading}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+const SORTS: { sort: SortKey; heading: string }[] = [
+  { sort: "attention", heading: "Attention" },
+  ...COLUMNS.flatMap(({ sort, heading }) => (sort ? [{ sort, heading }] : [])),
+];
 
 function Search({ filters, onFilters }: Pick<Props, "filters" | "onFilters">) {
   const input = useRef<HTMLInputElement>(null);

@@ -90,10 +90,15 @@ export function queryOf(filters: Filters, offset: number, limit: number): Query 
   };
 }
 
+/** In the order of a column, in the direction that it is first sorted in. */
+export function orderedBy(filters: Filters, sort: SortKey): Filters {
+  return { ...filters, sort, descending: FIRST_DESCENDING[sort] };
+}
+
 /** The next order on a click of a column's header: first, reversed, and back to the order by name. */
 export function sortedBy(filters: Filters, sort: SortKey): Filters {
   const first = FIRST_DESCENDING[sort];
-  if (filters.sort !== sort) return { ...filters, sort, descending: first };
+  if (filters.sort !== sort) return orderedBy(filters, sort);
   if (filters.descending === first) return { ...filters, descending: !first };
   return { ...filters, sort: DEFAULT_SORT, descending: false };
 }
