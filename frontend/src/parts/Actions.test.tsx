@@ -138,3 +138,23 @@ test("the words follow the cluster and the table's state", () => {
   const failing = tableOf({ failures: 3 });
   expect(says({ kind: "retry", table: failing }, run)).toContain("The 3 failures of the table");
 });
+
+test("a failure stays, however many actions succeed after it", async () => {
+  server.on("POST /tables/shop/orders/tier", () => ({
+    status: 502,
+    json: { error: "NetworkError", message: "the cluster is gone" },
+  }));
+  server.on("POST /tables/shop/orders/pause", { message: "table shop.orders: paused" });
+  show(<TableActions table={tableOf()} />);
+  const act = async (label: string, confirm: string) => {
+    await userEvent.click(await enabled(`${label}: shop.orders`));
+    await userEvent.click(
+      within(screen.getByRole("dialog")).getByRole("button", { name: confirm }),
+    );
+    await waitFor(() => expect(screen.queryByRole("dialog")).not.toBeInTheDocument());
+  };
+  await act("Tier now", "Request a round");
+  for (let i = 0; i < 5; i++) await act("Pause", "Pause");
+  expect(screen.getByRole("alert")).toHaveTextContent("the cluster is gone");
+  expect(within(screen.getByRole("status")).getAllByText(/paused/)).toHaveLength(3);
+});

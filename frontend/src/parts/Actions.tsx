@@ -74,7 +74,7 @@ export function ActionsProvider({ children }: { children: ReactNode }) {
 
   const add = useCallback((toast: NewToast) => {
     const id = nextId.current++;
-    setToasts((all) => [...all.slice(-3), { ...toast, id }]);
+    setToasts((all) => [...withRoom(all), { ...toast, id }]);
   }, []);
   const close = useCallback((id: number) => setToasts((all) => all.filter((t) => t.id !== id)), []);
 
@@ -138,6 +138,14 @@ export function ActionsProvider({ children }: { children: ReactNode }) {
   );
 }
 
+const TOASTS_MAX = 4;
+
+/** Leaves out the oldest successes; a failure stays until it is closed. */
+function withRoom(toasts: Toast[]): Toast[] {
+  let over = toasts.length + 1 - TOASTS_MAX;
+  return toasts.filter((each) => each.kind === "failed" || over-- <= 0);
+}
+
 function whyNot(overview: Schemas["Overview"] | undefined): string | null {
   if (!overview) return "It is not known yet whether you may do this.";
   if (overview.may_act) return null;
@@ -180,6 +188,9 @@ interface ConfirmationProps {
 function Confirmation({ action, manner, isBusy, onConfirm, onCancel }: ConfirmationProps) {
   const dialog = useRef<HTMLDialogElement>(null);
   const confirmButton = useRef<HTMLButtonElement>(null);
+  const cancelButton = useRef<HTMLButtonElement>(null);
+  const words = action && wordsOf(action, manner);
+  const isDangerous = words?.isDangerous ?? false;
   const title = useId();
   const text = useId();
   const isOpen = action !== null;
@@ -189,11 +200,11 @@ function Confirmation({ action, manner, isBusy, onConfirm, onCancel }: Confirmat
     if (!element || element.open === isOpen) return;
     if (isOpen) {
       element.showModal(); // keeps the focus inside, and gives it back on close
-      confirmButton.current?.focus();
+      // an Enter that is held must not confirm what cannot be undone
+      (isDangerous ? cancelButton : confirmButton).current?.focus();
     } else element.close();
-  }, [isOpen]);
+  }, [isOpen, isDangerous]);
 
-  const words = action && wordsOf(action, manner);
   return (
     <dialog
       ref={dialog}
@@ -226,7 +237,13 @@ function Confirmation({ action, manner, isBusy, onConfirm, onCancel }: Confirmat
             ))}
           </div>
           <div className="ask-buttons">
-            <button type="button" className="button" onClick={onCancel} disabled={isBusy}>
+            <button
+              ref={cancelButton}
+              type="button"
+              className="button"
+              onClick={onCancel}
+              disabled={isBusy}
+            >
               Cancel
             </button>
             <button

@@ -98,6 +98,7 @@ test("a drop is confirmed, sends the id, and the list is read anew", async () =>
   const dialog = screen.getByRole("dialog", { name: "Drop the lease job-7?" });
   expect(dialog).toHaveTextContent("Held by a reader.");
   expect(dialog).toHaveTextContent("fails at its next renewal");
+  expect(within(dialog).getByRole("button", { name: "Cancel" })).toHaveFocus();
   await userEvent.click(within(dialog).getByRole("button", { name: "Drop lease" }));
   await waitFor(() => expect(rows()).toHaveLength(1));
   expect(server.requests("POST /leases/drop")[0]!.body).toEqual({ lease_id: "job-7" });
