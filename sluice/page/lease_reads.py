@@ -15,6 +15,7 @@ from sluice.errors import UnsupportedVersion
 from sluice.model import LeasedTable as HeldTable
 from sluice.model import LeaseInfo, TablePath
 from sluice.page.known_runs import KnownRuns
+from sluice.page.masked import masked, masked_or_none
 from sluice.page.models import Lease, LeasedTable, Leases
 from sluice.page.ports import AtPlace, Place
 from sluice.rounds.run_names import RunName
@@ -156,8 +157,8 @@ def _round_lease(lease: RoundLease, run: RunName | None, only: TablePath | None)
         holder=_words(holder, run),
         holder_kind=holder.kind,
         deployment_id=holder.deployment_id,
-        dag_id=run.dag_id if run else None,
-        run_id=run.run_id if run else None,
+        dag_id=masked_or_none(run.dag_id) if run else None,
+        run_id=masked_or_none(run.run_id) if run else None,
         installation_id=holder.installation_id,
         buckets=lease.buckets,
         held_bytes=lease.held_bytes,
@@ -174,10 +175,10 @@ def _lease(lease: LeaseInfo, run: RunName | None) -> Lease:
         holder=_words(holder, run),
         holder_kind=holder.kind,
         deployment_id=holder.deployment_id,
-        dag_id=run.dag_id if run else None,
-        run_id=run.run_id if run else None,
+        dag_id=masked_or_none(run.dag_id) if run else None,
+        run_id=masked_or_none(run.run_id) if run else None,
         installation_id=holder.installation_id,
-        owner=lease.owner or None,
+        owner=masked(lease.owner) or None,
         buckets=lease.buckets,
         held_bytes=lease.held_bytes,
         freed_bytes=lease.freed_bytes,
@@ -212,4 +213,4 @@ def _oldest(lease: LeaseInfo) -> LeasedTable:
 
 
 def _words(holder: LeaseHolder, run: RunName | None) -> str:
-    return f"{run}, Airflow {holder.deployment_id}" if run else str(holder)
+    return masked(f"{run}, Airflow {holder.deployment_id}" if run else str(holder))

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from sluice.client import Client
 from sluice.clock import Clock
-from sluice.masking import reason_text
+from sluice.masking import reason_text, secrets_of
 from sluice.page.cluster_reader import ClusterReader
 from sluice.page.maintenance_rounds import RoundsReader
 from sluice.page.maintenance_runs import RunReader, SeenRun
@@ -45,6 +45,7 @@ class MaintenanceReader:
     def __init__(self, client: Client, work_uri: str | None, clock: Clock) -> None:
         """:param work_uri: the work folder of the runs; None: not known."""
         self._client, self._clock = client, clock
+        self._secrets = secrets_of(work_uri or "")
         self._runs = RunReader(work_uri, clock) if work_uri else None
         self._rounds = RoundsReader(clock)
         self._lock = threading.Lock()  # guards the thread and its time
@@ -101,7 +102,7 @@ class MaintenanceReader:
         try:
             runs, unread = self._runs.read(self._clock.monotonic_s() + READ_S)
         except Exception as error:  # of any file system; the next read tries again
-            why = reason_text(f"{type(error).__name__}: {error}")
+            why = reason_text(f"{type(error).__name__}: {error}", self._secrets)
             self._seen = replace(self._seen, unread_runs=(why,))
             return
         now_ms = self._clock.now_ms()

@@ -90,11 +90,11 @@ def _note(place: Place, found: SeenMaintenance) -> str | None:
 def _run_model(each: SeenRun, *, is_in_airflow: bool) -> MaintenanceRunModel:
     run, totals = each.run, each.totals
     return MaintenanceRunModel(
-        folder=run.folder,
+        folder=reason_text(run.folder),
         by=reason_text(run.by),
-        dag_id=run.dag_id or None,
-        run_id=run.run_id or None,
-        task_id=run.task_id or None,
+        dag_id=reason_text(run.dag_id) or None,
+        run_id=reason_text(run.run_id) or None,
+        task_id=reason_text(run.task_id) or None,
         url=_link(run.url, is_in_airflow=is_in_airflow),
         began_ms=run.began_ms,
         ended_ms=run.ended_ms,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import partial
 from typing import Any, Literal
 
 from sluice.clock import Clock
 from sluice.errors import SluiceError, UnknownFileVersion
-from sluice.masking import reason_text
+from sluice.masking import secrets_of
+from sluice.page.masked import masked
 from sluice.quantities import counted
 from sluice.rounds.files import ListedFile, listed, read_json
 from sluice.rounds.maintenance_files import RunEnd, TableReport, read_end, request_uri
@@ -80,6 +81,8 @@ class RunReader:
 
     def __init__(self, work_uri: str, clock: Clock) -> None:
         self._work_uri, self._clock = work_uri, clock
+        # An error of the storage may repeat the key of the address without the address.
+        self._masked = partial(masked, secrets=secrets_of(work_uri))
         self._known: dict[str, SeenRun] = {}
         self._reports: dict[str, Mapping[str, TableReport]] = {}  # of a run, by file
 
@@ -100,7 +103,7 @@ class RunReader:
             found[run.folder] = known
         self._known = found
         self._reports = {folder: each for folder, each in self._reports.items() if folder in found}
-        return [*found.values()], [task.problem for task in tasks if task.problem]
+        return [*found.values()], [self._masked(task.problem) for task in tasks if task.problem]
 
     def _read_run(self, run: MaintenanceRun, is_newest: bool, until_s: float) -> SeenRun:
         known = self._reports.get(run.folder, {})
@@ -109,7 +112,7 @@ class RunReader:
             files = listed(f"{self._work_uri.rstrip('/')}/{run.folder}", "maintenance/*.json")
             reports, is_complete = self._read_reports(files, known, until_s)
         except _UNREADABLE as error:
-            why = reason_text(f"{type(error).__name__}: {error}")
+            why = self._masked(f"{type(error).__name__}: {error}")
             state = _state(run, RunEnd(), is_newest)
             return SeenRun.of(run, known.values(), state=state, problem=why)
         self._reports[run.folder] = reports
@@ -124,8 +127,8 @@ class RunReader:
             run,
             reports.values(),
             state=state,
-            error="" if end.error is None else reason_text(str(end.error)),
-            at="" if is_done else end.at,
+            error="" if end.error is None else self._masked(str(end.error)),
+            at="" if is_done else self._masked(end.at),
             problem=problem,
             is_whole=is_complete and state != "running",
         )
@@ -146,14 +149,18 @@ class RunReader:
                 if self._clock.monotonic_s() > until_s:
                     break
                 step = missing[at : at + _STEP]
-                new.update(zip(step, pool.map(_report, step), strict=True))
+                new.update(
+                    zip(step, pool.map(partial(_report, hidden=self._masked), step), strict=True)
+                )
         is_complete = len(new) == len(missing)
         found = {one.uri: known.get(one.uri) or new.get(one.uri) for one in wanted}
         return {uri: report for uri, report in found.items() if report is not None}, is_complete
 
 
-def _report(uri: str) -> TableReport | None:
+def _report(uri: str, hidden: Callable[[str], str]) -> TableReport | None:
     """A report without secrets; one of no table that says why it cannot be read.
+
+    :param hidden: masks a text.
 
     :returns: None if it was deleted.
     :raises OSError: the storage does not give it now.
@@ -164,29 +171,23 @@ def _report(uri: str) -> TableReport | None:
             return None
         report = TableReport.from_json(content)
     except (ValueError, KeyError, TypeError, UnknownFileVersion) as error:
-        why = reason_text(f"{uri} cannot be read: {type(error).__name__}: {error}")
+        why = hidden(f"{uri} cannot be read: {type(error).__name__}: {error}")
         return TableReport("", why, problems=(why,))
     return replace(
         report,
         # The parts say the same. A report of an earlier Sluice has none.
-        line=reason_text(report.line) if report.needs_now is None else "",
-        needs=_texts(report.needs),
-        problems=_texts(report.problems),
+        line=hidden(report.line) if report.needs_now is None else "",
+        needs=_texts(report.needs, hidden),
+        problems=_texts(report.problems, hidden),
         details=None,
-        needs_now=None if report.needs_now is None else _texts(report.needs_now),
-        done=_texts(report.done),
-        gains=_texts(report.gains),
+        needs_now=None if report.needs_now is None else _texts(report.needs_now, hidden),
+        done=_texts(report.done, hidden),
+        gains=_texts(report.gains, hidden),
     )
 
 
-def _texts(found: Sequence[str]) -> tuple[str, ...]:
-    return tuple(_masked(str(each)) for each in found)
-
-
-@lru_cache(maxsize=10_000)
-def _masked(text: str) -> str:
-    """The same words are said of many tables, and the search for secrets takes 0.4 ms."""
-    return reason_text(text)
+def _texts(found: Sequence[str], hidden: Callable[[str], str]) -> tuple[str, ...]:
+    return tuple(hidden(str(each)) for each in found)
 
 
 def _state(run: MaintenanceRun, end: RunEnd, is_newest: bool) -> RunState:

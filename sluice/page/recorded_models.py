@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, create_model
 from sluice.model import TieringRound, TieringStatus
 from sluice.model.record_fields import RecordField, fields_of
 from sluice.model.types import TypeRoot
+from sluice.page.masked import masked
 
 _TYPES: dict[TypeRoot, type] = {
     TypeRoot.STRING: str,
@@ -50,9 +51,11 @@ RecordedRoundModel = _model_of("Round", TieringRound, "One ended round. Null: no
 
 
 def recorded_values(record: object) -> dict[str, Any]:
-    """The described fields of a record by name; 64-bit ids as text."""
+    """The described fields of a record by name; 64-bit ids as text. Texts have no secrets."""
     values: dict[str, Any] = {}
     for entry in fields_of(type(record)):
         value = getattr(record, entry.name)
+        if isinstance(value, str):
+            value = masked(value)
         values[entry.name] = str(value) if is_wide_id(entry) and value is not None else value
     return values

@@ -20,6 +20,7 @@ from sluice.errors import (
 from sluice.masking import is_secret_name, mask
 from sluice.model import TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.model.tiering_round import ROUNDS_KEPT
+from sluice.page.masked import masked_or_none
 from sluice.page.models import (
     Column,
     LakeSnapshot,
@@ -73,7 +74,7 @@ def details(place: AtPlace, database: str, table: str) -> TableDetails:
         freshness_ms=freshness_ms(descriptor.properties),
         created_ms=info.created_ms,
         columns=[
-            Column(name=one.name, type=str(one.data_type), comment=one.comment)
+            Column(name=one.name, type=str(one.data_type), comment=masked_or_none(one.comment))
             for one in info.schema.columns
         ],
         properties={
@@ -198,7 +199,7 @@ def _snapshot(
         files_written=ended.files_written,
         bytes_written=ended.bytes_written,
         files_compacted=ended.files_compacted,
-        compacted=ended.compacted,
+        compacted=masked_or_none(ended.compacted),
         snapshots_expired=ended.snapshots_expired,
         files_expired=ended.files_expired,
         lake_rows=ended.lake_rows,

@@ -11,6 +11,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from sluice.page.health import NEEDS_A_PERSON, ORDER, Verdict, verdict
+from sluice.page.masked import masked, masked_or_none
 from sluice.page.models import Health, RoundPoint, SortKey, Table
 from sluice.page.recorded_models import recorded_values
 from sluice.page.round_cache import Point
@@ -137,7 +138,15 @@ def _matches(each: Judged, wanted: Wanted, words: Sequence[str]) -> bool:
         return False
     if wanted.database and each.seen.status.path.database != wanted.database:
         return False
-    return all(word in each.text for word in words)
+    if not all(word in each.text for word in words):
+        return False
+    path = str(each.seen.status.path).lower()
+    if all(word in path for word in words):
+        return True
+    # What is not shown is not found either, so that nobody can guess a secret letter by letter.
+    # It is masked only here, because that takes 1 ms for each reason that was not searched before.
+    shown = f"{path} {masked((each.verdict.why or '')[:SEARCHED_MAX])}".lower()
+    return all(word in shown for word in words)
 
 
 def _first(pair: tuple[Any, Judged]) -> Any:
@@ -168,7 +177,7 @@ def table_model(each: Judged, rounds: Iterable[Point] = ()) -> Table:
         table=path.table,
         health=found.health,
         stuck_since_ms=found.since_ms,
-        why=found.why,
+        why=masked_or_none(found.why),
         status_read_ms=each.seen.status_read_ms,
         lag_read_ms=each.seen.lag_read_ms,
         rounds_shown=[_round_point(point) for point in rounds],

@@ -338,6 +338,21 @@ def test_a_run_under_way_one_that_gave_up_and_one_that_was_killed(
         assert (states[4_000], states[5_000]) == ("lost", "lost"), "5000 ended without a report"
 
 
+def test_no_secret_of_the_work_folders_address_is_shown(
+    embedded: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A storage may name the key that it refuses without the address that has it."""
+    monkeypatch.chdir(tmp_path)  # this address is a relative path
+    work = "file://ann:planted-4711@/work"
+    embedded.create("orders")
+    why = "the store refused planted-4711"
+    maintain(work, converted("shop.orders", notes=[why]), ends=Reason("OSError", why))
+    with page_of(embedded, work) as page:
+        found = page.read()
+    assert found["runs"][0]["error"] == "OSError: the store refused ***"
+    assert "planted-4711" not in str(found)
+
+
 def test_no_secret_is_shown(embedded: Shop, work: str) -> None:
     embedded.create("orders")
     secret = "hunter2-hunter2"

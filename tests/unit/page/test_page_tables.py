@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.model import Reason, TableDescriptor, TablePath, TieringRound, TieringStatus
+from sluice.page.health import LATE_MS
 from sluice.page.local_place import LocalPlace
 from sluice.page.models import SortKey
 from sluice.page.seen import Seen, SeenTable
 from sluice.page.serving import local_app
-from sluice.page.tables import Listing, Wanted, listing, matching
+from sluice.page.tables import Listing, Wanted, listing, matching, table_model
 from tests.support.processes import wait_for
 from tests.support.status_shop import LAKE, SCHEMA, Shop, status_shop
 
@@ -72,6 +73,24 @@ def names(found: Seen = SHOP, **wanted: Any) -> list[str]:
 )  # fmt: skip
 def test_search_filters_and_order(wanted: dict[str, Any], found: str) -> None:
     assert names(**wanted) == found.split()
+
+
+def test_a_secret_in_a_reason_is_neither_shown_nor_found() -> None:
+    """Else one could guess it letter by letter."""
+    why = "the lake refused password=Planted-4711 of ann"
+    found = seen(
+        status("shop.orders", failures=1, last_error=why),
+        status("shop.late", lag_ms=LATE_MS + 1, note=why),
+        status("shop.stopped", lag_ms=LATE_MS + 1, stopped=why),
+        status("shop.unread", status="Unknown", note=why),
+    )
+    for each in Listing(found, NOW_MS).tables:
+        shown = table_model(each)
+        assert shown.why == "the lake refused password=*** of ann"
+        assert "Planted-4711" not in shown.model_dump_json()
+    assert len(names(found, search="refused of ann")) == 4
+    for guess in ("planted", "password=p", "shop password=planted-4711", "refused 4711"):
+        assert names(found, search=guess) == []
 
 
 def test_totals_and_those_that_need_a_person() -> None:

@@ -43,6 +43,7 @@ from tests.unit.server.test_kv_damaged_replay import damage
 
 LAKE = {"table.datalake.enabled": "true", "table.datalake.freshness": "1 min"}
 ORDERS = TablePath("shop", "orders")
+COMMENT = "of the shop; token: planted-4711"
 SNAPSHOT = (1 << 62) + 7
 """More than a browser's numbers can tell apart."""
 
@@ -85,7 +86,10 @@ class Page:
         return answer.json()
 
     def create(self, path: TablePath = ORDERS, buckets: int = 1, **more: Any) -> TablePath:
-        columns = (Column("id", t.BIGINT, 0, "number of the order"), Column("day", t.STRING, 1))
+        columns = (
+            Column("id", t.BIGINT, 0, "number of the order"),
+            Column("day", t.STRING, 1, COMMENT),
+        )
         schema = Schema(columns, highest_field_id=1)
         properties = {**LAKE, **more.pop("properties", {})}
         descriptor = TableDescriptor(schema, bucket_count=buckets, properties=properties, **more)
@@ -146,6 +150,7 @@ def test_the_definition_of_a_table(page: Page) -> None:
     )
     page.append(ORDERS, 4)
     seen = page.get(ORDERS)
+    assert "planted-4711" not in str(seen)
     assert (seen["is_tiered"], seen["how_to_enable"]) == (True, None)
     assert (seen["bucket_count"], seen["bucket_keys"]) == (3, ["id"])
     assert (seen["has_primary_key"], seen["primary_key"]) == (False, [])
