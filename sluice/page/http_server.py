@@ -7,6 +7,7 @@ import socket
 import threading
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -39,8 +40,9 @@ class _Bounded(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._wait_no_more()  # a request is whole, and has its own time limits
+        is_whole = self.conn.their_state is not h11.SEND_BODY
+        if self.cycle is not None and not self.cycle.response_complete and is_whole:
+            self._wait_no_more()  # the answer has its own time limits
         elif self._waiting is None:
             self._wait()  # uvicorn's own limit ends with the first byte of a request
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import logging
 import socket
@@ -10,7 +11,7 @@ from contextlib import suppress
 
 import httpx
 import pytest
-from fastapi import Depends
+from fastapi import Depends, FastAPI, Request
 
 from sluice.page import http_server
 from sluice.page.app import page_app
@@ -133,7 +134,17 @@ def test_one_connection_too_many_is_closed(page: LocalPage) -> None:
             one.close()
 
 
-@pytest.mark.parametrize("head", [b"", b"GET / HTTP/1.1\r\nHost: local", b"answered"])
+WITHOUT_BODY = b"POST /api/v1/leases/drop HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
+SILENT = {
+    "nothing": b"",
+    "half a head": b"GET / HTTP/1.1\r\nHost: local",
+    "answered": b"answered",
+    "no body": WITHOUT_BODY,
+    "half a body": WITHOUT_BODY + b"\r\n{",
+}
+
+
+@pytest.mark.parametrize("head", SILENT.values(), ids=SILENT)
 def test_a_silent_connection_is_closed(monkeypatch: pytest.MonkeyPatch, head: bytes) -> None:
     monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_S", 0.2)
     with local_page() as page, socket.create_connection(("127.0.0.1", page.port), 60) as silent:
@@ -142,6 +153,28 @@ def test_a_silent_connection_is_closed(monkeypatch: pytest.MonkeyPatch, head: by
             while b"</html>" not in silent.recv(65_536):
                 pass
             head = b"GET"
+        if head.startswith(WITHOUT_BODY):
+            own = "".join(f"{name}: {value}\r\n" for name, value in OWN_PAGE.items())
+            session = page.logged_in().cookies[page.access.cookie]
+            login = f"Cookie: {page.access.cookie}={session}\r\n"
+            lines = f"{own}{login}Content-Type: application/json\r\n\r\n".encode()
+            head = WITHOUT_BODY + lines + head[len(WITHOUT_BODY) + 2 :]
         silent.sendall(head)
         with suppress(ConnectionResetError):
             assert silent.recv(1) == b""
+
+
+def test_an_answer_may_take_longer_than_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_S", 0.2)
+    app, bound = FastAPI(), bound_socket("127.0.0.1", 0)
+
+    @app.post("/slow")
+    async def slow(request: Request) -> str:
+        body = await request.body()
+        await asyncio.sleep(0.6)
+        return body.decode()
+
+    url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+    with listening(app, bound), httpx.Client(base_url=url, timeout=60) as browser:
+        for content in (b"", b"{}", iter([b"in ", b"parts"])):
+            assert browser.post("/slow", content=content).status_code == 200
