@@ -7,6 +7,7 @@ import sys
 import threading
 import webbrowser
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -101,9 +102,10 @@ def ui(
     server.stop(STOP_S)
     _ends(place.reader.stop)
     _ends(client.close)
-    click.echo("sluice: stopped")
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):  # nobody reads it any more
+        click.echo("sluice: stopped")
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(0)  # Python would wait for threads that read the cluster or the work folder
 
 

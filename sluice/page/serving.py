@@ -6,11 +6,13 @@ import ipaddress
 import re
 import socket
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from contextlib import suppress
 from html import escape
 from typing import Any
 
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.background import BackgroundTask
 
 from sluice.page.app import API, page_app
 from sluice.page.guard import HEADERS, problem, require_own_page
@@ -142,8 +144,12 @@ class _Door:
         else:
             answer = RedirectResponse("./", 303, headers=dict(HEADERS))
         answer.set_cookie(self._access.cookie, session, path="/", httponly=True, samesite="strict")
-        self._access.on_login()
+        answer.background = BackgroundTask(self._tell)  # after the answer, and in a thread
         return answer
+
+    def _tell(self) -> None:
+        with suppress(OSError):  # the terminal is gone
+            self._access.on_login()
 
 
 def _foreign(request: Request) -> Response | None:

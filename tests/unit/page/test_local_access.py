@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -39,6 +40,25 @@ def test_a_link_logs_in_once(page: LocalPage, caplog: pytest.LogCaptureFixture) 
     assert other.get(OVERVIEW).status_code == browser.get(OVERVIEW).status_code == 200
     ours = [each.getMessage() for each in caplog.records if not each.name.startswith("http")]
     assert link.rpartition("=")[2] not in "\n".join(ours)
+
+
+def test_a_login_whose_terminal_is_gone(page: LocalPage) -> None:
+    def broken() -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    page.access.on_login = broken
+    for browser in (page.logged_in(), page.logged_in()):
+        assert browser.get(OVERVIEW).status_code == 200
+
+
+def test_a_login_whose_terminal_is_full(page: LocalPage) -> None:
+    """Others are served while nobody reads what is printed."""
+    free = threading.Event()
+    page.access.on_login = free.wait
+    try:
+        assert page.logged_in().get(OVERVIEW).status_code == 200
+    finally:
+        free.set()
 
 
 @pytest.mark.parametrize("token", ["", "?token=", "?token=x", "?token=%ff%ed%a0%80"])
