@@ -15,7 +15,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.background import BackgroundTask
 
 from sluice.page.app import API, page_app
-from sluice.page.guard import HEADERS, problem, require_own_page
+from sluice.page.guard import HEADERS, Guard, problem, require_own_page
 from sluice.page.local_place import LocalPlace
 from sluice.page.ports import Viewer, serve
 from sluice.page.sessions import Sessions
@@ -54,6 +54,7 @@ def local_app(place: LocalPlace, *, read_only: bool = False) -> FastAPI:
 def behind(access: Access, app: FastAPI) -> FastAPI:
     """The application for those only who have logged in, and for its own page only."""
     app.add_middleware(_Door, access=access)
+    app.add_middleware(Guard)  # around the door, too: what it raises is logged and answered as ours
     return app
 
 

@@ -61,6 +61,18 @@ def test_a_login_whose_terminal_is_full(page: LocalPage) -> None:
         free.set()
 
 
+def test_a_fault_of_the_login_is_answered_as_others_are(
+    page: LocalPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(token: str) -> str:
+        raise RuntimeError(f"password={token}")
+
+    monkeypatch.setattr(page.access.sessions, "begin", fails)
+    answer = page.browser().get("/login?token=planted-4711")
+    assert (answer.status_code, answer.headers["x-frame-options"]) == (500, "SAMEORIGIN")
+    assert answer.json()["message"] == "RuntimeError: the log of the server has the cause"
+
+
 @pytest.mark.parametrize("token", ["", "?token=", "?token=x", "?token=%ff%ed%a0%80"])
 def test_a_wrong_token_does_not_use_up_the_link(page: LocalPage, token: str) -> None:
     link = page.access.link
