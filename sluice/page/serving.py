@@ -137,14 +137,9 @@ class _Door:
             return _page(
                 403, "This link does not log in", f"It was used, or is wrong. {LOGIN_HINT}"
             )
-        answer: Response
-        if request.headers.get("sec-fetch-site") == "cross-site":
-            # A redirect would still come from the other site, and a strict cookie stay away.
-            go = '<meta http-equiv="refresh" content="0; url=./">'
-            answer = _page(200, "Logged in", "The page opens.", go)
-        else:
-            answer = RedirectResponse("./", 303, headers=dict(HEADERS))
-        answer.set_cookie(self._access.cookie, session, path="/", httponly=True, samesite="strict")
+        answer = RedirectResponse("./", 303, headers=dict(HEADERS))
+        # Lax: a link to a table in a chat or a ticket opens it. Changes need the page's own origin.
+        answer.set_cookie(self._access.cookie, session, path="/", httponly=True, samesite="lax")
         answer.background = BackgroundTask(self._tell)  # after the answer, and in a thread
         return answer
 
@@ -164,12 +159,12 @@ def _foreign(request: Request) -> Response | None:
     return None
 
 
-def _page(status: int, title: str, text: str, head: str = "") -> HTMLResponse:
+def _page(status: int, title: str, text: str) -> HTMLResponse:
     content = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
-        f"<title>{escape(title)}</title>{head}"
+        f"<title>{escape(title)}</title>"
         f"</head><body><main><h1>{escape(title)}</h1><p>{escape(text)}</p></main></body></html>"
     )
     return HTMLResponse(content, status, headers=dict(HEADERS))
