@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -61,10 +61,21 @@ def read_lags(
             behind.append((info, rows_behind(table.admin, info, found)))
     for info, offsets in behind:
         if offsets and not is_late():
-            with suppress(*LAG_ERRORS):  # expired, or in an unreachable storage
-                oldest_ms = min(table.written_ms(info, offsets))
-                age_ms = max(clock.now_ms() - oldest_ms, 0)
-                found[info.table_id] = replace(found[info.table_id], ms=age_ms)
+            found[info.table_id] = aged(found[info.table_id], table, info, offsets, clock)
+
+
+def aged(
+    lag: Lag, table: StatusTable, info: TableInfo, begins: Mapping[TableBucket, int], clock: Clock
+) -> Lag:
+    """The lag with the age of its oldest row; without it if that cannot be read: it is a fetch.
+
+    :param begins: the first untiered offset of each bucket that has any.
+    """
+    with suppress(*LAG_ERRORS):  # expired, or in an unreachable storage
+        oldest_ms = min(table.written_ms(info, begins), default=None)
+        if oldest_ms is not None:
+            return replace(lag, ms=max(clock.now_ms() - oldest_ms, 0))
+    return lag
 
 
 def rows_behind(admin: Admin, info: Described, found: dict[int, Lag]) -> dict[TableBucket, int]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from sluice.client.admin import Admin
 from sluice.client.connection import Connection
 from sluice.client.coordinator_statuses import statuses_of_coordinator
-from sluice.client.recorded_lag import Lag, rows_behind
+from sluice.client.recorded_lag import Lag, aged, rows_behind
 from sluice.client.retry import interruptible_sleep
 from sluice.client.shown_statuses import described_freshness_ms, shown_status
 from sluice.client.status_table import PATH, StatusTable
@@ -159,6 +159,8 @@ class StatusWatch:
     def lag(self, table: WatchedTable) -> Lag:
         """How far the lake is behind the logs of a table: two calls, more with rows or partitions.
 
+        Without the age if only that cannot be read, as in :func:`read_lags`.
+
         :raises FlussError: it cannot be read now, for example because a bucket has no leader.
         """
         found: dict[int, Lag] = {}
@@ -170,10 +172,7 @@ class StatusWatch:
         info = self._admin.table_info(table.path)
         if info.table_id != table.table_id:
             raise TableNotExist(f"table {table.path} (id {table.table_id}) was dropped")
-        oldest_ms = min(self._table.written_ms(info, begins), default=None)
-        if oldest_ms is None:
-            return lag
-        return replace(lag, ms=max(self._clock.now_ms() - oldest_ms, 0))
+        return aged(lag, self._table, info, begins, self._clock)
 
     def _learn_leaders(self, table: WatchedTable) -> None:
         """Fails at once where a bucket has no leader: a call to it would be retried."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sluice.client import Client
+from sluice.client.addresses import Address
 from sluice.client.status_table import LAYOUT, PATH
 from sluice.config import ClientConfig
 from sluice.model import (
@@ -21,7 +22,10 @@ from sluice.model import (
 )
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
 from tests.support.plain_fluss import plain_fluss
+from tests.support.proxy import Proxy
 
 SCHEMA = Schema((Column("id", t.BIGINT, 0),), highest_field_id=0)
 MINUTE_MS = 60_000
@@ -102,3 +106,14 @@ def status_shop(data_dir: Path, scheme: str = "fluss") -> Iterator[Shop]:
     clock = OwnClock()
     with plain_fluss(data_dir, clock, scheme) as cluster, ExitStack() as closing:
         yield Shop(cluster, clock, closing)
+
+
+@contextmanager
+def behind_proxy(shop: Shop) -> Iterator[tuple[Proxy, str]]:
+    """A proxy before the shop's server, and its address."""
+    reply: Any = shop.client._connection.call_coordinator(
+        apis.GET_METADATA, pb.MetadataRequest(), lambda reply: reply
+    )
+    ports = [reply.coordinator_server.port, *(node.port for node in reply.tablet_servers)]
+    with Proxy(ports) as proxy:
+        yield proxy, f"fluss://127.0.0.1:{proxy.ports[Address.parse(shop.address).port]}"

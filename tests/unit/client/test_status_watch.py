@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from sluice.client import Client
+from sluice.client.recorded_lag import Lag
 from sluice.client.status_table import StatusTable
 from sluice.client.status_watch import StatusWatch
 from sluice.config import ClientConfig
@@ -15,7 +18,9 @@ from sluice.errors import NetworkError
 from sluice.model import Column, Schema, TableDescriptor, TablePath, TieringRound
 from sluice.model import types as t
 from sluice.model.tiering_round import ROUNDS_KEPT
-from tests.support.status_shop import LAKE, SCHEMA, Shop, status_shop
+from sluice.wire import apis
+from tests.support.proxy import error
+from tests.support.status_shop import LAKE, SCHEMA, Shop, behind_proxy, status_shop
 
 
 @pytest.fixture
@@ -84,6 +89,24 @@ def test_partitions_and_their_lags(shop: Shop, watch: StatusWatch) -> None:
     assert len(shop.client.admin.partition_ids(path)) == 2
     lag = watch.lag(watch.described([path])[path])
     assert (lag.rows, lag.ms) == (0, 0)
+
+
+def test_rows_without_an_age_are_told_by_both_ways_to_read_a_lag(shop: Shop) -> None:
+    """The batches cannot be fetched, as from a remote storage without access."""
+    path = shop.create("orders")
+    with shop.client.log_writer(path) as writer:
+        writer.write(pa.table({"id": pa.array([1, 2], pa.int64())}))
+    with (
+        behind_proxy(shop) as (proxy, address),
+        Client(ClientConfig(address, retry_timeout_ms=100), shop.clock) as client,
+        closing(client.status_watch()) as watch,
+    ):
+        table = watch.described([path])[path]
+        assert watch.lag(table) == Lag(2, 0, None)
+        proxy.plan_always(apis.FETCH_LOG, error(-1, "no access to the storage"))
+        assert watch.lag(table) == Lag(2, None, None)
+        (status,) = client.statuses.list(path)
+        assert (status.lag_rows, status.lag_ms) == (2, None)
 
 
 def test_a_closed_watch_refuses(shop: Shop) -> None:

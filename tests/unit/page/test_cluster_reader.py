@@ -13,17 +13,23 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client, connect
-from sluice.client.addresses import Address
 from sluice.config import ClientConfig, ServerConfig
 from sluice.model import Reason, TableDescriptor, TablePath, TieringRound
 from sluice.page.cluster_reader import FIRST, ClusterReader
 from sluice.page.seen import SeenTable
 from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
-from sluice.wire import fluss_api_pb2 as pb
 from tests.support.processes import ServerProcess, wait_for
-from tests.support.proxy import Proxy, hang
-from tests.support.status_shop import LAKE, MINUTE_MS, SCHEMA, OwnClock, Shop, status_shop
+from tests.support.proxy import hang
+from tests.support.status_shop import (
+    LAKE,
+    MINUTE_MS,
+    SCHEMA,
+    OwnClock,
+    Shop,
+    behind_proxy,
+    status_shop,
+)
 
 QUICK_S = 0.05
 ROW = pa.table({"id": pa.array([1], pa.int64())})
@@ -72,17 +78,6 @@ def reading(client: Client, clock: Any = None, **how: Any) -> Iterator[ClusterRe
         yield reader
     finally:
         reader.stop()
-
-
-@contextmanager
-def behind_proxy(shop: Shop) -> Iterator[tuple[Proxy, str]]:
-    """A proxy before the shop's server, and its address."""
-    reply: Any = shop.client._connection.call_coordinator(
-        apis.GET_METADATA, pb.MetadataRequest(), lambda reply: reply
-    )
-    ports = [reply.coordinator_server.port, *(node.port for node in reply.tablet_servers)]
-    with Proxy(ports) as proxy:
-        yield proxy, f"fluss://127.0.0.1:{proxy.ports[Address.parse(shop.address).port]}"
 
 
 def sees(reader: ClusterReader, path: TablePath, what: Callable[[SeenTable], object]) -> SeenTable:
