@@ -230,7 +230,7 @@ class ClusterReader:
         read_ms = self._clock.now_ms()
         self._store.drop({t.path for t in tables if not t.is_tiered}, read_ms)
         statuses = self._watch.recorded(tiered, unread)
-        found = [SeenTable(status, read_ms) for status in statuses]
+        found = SeenTable.recorded(tiered, statuses, read_ms)
         self._store.put(found, is_fluss=True, read_ms=first_ms)
         self._details.know(tiered)
         return next((status.note for status in statuses if status.is_unread), unread)

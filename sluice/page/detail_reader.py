@@ -190,7 +190,7 @@ class DetailReader:
             else:
                 table = self._watch.described([path]).get(path)
                 tables = [table] if table is not None and table.is_tiered else []
-                found = [SeenTable(one, read_ms) for one in self._watch.recorded(tables)]
+                found = SeenTable.recorded(tables, self._watch.recorded(tables), read_ms)
         except TableNotExist:
             found = []
         if found:

@@ -14,6 +14,8 @@ from sluice.page.seen import SeenTable
 
 LATE_MS = 1_800_000
 """The age of the oldest missing row from which a table is late: ten times Fluss's freshness."""
+LAG_OLD_MS = 900_000
+"""A lag that was read so long before the status says nothing of it any more."""
 WAITING_MS = 3_600_000
 """A table that was due for this long, and that no worker has claimed, is waiting."""
 DAY_MS = 86_400_000
@@ -25,6 +27,7 @@ NEEDS_A_PERSON: frozenset[Health] = frozenset({"failing", "late", "waiting"})
 """A paused table was paused by a person, and an unknown one has had no round of Sluice."""
 
 NOT_CLAIMED = "it is due, and no worker has claimed it"
+LAG_UNKNOWN = "its lag is not known"
 NO_ROUND = "no round has succeeded for a day"
 
 
@@ -47,7 +50,7 @@ def verdict(seen: SeenTable, now_ms: int, paused_dag: str | None = None) -> Verd
         return Verdict("paused", None, "paused by a user")
     if status.is_failing:
         return Verdict("failing", _failing_since_ms(seen), status.last_error)
-    found = _late(seen, now_ms) or _waiting(status, now_ms)
+    found = _late(seen, now_ms) or _waiting(status, now_ms) or _unsure(seen, now_ms)
     if found is not None:
         return found if paused_dag is None else _under_paused_dag(found, paused_dag)
     if status.status == "Unknown":
@@ -64,15 +67,40 @@ def _failing_since_ms(seen: SeenTable) -> int | None:
 
 
 def _late(seen: SeenTable, now_ms: int) -> Verdict | None:
-    status = seen.status
-    if status.lag_ms is not None and status.lag_ms > LATE_MS:
+    status, lag_ms = seen.status, _lag_ms(seen)
+    if lag_ms is not None and lag_ms > LATE_MS:
         read_ms = now_ms if seen.lag_read_ms is None else seen.lag_read_ms
-        return Verdict("late", read_ms - status.lag_ms, _why_late(status, now_ms))
+        return Verdict("late", read_ms - lag_ms, _why_late(status, now_ms))
     tiered_ms, due_ms = status.last_tiered_ms, status.next_attempt_ms
     waits = due_ms is not None and due_ms > now_ms  # its freshness may be longer than a day
     if tiered_ms is not None and now_ms - tiered_ms > DAY_MS and not waits:
         return Verdict("late", tiered_ms, f"{NO_ROUND}: {_why_late(status, now_ms)}")
+    # By readings: nobody knows whether the round went on after the last one.
+    took_ms = seen.status_read_ms - (seen.round_seen_ms or seen.status_read_ms)
+    if status.status == "Tiering" and took_ms > LATE_MS:
+        return Verdict("late", seen.round_seen_ms, _why_late(status, now_ms))
     return None
+
+
+def _lag_ms(seen: SeenTable) -> int | None:
+    """The age of the oldest missing row, if the last lag that was read still tells it."""
+    status, read_ms = seen.status, seen.lag_read_ms
+    if status.lag_ms is None or read_ms is None or seen.status_read_ms - read_ms <= LAG_OLD_MS:
+        return status.lag_ms
+    # Until a round succeeds, a table that was late only gets later.
+    has_tiered = status.last_tiered_ms is not None and status.last_tiered_ms > read_ms
+    return status.lag_ms if status.lag_ms > LATE_MS and not has_tiered else None
+
+
+def _unsure(seen: SeenTable, now_ms: int) -> Verdict | None:
+    """A table that may be late: it was due long ago, and its lag is not known."""
+    status = seen.status
+    due_ms = status.next_attempt_ms
+    if due_ms is None and status.last_tiered_ms is not None and seen.freshness_ms is not None:
+        due_ms = status.last_tiered_ms + seen.freshness_ms
+    if _lag_ms(seen) is not None or due_ms is None or now_ms - due_ms <= LATE_MS:
+        return None
+    return Verdict("late", due_ms, f"{LAG_UNKNOWN}: {_why_late(status, now_ms)}")
 
 
 def _why_late(status: TieringStatus, now_ms: int) -> str:

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sluice.client.recorded_lag import Lag
+from sluice.client.status_watch import WatchedTable
 from sluice.model import TablePath, TieringStatus
+from sluice.statuses import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +21,25 @@ class SeenTable:
     lag_read_ms: int | None = None
     failing_since_ms: int | None = None
     """End of the first failed round since the last success, by the history; None: not read."""
+    round_seen_ms: int | None = None
+    """When an earlier reading first saw the round that is under way; None: none did."""
+    freshness_ms: int | None = None
+    """``table.datalake.freshness``. None: not read."""
 
     @classmethod
     def reported(cls, status: TieringStatus, read_ms: int) -> SeenTable:
         """As a coordinator reports it that counts lags itself."""
         return cls(status, read_ms, None if status.lag_rows is None else read_ms)
+
+    @classmethod
+    def recorded(
+        cls, tables: Iterable[WatchedTable], statuses: Iterable[TieringStatus], read_ms: int
+    ) -> list[SeenTable]:
+        """As rounds recorded the statuses of these tables: their lags are read one by one."""
+        return [
+            cls(status, read_ms, freshness_ms=table.freshness_ms)
+            for table, status in zip(tables, statuses, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -118,8 +134,18 @@ def is_same_streak(one: TieringStatus, other: TieringStatus) -> bool:
     )
 
 
+def is_same_round(one: TieringStatus, other: TieringStatus) -> bool:
+    """Whether both statuses are of one round that is under way."""
+    return (
+        one.table_id == other.table_id
+        and one.tiering_epoch == other.tiering_epoch
+        and one.claimed_by == other.claimed_by
+        and one.status == other.status == State.TIERING.value
+    )
+
+
 def merged(old: SeenTable | None, new: SeenTable) -> SeenTable:
-    """The newer of two readings, with what only the older one has: lag, and since when it fails.
+    """The newer of two readings, with what only the older one has: lag, and since when it is so.
 
     A status that could not be read does not replace one that was.
     """
@@ -143,4 +169,7 @@ def merged(old: SeenTable | None, new: SeenTable) -> SeenTable:
             lag_ms=old.status.lag_ms,
             lake_snapshot_id=old.status.lake_snapshot_id,
         )
-    return SeenTable(status, new.status_read_ms, lag_read_ms, since_ms)
+    round_ms = new.round_seen_ms
+    if round_ms is None and is_same_round(old.status, new.status):
+        round_ms = old.status_read_ms if old.round_seen_ms is None else old.round_seen_ms
+    return SeenTable(status, new.status_read_ms, lag_read_ms, since_ms, round_ms, new.freshness_ms)

@@ -19,7 +19,7 @@ export const BOUNDS = { LATE_MS: 1_800_000, WAITING_MS: 3_600_000, DAY_MS: 86_40
 export const HEALTH_MEANS: Record<Health, string> = {
   failing: "the last round failed",
   late:
-    `the lake lacks rows older than ${span(BOUNDS.LATE_MS)},` +
+    `the lake lacks rows older than ${span(BOUNDS.LATE_MS)}, or may lack them,` +
     ` or no round has succeeded for ${span(BOUNDS.DAY_MS)}`,
   waiting: `due for over ${span(BOUNDS.WAITING_MS)}, and no worker has claimed it`,
   unknown: "its state cannot be read, or no round of Sluice is recorded",

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from sluice.model import TablePath, TieringRound, TieringStatus
 from sluice.page.health import (
     DAY_MS,
+    LAG_OLD_MS,
+    LAG_UNKNOWN,
     LATE_MS,
     NEEDS_A_PERSON,
     NOT_CLAIMED,
@@ -32,7 +34,8 @@ RULES = (Path(__file__).parents[3] / "docs/prometheus-sluice.yaml").read_text()
 
 
 def table(state: str = "Scheduled", seen: dict[str, Any] | None = None, **fields: Any) -> SeenTable:
-    return SeenTable(TieringStatus(PATH, 1, state, 5, **fields), NOW_MS, NOW_MS, **(seen or {}))
+    status = TieringStatus(PATH, 1, state, 5, **fields)
+    return SeenTable(status, NOW_MS, **{"lag_read_ms": NOW_MS, **(seen or {})})
 
 
 def judged(each: SeenTable, dag: str | None = None) -> tuple[str, int | None, str | None]:
@@ -68,7 +71,7 @@ def test_bounds_are_those_of_the_alert_rules() -> None:
          "its round by run-7 has not ended"),
         (table(lag_ms=2 * LATE_MS, stopped="stopped by ria"), "late", NOW_MS - 2 * LATE_MS,
          "stopped by ria"),
-        (table("Pending", next_attempt_ms=NOW_MS - WAITING_MS), "ok", None, None),
+        (table("Pending", lag_ms=0, next_attempt_ms=NOW_MS - WAITING_MS), "ok", None, None),
         (table("Pending", next_attempt_ms=NOW_MS - WAITING_MS - 1), "waiting",
          NOW_MS - WAITING_MS - 1, NOT_CLAIMED),
         (table("Pending", last_tiered_ms=NOW_MS - DAY_MS - 1, next_attempt_ms=NOW_MS - 1), "late",
@@ -83,6 +86,64 @@ def test_what_is_wrong_since_when_and_why(
     each: SeenTable, health: str, since_ms: int | None, why: str | None
 ) -> None:
     assert judged(each) == (health, since_ms, why)
+
+
+HOUR_MS = 3_600_000
+LONG_AGO_MS = NOW_MS - 6 * HOUR_MS
+
+
+@pytest.mark.parametrize(
+    ("each", "health", "since_ms", "why"),
+    [
+        # Its lag was small when it could be read for the last time.
+        (table("Pending", {"lag_read_ms": LONG_AGO_MS}, lag_ms=5_000,
+               next_attempt_ms=NOW_MS - LATE_MS - 1), "late", NOW_MS - LATE_MS - 1,
+         f"{LAG_UNKNOWN}: {NOT_CLAIMED}"),
+        (table("Pending", {"lag_read_ms": NOW_MS - LAG_OLD_MS}, lag_ms=5_000,
+               next_attempt_ms=NOW_MS - LATE_MS - 1), "ok", None, None),
+        (table("Pending", {"lag_read_ms": None}, next_attempt_ms=NOW_MS - LATE_MS), "ok", None,
+         None),
+        (table("Pending", {"lag_read_ms": None}, next_attempt_ms=NOW_MS - LATE_MS - 1), "late",
+         NOW_MS - LATE_MS - 1, f"{LAG_UNKNOWN}: {NOT_CLAIMED}"),
+        # It is waiting whatever its lag is.
+        (table("Pending", {"lag_read_ms": None}, next_attempt_ms=NOW_MS - WAITING_MS - 1),
+         "waiting", NOW_MS - WAITING_MS - 1, NOT_CLAIMED),
+        (table(seen={"lag_read_ms": None}, next_attempt_ms=NOW_MS + 1), "ok", None, None),
+        # The age of its missing rows cannot be read.
+        (table("Pending", lag_rows=7, next_attempt_ms=NOW_MS - LATE_MS - 1), "late",
+         NOW_MS - LATE_MS - 1, f"{LAG_UNKNOWN}: {NOT_CLAIMED}"),
+        # It was late, and no round has succeeded since.
+        (table("Tiering", {"lag_read_ms": LONG_AGO_MS}, lag_ms=LATE_MS + 1, claimed_by="run-7"),
+         "late", LONG_AGO_MS - LATE_MS - 1, "its round by run-7 has not ended"),
+        (table("Tiering", {"lag_read_ms": LONG_AGO_MS}, lag_ms=LATE_MS + 1, claimed_by="run-7",
+               last_tiered_ms=LONG_AGO_MS + 1), "tiering", None, None),
+        # The round itself takes long, whether its lag is known or not.
+        (table("Tiering", {"round_seen_ms": NOW_MS - LATE_MS - 1}, lag_ms=0, claimed_by="run-7"),
+         "late", NOW_MS - LATE_MS - 1, "its round by run-7 has not ended"),
+        (table("Tiering", {"round_seen_ms": NOW_MS - LATE_MS}, claimed_by="run-7"), "tiering",
+         None, None),
+        (table("Tiering", {"lag_read_ms": None, "freshness_ms": HOUR_MS}, claimed_by="run-7",
+               last_tiered_ms=NOW_MS - HOUR_MS - LATE_MS - 1), "late", NOW_MS - LATE_MS - 1,
+         f"{LAG_UNKNOWN}: its round by run-7 has not ended"),
+        (table("Tiering", {"lag_read_ms": None, "freshness_ms": HOUR_MS}, claimed_by="run-7",
+               last_tiered_ms=NOW_MS - HOUR_MS - LATE_MS), "tiering", None, None),
+    ],
+)  # fmt: skip
+def test_a_lag_that_is_not_known_hides_no_late_table(
+    each: SeenTable, health: str, since_ms: int | None, why: str | None
+) -> None:
+    assert judged(each) == (health, since_ms, why)
+
+
+def test_a_round_is_as_old_as_the_first_reading_that_saw_it() -> None:
+    first = replace(table("Tiering", claimed_by="run-7"), status_read_ms=NOW_MS - 2 * LATE_MS)
+    again = replace(first, status_read_ms=NOW_MS - LATE_MS)
+    now = replace(first, status_read_ms=NOW_MS)
+    assert judged(merged(merged(first, again), now))[:2] == ("late", NOW_MS - 2 * LATE_MS)
+    other = replace(now, status=replace(now.status, tiering_epoch=6))
+    assert merged(merged(first, again), other).round_seen_ms is None
+    ended = replace(again, status=replace(again.status, status="Scheduled"))
+    assert merged(merged(first, ended), now).round_seen_ms is None
 
 
 def test_a_paused_dag_is_named_where_nobody_claims() -> None:
@@ -121,7 +182,7 @@ STATUSES = st.builds(
     claimed_by=st.none() | st.text(max_size=5),
     note=st.none() | st.text(max_size=5),
 )
-SEEN = st.builds(SeenTable, STATUSES, st.integers(0, NOW_MS), times(), times())
+SEEN = st.builds(SeenTable, STATUSES, st.integers(0, NOW_MS), times(), times(), times(), times())
 
 
 @given(SEEN, times(), st.none() | st.text(max_size=5))
@@ -134,6 +195,43 @@ def test_every_status_has_a_verdict(each: SeenTable, now_ms: int | None, dag: st
         assert found.since_ms is not None
         assert found.why is not None
     assert found == verdict(each, now_ms or 0, dag)
+
+
+def lately() -> st.SearchStrategy[int | None]:
+    return st.none() | st.integers(NOW_MS - 2 * HOUR_MS, NOW_MS)
+
+
+UNFAILED = st.builds(
+    TieringStatus,
+    path=st.just(PATH),
+    table_id=st.just(1),
+    status=st.sampled_from(["Pending", "Scheduled", "Tiering", "Tiered"]),
+    tiering_epoch=st.just(3),
+    last_tiered_ms=lately(),
+    next_attempt_ms=lately(),
+    lag_ms=st.none() | st.integers(0, 2 * LATE_MS),
+)
+
+
+@given(
+    st.builds(SeenTable, UNFAILED, st.just(NOW_MS), lately(), st.none(), lately()),
+    st.integers(0, HOUR_MS),
+)
+def test_no_table_is_ok_that_is_due_for_long_with_an_unknown_lag(
+    each: SeenTable, more_ms: int
+) -> None:
+    """``ok`` and ``tiering`` need a recent lag or a table that is not due, and a short round."""
+    now_ms = each.status_read_ms + more_ms
+    if verdict(each, now_ms).health not in ("ok", "tiering"):
+        return
+    status, read_ms = each.status, each.status_read_ms
+    if status.status == "Tiering" and each.round_seen_ms is not None:
+        assert read_ms - each.round_seen_ms <= LATE_MS
+    is_lag_known = status.lag_ms is not None and (
+        each.lag_read_ms is None or read_ms - each.lag_read_ms <= LAG_OLD_MS
+    )
+    if not is_lag_known and status.next_attempt_ms is not None:
+        assert now_ms - status.next_attempt_ms <= LATE_MS
 
 
 def test_each_health_has_a_rank() -> None:
