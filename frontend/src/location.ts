@@ -30,16 +30,6 @@ export function navigate(to: string, { replace = false }: Options = {}): void {
   linked = pathOf(url.hash);
   history[replace ? "replaceState" : "pushState"](null, "", url.href);
   dispatchEvent(new HashChangeEvent("hashchange", { oldURL, newURL: url.href }));
-  if (pathOf(new URL(oldURL).hash) !== pathOf(url.hash)) begin();
-}
-
-/**
- * Another view begins at its top, with the focus in it: the link that led there is gone. Back and
- * forward do not come here: the browser knows where the reader was.
- */
-function begin(): void {
-  scrollTo(0, 0);
-  document.getElementById("content")?.focus({ preventScroll: true });
 }
 
 addEventListener("popstate", () => (linked = null));

@@ -2,7 +2,7 @@ import { startServer, type PageServer, type Seen } from "../testing/pageServer";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { act, fireEvent, render, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
-import { beforeEach, expect, test, vi } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import { Router } from "wouter";
 import type { Overview, Table } from "../api/client";
 import { App } from "../App";
@@ -333,20 +333,4 @@ test("the view of the address is marked in the navigation", async () => {
     "page",
   );
   expect(document.title).toBe("Leases · Lake tiering");
-  expect(screen.getByRole("main")).toHaveFocus();
-});
-
-test("another view begins at its top, with the focus in it; filters leave both alone", async () => {
-  serve([FAILING, tableOf()]);
-  show();
-  const ok = await screen.findByRole("button", { name: "OK 1" });
-  const scrolled: unknown[] = [];
-  const scrollTo = vi.spyOn(window, "scrollTo").mockImplementation((...to) => scrolled.push(to));
-  await userEvent.click(ok);
-  expect(ok).toHaveFocus();
-  expect(scrolled).toEqual([]);
-  await userEvent.click(screen.getAllByRole("link", { name: "shop.prices" })[0]!);
-  expect(screen.getByRole("main")).toHaveFocus();
-  expect(scrolled).toEqual([[0, 0]]);
-  scrollTo.mockRestore();
 });
