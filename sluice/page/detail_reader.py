@@ -40,6 +40,10 @@ PUBLISHED_EVERY_S = 0.5
 """Lags that nobody looks at are published together."""
 AWAY_S = 5.0
 """Pause after the cluster did not answer."""
+UNREACHED_AGAIN_S = 60.0
+"""A table whose server did not answer is not tried before, whoever looks: each try takes long."""
+UNREACHED_MAX = 4
+"""So many tables in a row without an answer: the cluster is away, and not one of its servers."""
 
 
 class DetailReader:
@@ -59,9 +63,10 @@ class DetailReader:
         self._known: dict[TablePath, WatchedTable] = {}  # read without the lock
         # The rest belongs to the thread alone.
         self._tried_s: dict[TablePath, float] = {}
+        self._unreached_s: dict[TablePath, float] = {}
         self._since_tried_s: dict[TablePath, float] = {}
         self._turn: deque[TablePath] = deque()
-        self._unpublished: dict[TablePath, tuple[int, Lag, int]] = {}
+        self._unpublished: dict[TablePath, tuple[int, Lag | None, int]] = {}
         self._published_s = 0.0
         self._thread = threading.Thread(target=self._run, name="sluice-page-details", daemon=True)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="sluice-page-lag")
@@ -162,7 +167,7 @@ class DetailReader:
         """Reads of tables that nobody looks at; returns how long to wait then."""
         started_s, tables = time.monotonic(), self._store.seen.tables
         if is_fluss and (paths := self._next_of_turn()):
-            is_first = any(tables[path].lag_read_ms is None for path in paths if path in tables)
+            is_first = any(_is_untried(tables[path]) for path in paths if path in tables)
             self._read_lags(paths, at_once=False)
         elif paths := self._failing(tables)[:STEP]:
             is_first = False
@@ -259,12 +264,14 @@ class DetailReader:
             if path in tables
             and path in self._known
             and now_s - self._tried_s.get(path, -every_s) >= every_s
+            and now_s - self._unreached_s.get(path, -UNREACHED_AGAIN_S) >= UNREACHED_AGAIN_S
         ]
 
     def _next_of_turn(self) -> list[TablePath]:
         if not self._turn:
             tables = self._store.seen.tables
             self._tried_s = {p: at for p, at in self._tried_s.items() if p in tables}
+            self._unreached_s = {p: at for p, at in self._unreached_s.items() if p in tables}
             with self._lock:
                 self._known = {p: table for p, table in self._known.items() if p in tables}
             due = self._due(list(tables), OTHERS_EVERY_S)
@@ -279,28 +286,42 @@ class DetailReader:
     def _read_lags(self, paths: Sequence[TablePath], *, at_once: bool = True) -> None:
         """:param at_once: publish them now, and not only after some time: each time costs a copy.
 
-        :raises NetworkError, RequestTimeOut: the cluster does not answer.
+        :raises NetworkError, RequestTimeOut: the cluster does not answer. Tables that were not
+            tried then stay due.
         """
         now_s = time.monotonic()
-        self._tried_s.update((path, now_s) for path in paths)
         found = self._unpublished
-        away: list[Exception] = []
+        away: list[Exception] = []  # of the last tables in a row
         known = self._known
 
         def read(path: TablePath) -> None:
-            if away or self._stopped:
+            if len(away) >= UNREACHED_MAX or self._stopped:
                 return
+            self._tried_s[path] = time.monotonic()
             table, read_ms = known[path], self._clock.now_ms()
+            lag: Lag | None = None
             try:
-                found[path] = table.table_id, self._watch.lag(table), read_ms
+                lag = self._watch.lag(table)
             except (NetworkError, RequestTimeOut) as error:
                 away.append(error)
-            except LAG_ERRORS as error:  # dropped in the meantime, or no leader
+                self._unreached_s[path] = time.monotonic()
+            except TableNotExist:  # dropped in the meantime
+                return
+            except LAG_ERRORS as error:  # no leader, for example
+                away.clear()
                 _LOG.debug("no lag of table %s: %s", path, mask(str(error)))
+            else:
+                away.clear()
+                self._unreached_s.pop(path, None)
+            found[path] = table.table_id, lag, read_ms
 
         list(self._pool.map(read, paths))
         if found and (at_once or not self._turn or now_s - self._published_s > PUBLISHED_EVERY_S):
             self._store.put_lags(found)
             self._unpublished, self._published_s = {}, now_s
-        if away:
+        if len(away) >= UNREACHED_MAX:
             raise away[0]
+
+
+def _is_untried(each: SeenTable) -> bool:
+    return each.lag_read_ms is None and each.lag_unread_ms is None

@@ -98,6 +98,11 @@ class Reading(BaseModel):
     lags_read_ms: int | None = Field(
         default=None, description="When the oldest lag was read; null: at least one is not read yet"
     )
+    lags_unread: int = Field(
+        default=0,
+        description="Lake tables whose lag cannot be read now, for example because a tablet server"
+        " is out of reach",
+    )
     tables_read: int = Field(default=0, description="Lake tables whose status has been read")
     is_complete: bool = Field(default=False, description="Whether every table was read once")
     error: str | None = Field(default=None, description="Why the last read failed, without secrets")

@@ -133,6 +133,7 @@ def reading(seen: Seen, found: Listing, now_ms: int) -> Reading:
         now_ms=now_ms,
         read_ms=seen.read_ms,
         lags_read_ms=found.lags_read_ms,
+        lags_unread=found.lags_unread,
         tables_read=len(seen.tables),
         is_complete=seen.is_complete,
         error=seen.error,

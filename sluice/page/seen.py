@@ -25,6 +25,8 @@ class SeenTable:
     """When an earlier reading first saw the round that is under way; None: none did."""
     freshness_ms: int | None = None
     """``table.datalake.freshness``. None: not read."""
+    lag_unread_ms: int | None = None
+    """Since when its lag cannot be read; None: it can, or was not tried."""
 
     @classmethod
     def reported(cls, status: TieringStatus, read_ms: int) -> SeenTable:
@@ -96,13 +98,20 @@ class SeenStore:
         with self._lock:
             self.seen = replace(self.seen, error=error)
 
-    def put_lags(self, lags: Mapping[TablePath, tuple[int, Lag, int]]) -> None:
-        """Adds lags that were read one by one: table id, lag, and when it was read."""
+    def put_lags(self, lags: Mapping[TablePath, tuple[int, Lag | None, int]]) -> None:
+        """Adds lags that were read one by one: table id, lag, and when that was tried.
+
+        Where there is none, it could not be read: the last one is kept.
+        """
         with self._lock:
             tables = dict(self.seen.tables)
             for path, (table_id, lag, read_ms) in lags.items():
                 each = tables.get(path)
                 if each is None or each.status.table_id != table_id:
+                    continue
+                if lag is None:
+                    since_ms = read_ms if each.lag_unread_ms is None else each.lag_unread_ms
+                    tables[path] = replace(each, lag_unread_ms=since_ms)
                     continue
                 status = replace(
                     each.status,
@@ -110,7 +119,7 @@ class SeenStore:
                     lag_ms=lag.ms,
                     lake_snapshot_id=lag.lake_snapshot_id,
                 )
-                tables[path] = replace(each, status=status, lag_read_ms=read_ms)
+                tables[path] = replace(each, status=status, lag_read_ms=read_ms, lag_unread_ms=None)
             self.seen = replace(self.seen, tables=tables)
 
     def put_failing_since(self, since: Mapping[TablePath, tuple[SeenTable, int]]) -> None:
@@ -172,4 +181,12 @@ def merged(old: SeenTable | None, new: SeenTable) -> SeenTable:
     round_ms = new.round_seen_ms
     if round_ms is None and is_same_round(old.status, new.status):
         round_ms = old.status_read_ms if old.round_seen_ms is None else old.round_seen_ms
-    return SeenTable(status, new.status_read_ms, lag_read_ms, since_ms, round_ms, new.freshness_ms)
+    return SeenTable(
+        status,
+        new.status_read_ms,
+        lag_read_ms,
+        since_ms,
+        round_ms,
+        new.freshness_ms,
+        old.lag_unread_ms if new.lag_read_ms is None else None,
+    )

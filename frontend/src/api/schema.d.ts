@@ -1005,6 +1005,12 @@ export interface components {
              */
             lags_read_ms?: number | null;
             /**
+             * Lags Unread
+             * @description Lake tables whose lag cannot be read now, for example because a tablet server is out of reach
+             * @default 0
+             */
+            lags_unread: number;
+            /**
              * Tables Read
              * @description Lake tables whose status has been read
              * @default 0

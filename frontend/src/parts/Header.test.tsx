@@ -29,3 +29,21 @@ test("the page of another DAG is opened as by a link, which leaves a frame", asy
   expect(followed).toContain("/dags/other/plugin/lake");
   await waitFor(() => expect(server.requests("GET /overview")).toHaveLength(1));
 });
+
+test.each([
+  [{}, /^read [^,]* ago$/],
+  [{ lags_unread: 1 }, /^read .* ago, without 1 lag$/],
+  [{ lags_unread: 1200 }, /^read .* ago, without 1,200 lags$/],
+])("how many lags cannot be read is said beside the age: %j", (more, text) => {
+  const overview = overviewOf({});
+  startServer().on("GET /overview", overview);
+  render(
+    <Page>
+      <Header
+        overview={{ ...overview, reading: { ...overview.reading, ...more } }}
+        isCutOff={false}
+      />
+    </Page>,
+  );
+  expect(screen.getByText(text)).toBeVisible();
+});

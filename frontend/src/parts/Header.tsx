@@ -3,7 +3,7 @@ import { useIsFetching, useQueryClient } from "@tanstack/react-query";
 import { Link, useLocation } from "wouter";
 import type { Overview, Schemas } from "../api/client";
 import { useNow } from "../clock";
-import { moment, span } from "../format";
+import { counted, moment, span } from "../format";
 import { useTheme, THEMES, type Theme } from "../theme";
 import { MoonIcon, OutsideIcon, RefreshIcon, Sign, SunIcon, SystemIcon } from "./Icons";
 import { Ago } from "./Times";
@@ -144,11 +144,12 @@ function Freshness({ reading, isCutOff }: FreshnessProps) {
   const now = useNow();
   if (!reading?.read_ms) return <span className="fresh quiet">not read yet</span>;
   const age = now - reading.read_ms;
-  const isOld = isCutOff || reading.error != null || age > OLD_MS;
+  const unread = reading.lags_unread ?? 0;
+  const isOld = isCutOff || reading.error != null || age > OLD_MS || unread > 0;
   return (
     <span className={isOld ? "fresh old" : "fresh"} title={`read ${moment(reading.read_ms)}`}>
       <span className="fresh-dot" aria-hidden="true" />
-      read {span(age)} ago
+      read {span(age)} ago{unread > 0 && `, without ${counted(unread, "lag")}`}
     </span>
   );
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,13 +15,17 @@ import pytest
 
 from sluice.client import Client, connect
 from sluice.config import ClientConfig, ServerConfig
+from sluice.errors import RequestTimeOut
 from sluice.model import Reason, TableDescriptor, TablePath, TieringRound
+from sluice.page import detail_reader
 from sluice.page.cluster_reader import FIRST, ClusterReader
 from sluice.page.seen import SeenTable
+from sluice.page.tables import listing
 from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
 from tests.support.processes import ServerProcess, wait_for
-from tests.support.proxy import hang
+from tests.support.proxy import Answer, error, hang
 from tests.support.status_shop import (
     LAKE,
     MINUTE_MS,
@@ -250,6 +255,41 @@ def test_an_unreadable_status_table_keeps_what_was_read(plain: Shop) -> None:
             assert reader.seen.tables[path].status.rounds == 1
             proxy.mend()
             wait_for("the error to go", lambda: reader.seen.error is None)
+
+
+def test_a_server_that_is_away_hides_no_lags_of_other_servers(
+    plain: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The offsets of tables with two rows are not told in time, as if their leader were away."""
+    away = {plain.create(f"t{number}"): number % 3 == 0 for number in range(12)}
+    for path, is_away in away.items():
+        with plain.client.log_writer(path) as writer:
+            writer.write(pa.concat_tables([ROW] * (2 if is_away else 1)))
+
+    def late_for_two_rows(client: socket.socket, answer: Answer) -> bool:
+        reply = pb.ListOffsetsResponse.FromString(answer.body)
+        if any(bucket.offset == 2 for bucket in reply.buckets_resp):
+            return error(RequestTimeOut.code, "no answer in time")(client, answer)
+        client.sendall(answer.frame)
+        return True
+
+    with behind_proxy(plain) as (proxy, address):
+        proxy.plan_always(apis.LIST_OFFSETS, late_for_two_rows)
+        config = ClientConfig(address, retry_timeout_ms=100)
+        with Client(config, plain.clock) as client, reading(client, plain.clock) as reader:
+
+            def lags() -> dict[TablePath, int | None]:
+                return {path: each.status.lag_rows for path, each in reader.seen.tables.items()}
+
+            read = {path: None if is_away else 1 for path, is_away in away.items()}
+            wait_for("the lags of the others", lambda: lags() == read)
+            wait_for("all to be tried", lambda: listing(reader.seen, 0).lags_unread == 4)
+            assert reader.seen.error is None
+            proxy.mend()
+            monkeypatch.setattr(detail_reader, "UNREACHED_AGAIN_S", QUICK_S)
+            reader.look_at(away)
+            wait_for("all lags", lambda: listing(reader.seen, 0).lags_unread == 0)
+            assert None not in lags().values()
 
 
 def test_a_reader_that_never_started_stops(shop: Shop) -> None:

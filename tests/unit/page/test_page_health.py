@@ -251,6 +251,8 @@ def test_the_later_reading_wins_and_forgets_no_lag(old: SeenTable, new: SeenTabl
         is_lag_known = old.lag_read_ms is not None or new.lag_read_ms is not None
         assert found.lag_read_ms is not None or not is_lag_known or found is old
         assert found is old or found.status.rounds == new.status.rounds
+        if found is not old and new.lag_read_ms is None:
+            assert found.lag_unread_ms == old.lag_unread_ms
 
 
 # ---- since when it fails ----
