@@ -31,7 +31,7 @@ test("the page of another DAG is opened as by a link, which leaves a frame", asy
 });
 
 test.each([
-  [{}, /^read [^,]* ago$/],
+  [{ lags_unread: 0 }, /^read [^,]* ago$/],
   [{ lags_unread: 1 }, /^read .* ago, without 1 lag$/],
   [{ lags_unread: 1200 }, /^read .* ago, without 1,200 lags$/],
 ])("how many lags cannot be read is said beside the age: %j", (more, text) => {

@@ -144,7 +144,7 @@ function Freshness({ reading, isCutOff }: FreshnessProps) {
   const now = useNow();
   if (!reading?.read_ms) return <span className="fresh quiet">not read yet</span>;
   const age = now - reading.read_ms;
-  const unread = reading.lags_unread ?? 0;
+  const unread = reading.lags_unread;
   const isOld = isCutOff || reading.error != null || age > OLD_MS || unread > 0;
   return (
     <span className={isOld ? "fresh old" : "fresh"} title={`read ${moment(reading.read_ms)}`}>

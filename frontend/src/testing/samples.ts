@@ -5,7 +5,13 @@ export const NOW_MS = 1_795_000_000_000;
 
 export function overviewOf(changes: Partial<Overview> = {}): Overview {
   return {
-    reading: { now_ms: NOW_MS, read_ms: NOW_MS, tables_read: 1, is_complete: true },
+    reading: {
+      now_ms: NOW_MS,
+      read_ms: NOW_MS,
+      lags_unread: 0,
+      tables_read: 1,
+      is_complete: true,
+    },
     cluster: "grpc://127.0.0.1:9123",
     version: "0.1.0",
     is_fluss: false,

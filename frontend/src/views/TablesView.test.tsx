@@ -292,6 +292,7 @@ test("what keeps the page from the truth is said above it", async () => {
     reading: {
       now_ms: NOW_MS,
       read_ms: NOW_MS - 300_000,
+      lags_unread: 0,
       tables_read: 1_200,
       is_complete: false,
     },
