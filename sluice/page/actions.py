@@ -14,6 +14,7 @@ from sluice.client import user_requests
 from sluice.client.user_requests import Request
 from sluice.errors import LeaseNotExist, UnsupportedVersion
 from sluice.model import TablePath
+from sluice.page.calls import CALLS_CLUSTER
 from sluice.page.lease_reads import uses_of
 from sluice.page.models import Answer, LeaseToDrop
 from sluice.page.ports import AtPlace, By, Place
@@ -21,7 +22,7 @@ from sluice.page.ports import AtPlace, By, Place
 NAMED_MAX = 5
 """Most leases that an error names."""
 
-actions = APIRouter()
+actions = APIRouter(dependencies=[CALLS_CLUSTER])
 """Include it with dependencies that call :func:`sluice.page.ports.serve`, and that refuse users who
 may not act and requests of foreign origins."""
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from sluice.client import Client
 from sluice.client.status_watch import DESCRIBED_MAX, WatchedTable
 from sluice.clock import Clock, SystemClock
-from sluice.errors import RequestTimeOut
+from sluice.errors import NetworkError, RequestTimeOut
 from sluice.masking import reason_text
 from sluice.model import TablePath
 from sluice.page.detail_reader import DetailReader
@@ -34,6 +34,10 @@ IDLE_AFTER_S = 300.0
 """The reader rests when nobody has asked for this long."""
 ANSWERED_S = 1.0
 """Longest wait for the status of a table after an action."""
+
+
+class _SlowPass(Exception):
+    """A pass has ended before its last table, though the cluster answers."""
 
 
 class ClusterReader:
@@ -164,7 +168,10 @@ class ClusterReader:
             try:
                 self._read()
             except Exception as error:  # shown by the page; the next pass tries again
-                self._store.fail(reason_text(f"{type(error).__name__}: {error}"))
+                is_away = isinstance(error, NetworkError | RequestTimeOut)
+                name = "RequestTimeOut" if isinstance(error, _SlowPass) else type(error).__name__
+                why = reason_text(f"{name}: {error}")
+                self._store.fail(why, self._clock.now_ms() if is_away else None)
             self._pause(time.thread_time() - started_s)
 
     def _read(self) -> None:
@@ -194,7 +201,7 @@ class ClusterReader:
             if self._stopped:
                 return
             if done < len(paths) and time.monotonic() > until_s:
-                raise RequestTimeOut(
+                raise _SlowPass(
                     f"the cluster is slow: {done} of {len(paths)} tables were read in"
                     f" {self._pass_s:.0f} s, and the next read begins with the others"
                 )

@@ -14,6 +14,7 @@ from sluice.client.round_leases import RoundLease, RoundLeases, what_is_unknown
 from sluice.errors import UnsupportedVersion
 from sluice.model import LeasedTable as HeldTable
 from sluice.model import LeaseInfo, TablePath
+from sluice.page.calls import CALLS_CLUSTER
 from sluice.page.known_runs import KnownRuns
 from sluice.page.masked import masked, masked_or_none
 from sluice.page.models import Lease, LeasedTable, Leases
@@ -27,7 +28,7 @@ TABLES_MAX = 100
 LEASES_MAX = 500
 """Most leases of one answer."""
 
-lease_reads = APIRouter()
+lease_reads = APIRouter(dependencies=[CALLS_CLUSTER])
 
 
 @lease_reads.get("/leases")

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Response
 from sluice import __version__
 from sluice.model import TablePath
 from sluice.model.tiering_round import ROUNDS_KEPT
+from sluice.page.calls import CALLS_CLUSTER
 from sluice.page.models import DagState, Health, Overview, Reading, Round, Rounds, SortKey, Tables
 from sluice.page.ports import AtPlace, By, Place
 from sluice.page.recorded_models import recorded_values
@@ -88,7 +89,7 @@ def tables(
     return Response(answer.model_dump_json(), media_type="application/json")
 
 
-@reads.get("/tables/{database}/{table}/rounds")
+@reads.get("/tables/{database}/{table}/rounds", dependencies=[CALLS_CLUSTER])
 def rounds(
     place: AtPlace,
     database: str,

@@ -52,6 +52,8 @@ class Seen:
     read_ms: int | None = None
     is_complete: bool = False
     error: str | None = None
+    away_ms: int | None = None
+    """When the cluster did not answer; None: it did."""
     is_fluss: bool = False
     """Whether the coordinator keeps no statuses, as in Apache Fluss."""
 
@@ -91,12 +93,17 @@ class SeenStore:
     def complete(self, read_ms: int, error: str | None = None) -> None:
         """Every table was read since ``read_ms``."""
         with self._lock:
-            self.seen = replace(self.seen, read_ms=read_ms, is_complete=True, error=error)
+            self.seen = replace(
+                self.seen, read_ms=read_ms, is_complete=True, error=error, away_ms=None
+            )
 
-    def fail(self, error: str) -> None:
-        """Keeps what is known, and says why nothing newer is."""
+    def fail(self, error: str, away_ms: int | None = None) -> None:
+        """Keeps what is known, and says why nothing newer is.
+
+        :param away_ms: when that was, if the cluster does not answer.
+        """
         with self._lock:
-            self.seen = replace(self.seen, error=error)
+            self.seen = replace(self.seen, error=error, away_ms=away_ms)
 
     def put_lags(self, lags: Mapping[TablePath, tuple[int, Lag | None, int]]) -> None:
         """Adds lags that were read one by one: table id, lag, and when that was tried.

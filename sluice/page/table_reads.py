@@ -20,6 +20,7 @@ from sluice.errors import (
 from sluice.masking import is_secret_name, mask
 from sluice.model import TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.model.tiering_round import ROUNDS_KEPT
+from sluice.page.calls import CALLS_CLUSTER
 from sluice.page.masked import masked_or_none
 from sluice.page.models import (
     Column,
@@ -34,7 +35,7 @@ from sluice.page.table_splits import read_splits
 from sluice.page.tables import judge, table_model
 from sluice.statuses import UNKNOWN, freshness_ms
 
-table_reads = APIRouter(prefix="/tables/{database}/{table}")
+table_reads = APIRouter(prefix="/tables/{database}/{table}", dependencies=[CALLS_CLUSTER])
 SPLITS_MAX = 1_000
 DAMAGE_MAX = 100
 """Damaged ranges that are named; their number is told if there are more."""

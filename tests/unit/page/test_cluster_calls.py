@@ -1,0 +1,78 @@
+"""A cluster that accepts connections and never answers: what needs no call is answered at once."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from sluice.client import Client
+from sluice.config import ClientConfig
+from sluice.page.calls import AT_ONCE, BUSY
+from sluice.page.local_place import LocalPlace
+from sluice.page.serving import local_app
+from tests.support.processes import wait_for
+
+READS = ["", "/rounds", "/splits", "/snapshots", "/leases"]
+MANY = 40
+"""Threads of a server, which Airflow's own API shares."""
+
+
+@pytest.fixture(params=["grpc", "fluss"])
+def place(request: pytest.FixtureRequest) -> Iterator[LocalPlace]:
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
+        address = f"{request.param}://127.0.0.1:{silent.getsockname()[1]}"
+        times = {"request_timeout_ms": 3_000, "connect_timeout_ms": 3_000, "retry_timeout_ms": 0}
+        with Client(ClientConfig(address, **times)) as client:
+            yield LocalPlace(client)
+
+
+def test_a_cluster_that_hangs_leaves_threads_for_others(place: LocalPlace) -> None:
+    async def ask() -> None:
+        transport = httpx.ASGITransport(local_app(place))
+        async with httpx.AsyncClient(transport=transport, base_url="http://x/api/v1") as page:
+            waiting = {
+                asyncio.create_task(page.get(f"/tables/shop/orders{READS[number % len(READS)]}"))
+                for number in range(MANY - 1)
+            }
+            waiting.add(asyncio.create_task(page.post("/tables/shop/orders/pause")))
+            refused: set[asyncio.Task[httpx.Response]] = set()
+            while len(refused) < MANY - AT_ONCE:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                refused |= done
+            assert {one.result().status_code for one in refused} == {503}
+            assert {one.result().json()["message"] for one in refused} == {BUSY}
+            took_s = []
+            for _ in range(3):  # other tests may use the machine
+                started_s = time.monotonic()
+                assert (await page.get("/overview")).status_code == 200
+                took_s.append(time.monotonic() - started_s)
+            assert min(took_s) < 0.5
+            assert len(waiting) == AT_ONCE
+            answers = await asyncio.gather(*waiting)
+            assert {one.status_code for one in answers} <= {502, 504}
+            again = await page.get("/leases")  # the places are free again
+            assert again.status_code in (502, 504)
+
+    asyncio.run(ask())
+
+
+def test_a_cluster_that_is_known_to_be_away_is_not_called(place: LocalPlace) -> None:
+    async def ask() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(local_app(place))
+        async with httpx.AsyncClient(transport=transport, base_url="http://x/api/v1") as page:
+            calls = [page.get(f"/tables/shop/orders{path}") for path in READS]
+            return list(await asyncio.gather(*calls, page.get("/leases")))
+
+    place.reader.start()
+    try:
+        wait_for("the reader to give up", lambda: place.reader.seen.away_ms is not None)
+        answers = asyncio.run(ask())
+    finally:
+        place.reader.stop()
+    assert {one.status_code for one in answers} == {502}
+    assert all("the cluster did not answer lately" in one.json()["message"] for one in answers)
