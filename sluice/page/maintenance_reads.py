@@ -106,6 +106,7 @@ def _run_model(each: SeenRun, *, is_in_airflow: bool) -> MaintenanceRunModel:
         numbers=dict(totals.numbers),
         error=each.error or None,
         at=each.at or None,
+        last_sign_ms=each.last_sign_ms,
         problem=each.problem or None,
     )
 

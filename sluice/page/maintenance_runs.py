@@ -28,9 +28,13 @@ _READERS = 8
 _STEP = 200
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, ImportError, SluiceError)
 
-RunState = Literal["running", "ended", "failed", "lost"]
+LOST_AFTER_MS = 6 * 3_600_000
+"""A run that wrote nothing for so long is called lost. One large table may take hours."""
+
+RunState = Literal["running", "ended", "failed", "lost", "unreported"]
 """running: it has reported no end. ended: all of its tables have a report. failed: it ended before
-its last table, and says why. lost: it was killed."""
+its last table, and says why. lost: it ended and reports no end, or it was silent for hours.
+unreported: it has ended, and its reports are not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,8 @@ class SeenRun:
     error: str = ""
     at: str = ""
     """The table that it has begun last, if it has not ended."""
+    last_sign_ms: int | None = None
+    """When it wrote its newest file; None: not known."""
     problem: str = ""
     """Why its reports cannot be read."""
     is_whole: bool = False
@@ -93,19 +99,19 @@ class RunReader:
         :raises OSError: the folder cannot be listed.
         """
         tasks = newest_runs(self._work_uri)
-        pairs = [(run, run is task.runs[0]) for task in tasks for run in task.runs]
-        pairs.sort(key=lambda pair: pair[0].began_ms, reverse=True)
+        runs = [run for task in tasks for run in task.runs]
+        runs.sort(key=lambda run: run.began_ms, reverse=True)
         found: dict[str, SeenRun] = {}
-        for run, is_newest in pairs[:RUNS_MAX]:
+        for run in runs[:RUNS_MAX]:
             known = self._known.get(run.folder)
             if known is None or not known.is_whole or known.run != run:
-                known = self._read_run(run, is_newest, until_s)
+                known = self._read_run(run, until_s)
             found[run.folder] = known
         self._known = found
         self._reports = {folder: each for folder, each in self._reports.items() if folder in found}
         return [*found.values()], [self._masked(task.problem) for task in tasks if task.problem]
 
-    def _read_run(self, run: MaintenanceRun, is_newest: bool, until_s: float) -> SeenRun:
+    def _read_run(self, run: MaintenanceRun, until_s: float) -> SeenRun:
         known = self._reports.get(run.folder, {})
         try:
             end = read_end(request_uri(self._work_uri, run.folder, run.attempt))
@@ -113,10 +119,13 @@ class RunReader:
             reports, is_complete = self._read_reports(files, known, until_s)
         except _UNREADABLE as error:
             why = self._masked(f"{type(error).__name__}: {error}")
-            state = _state(run, RunEnd(), is_newest)
-            return SeenRun.of(run, known.values(), state=state, problem=why)
+            # Nobody knows how it ended, or whether it still writes.
+            unknown: RunState = "running" if run.ended_ms is None else "unreported"
+            return SeenRun.of(run, known.values(), state=unknown, problem=why)
         self._reports[run.folder] = reports
-        state = _state(run, end, is_newest)
+        signs = [one.modified_ms for one in files if one.modified_ms is not None]
+        last_sign_ms = max(signs, default=None)
+        state = self._state(run, end, last_sign_ms, has_files=bool(files))
         unread = [report.line for report in reports.values() if not report.table]
         problem = "" if files else "its reports were deleted"
         if unread:
@@ -129,9 +138,21 @@ class RunReader:
             state=state,
             error="" if end.error is None else self._masked(str(end.error)),
             at="" if is_done else self._masked(end.at),
+            last_sign_ms=last_sign_ms,
             problem=problem,
-            is_whole=is_complete and state != "running",
+            # A run that is called lost by its age may go on.
+            is_whole=is_complete and (end.has_ended or run.ended_ms is not None),
         )
+
+    def _state(
+        self, run: MaintenanceRun, end: RunEnd, last_sign_ms: int | None, *, has_files: bool
+    ) -> RunState:
+        if end.has_ended:
+            return "failed" if end.error is not None else "ended"
+        if run.ended_ms is not None:
+            return "lost" if has_files else "unreported"
+        silent_ms = self._clock.now_ms() - max(run.began_ms, last_sign_ms or 0)
+        return "lost" if silent_ms >= LOST_AFTER_MS else "running"
 
     def _read_reports(
         self, files: Sequence[ListedFile], known: Mapping[str, TableReport], until_s: float
@@ -188,9 +209,3 @@ def _report(uri: str, hidden: Callable[[str], str]) -> TableReport | None:
 
 def _texts(found: Sequence[str], hidden: Callable[[str], str]) -> tuple[str, ...]:
     return tuple(hidden(str(each)) for each in found)
-
-
-def _state(run: MaintenanceRun, end: RunEnd, is_newest: bool) -> RunState:
-    if end.has_ended:
-        return "failed" if end.error is not None else "ended"
-    return "running" if run.ended_ms is None and is_newest else "lost"

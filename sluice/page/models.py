@@ -464,9 +464,10 @@ class MaintenanceRunModel(BaseModel):
     url: str | None = Field(default=None, description="The task instance in Airflow")
     began_ms: int
     ended_ms: int | None = None
-    state: Literal["running", "ended", "failed", "lost"] = Field(
+    state: Literal["running", "ended", "failed", "lost", "unreported"] = Field(
         description="running: it has reported no end. ended: each of its tables has a report."
-        " failed: it ended before its last table, and says why. lost: it was killed"
+        " failed: it ended before its last table, and says why. lost: it ended and reports no end,"
+        " or it wrote nothing for 6 hours. unreported: it has ended, and its reports are not there"
     )
     applied: bool = Field(description="False: a dry run, which changes nothing")
     tables: int = Field(description="Tables with a report")
@@ -479,6 +480,7 @@ class MaintenanceRunModel(BaseModel):
     )
     error: str | None = Field(default=None, description="Why it ended before its last table")
     at: str | None = Field(default=None, description="The table that it was at, if it has no end")
+    last_sign_ms: int | None = Field(default=None, description="When it wrote its newest file")
     problem: str | None = Field(default=None, description="Why its reports cannot be read")
 
 

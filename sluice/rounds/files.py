@@ -509,6 +509,8 @@ class ListedFile:
 
     uri: str
     size_bytes: int
+    modified_ms: int | None = None
+    """Epoch milliseconds; None: the file system does not say."""
 
 
 def listed(folder: str, pattern: str) -> list[ListedFile]:
@@ -521,7 +523,12 @@ def listed(folder: str, pattern: str) -> list[ListedFile]:
     found = fs.glob(f"{glob.escape(path)}/{pattern}", detail=True)
     by_age = sorted(found, key=lambda name: (str(_time_of(found[name])), name))
     return [
-        ListedFile(fs.unstrip_protocol(name), int(found[name].get("size") or 0)) for name in by_age
+        ListedFile(
+            fs.unstrip_protocol(name),
+            int(found[name].get("size") or 0),
+            _epoch_ms(_time_of(found[name])),
+        )
+        for name in by_age
     ]
 
 

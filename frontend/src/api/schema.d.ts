@@ -812,10 +812,10 @@ export interface components {
             ended_ms?: number | null;
             /**
              * State
-             * @description running: it has reported no end. ended: each of its tables has a report. failed: it ended before its last table, and says why. lost: it was killed
+             * @description running: it has reported no end. ended: each of its tables has a report. failed: it ended before its last table, and says why. lost: it ended and reports no end, or it wrote nothing for 6 hours. unreported: it has ended, and its reports are not there
              * @enum {string}
              */
-            state: "running" | "ended" | "failed" | "lost";
+            state: "running" | "ended" | "failed" | "lost" | "unreported";
             /**
              * Applied
              * @description False: a dry run, which changes nothing
@@ -853,6 +853,11 @@ export interface components {
              * @description The table that it was at, if it has no end
              */
             at?: string | null;
+            /**
+             * Last Sign Ms
+             * @description When it wrote its newest file
+             */
+            last_sign_ms?: number | null;
             /**
              * Problem
              * @description Why its reports cannot be read

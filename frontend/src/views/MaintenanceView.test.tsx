@@ -91,6 +91,35 @@ test("the last run is linked, and a dry run is named", async () => {
   expect(runs).toHaveTextContent("2 tables, 1 needed something, 1 problem, 4 expired snapshots");
 });
 
+test("a run without an end says where it is, and nothing that is not known", async () => {
+  const open = { ended_ms: null, at: "shop.orders", last_sign_ms: NOW_MS - 7_200_000 };
+  server.on(
+    "GET /maintenance",
+    answer({
+      runs: [
+        { ...RUN, ...open, began_ms: 3, state: "running" },
+        { ...RUN, ...open, began_ms: 2, state: "lost" },
+        {
+          ...RUN,
+          began_ms: 1,
+          tables: 0,
+          state: "unreported",
+          problem: "its reports were deleted",
+        },
+      ],
+    }),
+  );
+  show();
+  const runs = await screen.findByRole("region", { name: "Last runs" });
+  const [running, lost, ended] = within(runs).getAllByRole("listitem");
+  expect(running).toHaveTextContent(/^no end yet.*now at shop\.orders.*last sign \d+ d ago/);
+  expect(lost).toHaveTextContent(
+    /^lost: no end reported.*last at shop\.orders.*last sign \d+ d ago/,
+  );
+  expect(ended).toHaveTextContent(/^ended.*its reports were deleted/);
+  expect(ended).not.toHaveTextContent("0 tables");
+});
+
 test("the server searches, filters and sorts, and the address keeps it", async () => {
   show();
   await userEvent.click(await screen.findByRole("button", { name: "Problems 1" }));

@@ -174,10 +174,11 @@ function States({ data, chosen, onChoose }: StatesProps) {
 }
 
 const RUN_STATES: Record<Run["state"], string> = {
-  running: "running",
+  running: "no end yet",
   ended: "ended",
   failed: "failed",
-  lost: "lost: it was killed",
+  lost: "lost: no end reported",
+  unreported: "ended",
 };
 
 function Runs({ data }: { data: Maintenance }) {
@@ -202,8 +203,9 @@ function Runs({ data }: { data: Maintenance }) {
 
 function RunLine({ run }: { run: Run }) {
   const isBad = run.state === "failed" || run.state === "lost";
+  const isOpen = run.state === "running" || run.state === "lost";
   const words = [
-    counted(run.tables, "table"),
+    run.state === "unreported" && run.tables === 0 ? null : counted(run.tables, "table"),
     run.needed > 0 ? `${count(run.needed)} needed something` : null,
     run.problems > 0 ? `${counted(run.problems, "problem")}` : null,
     ...numbersOf(run.numbers),
@@ -219,13 +221,22 @@ function RunLine({ run }: { run: Run }) {
         <Ago ms={run.began_ms} />
         {!run.applied && <span className="hint">dry run: it changed nothing</span>}
         <span className="quiet">{words.join(", ")}</span>
+        {isOpen && run.at && (
+          <span className="quiet">
+            {run.state === "running" ? "now" : "last"} at {run.at}
+          </span>
+        )}
+        {isOpen && run.last_sign_ms != null && (
+          <span className="quiet">
+            last sign <Ago ms={run.last_sign_ms} />
+          </span>
+        )}
       </div>
       {[run.error, run.problem].map(
         (text) =>
           text && (
             <p key={text} className="whole bad-text">
               {text}
-              {run.at && text === run.error ? ` (at ${run.at})` : ""}
             </p>
           ),
       )}

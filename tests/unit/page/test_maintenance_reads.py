@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from sluice.model import Reason, TablePath, TieringRound, TieringStatus
 from sluice.page.local_place import LocalPlace
 from sluice.page.maintenance_reader import READ_EVERY_S, maintenance_of
 from sluice.page.maintenance_rounds import RoundFacts, facts_of
-from sluice.page.maintenance_runs import REPORT_BYTES_MAX, SeenRun
+from sluice.page.maintenance_runs import LOST_AFTER_MS, REPORT_BYTES_MAX, SeenRun
 from sluice.page.maintenance_tables import MaintenanceListing, Wanted, matching, table_model
 from sluice.page.seen import Seen, SeenTable
 from sluice.page.serving import local_app
@@ -335,7 +336,42 @@ def test_a_run_under_way_one_that_gave_up_and_one_that_was_killed(
         maintain(work, began_ms=4_000, ends=False)
         note_run(work, "own", replace(again, folder="sluice-west-5000", began_ms=5_000))
         states = {one["began_ms"]: one["state"] for one in page.read()["runs"]}
-        assert (states[4_000], states[5_000]) == ("lost", "lost"), "5000 ended without a report"
+        assert states[4_000] == "running", "another run of the task says nothing of it"
+        assert states[5_000] == "unreported", "it has ended, and nobody knows how"
+
+
+def test_a_run_is_lost_once_it_was_silent_for_hours(embedded: Shop, work: str) -> None:
+    embedded.create("a")
+    began_ms = embedded.clock.ms
+    run = maintain(work, converted("shop.a"), began_ms=began_ms, ends=False)
+    MaintenanceFiles(request_uri(work, run.folder, "a")).begin("shop.b")
+    folder = Path(work.removeprefix("file://")) / run.folder / "maintenance"
+    sign_ms = began_ms + 60_000
+    for file in folder.iterdir():
+        os.utime(file, (sign_ms / 1000, sign_ms / 1000))
+    with page_of(embedded, work) as page:
+        embedded.clock.ms = sign_ms + LOST_AFTER_MS - 60_000
+        [shown] = page.read()["runs"]
+        assert (shown["state"], shown["at"]) == ("running", "shop.b")
+        assert shown["last_sign_ms"] == sign_ms
+        embedded.clock.ms = sign_ms + LOST_AFTER_MS
+        [shown] = page.read()["runs"]
+        assert (shown["state"], shown["at"]) == ("lost", "shop.b")
+        late = converted("shop.b")
+        MaintenanceFiles(request_uri(work, run.folder, "a")).add(TableReport.of(late, applied=True))
+        sign_ms = embedded.clock.ms
+        for file in folder.iterdir():
+            os.utime(file, (sign_ms / 1000, sign_ms / 1000))
+        [shown] = page.read()["runs"]
+        assert shown["state"] == "running", "it was slow, and goes on"
+
+
+def test_a_run_that_ended_without_its_end_file_is_lost(embedded: Shop, work: str) -> None:
+    run = maintain(work, converted("shop.a"), ends=False)
+    note_run(work, "own", replace(run, ended_ms=1_500))
+    with page_of(embedded, work) as page:
+        [shown] = page.read()["runs"]
+    assert (shown["state"], shown["problem"]) == ("lost", None)
 
 
 def test_no_secret_of_the_work_folders_address_is_shown(
@@ -410,7 +446,9 @@ def test_reports_that_cannot_be_read_hide_no_others(embedded: Shop, work: str) -
     (Path(work.removeprefix("file://")) / "maintenance/bad.json").write_text("{")
     with page_of(embedded, work) as page:
         found = page.read()
-        assert found["runs"][0]["problem"] == "its reports were deleted"
+        [shown] = found["runs"]
+        assert shown["problem"] == "its reports were deleted"
+        assert (shown["state"], shown["ended_ms"]) == ("unreported", 1_500), "not lost: it ended"
         assert "maintenance/bad.json cannot be read" in found["note"]
 
 
