@@ -95,7 +95,7 @@ def _listed(place: Place, found: Sequence[LeaseInfo]) -> Leases:
         is_complete=len(shown) == len(found),
         note=None if shown is found else f"Only the {LEASES_MAX} largest leases are shown.",
         total=len(found),
-        leases=[_lease(one, names.get(one.lease_id)) for one in shown],
+        leases=[_with_links(place, _lease(one, names.get(one.lease_id))) for one in shown],
     )
 
 
@@ -121,7 +121,9 @@ def _known(place: Place, only: TablePath | None = None) -> Leases:
         is_complete=False,
         note=note,
         total=len(found),
-        leases=[_round_lease(one, names.get(one.lease_id), only) for one in shown],
+        leases=[
+            _with_links(place, _round_lease(one, names.get(one.lease_id), only)) for one in shown
+        ],
     )
 
 
@@ -129,6 +131,12 @@ def _names_of_runs(place: Place, lease_ids: Sequence[str]) -> dict[str, RunName]
     """The runs that hold these leases, of DAGs that the viewer may read."""
     found = _memory(place).runs.of(lease_ids)
     return {lease_id: run for lease_id, run in found.items() if place.shows_dag(run.dag_id)}
+
+
+def _with_links(place: Place, lease: Lease) -> Lease:
+    if lease.dag_id and lease.run_id:
+        lease.links = place.run_links(lease.dag_id, lease.run_id, lease.deployment_id)
+    return lease
 
 
 class _Memory:

@@ -48,3 +48,11 @@ class LocalPlace:
 
     def round_links(self, path: TablePath, ended: TieringRound) -> list[Link]:  # noqa: ARG002
         return []
+
+    def run_links(
+        self,
+        dag_id: str,  # noqa: ARG002
+        run_id: str,  # noqa: ARG002
+        deployment_id: str | None,  # noqa: ARG002
+    ) -> list[Link]:
+        return []

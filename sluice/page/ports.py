@@ -72,6 +72,12 @@ class Place(Protocol):
 
     def table_links(self, path: TablePath) -> list[Link]: ...
     def round_links(self, path: TablePath, ended: TieringRound) -> list[Link]: ...
+    def run_links(self, dag_id: str, run_id: str, deployment_id: str | None) -> list[Link]:
+        """Pages of a run that holds a lease, if the viewer may open them.
+
+        :param deployment_id: of the run's Airflow, which need not be the one that serves.
+        """
+        ...
 
 
 def serve(request: Request, place: Place, viewer: Viewer) -> None:

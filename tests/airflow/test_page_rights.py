@@ -118,7 +118,10 @@ def test_names_of_dags_that_a_user_may_not_read_are_hidden(page: PagePlace) -> N
     admin, clerk = page.server.program("admin"), page.server.as_(CLERK)
     wait_until(lambda: bool(held(admin)[OF_STAFF]["dag_id"]), 60, "the name of the run to be read")
     assert held(admin)[OF_STAFF]["run_id"] == "manual__2"
+    run = {"name": "Run", "url": "/dags/tiering/runs/manual__2"}
+    assert held(admin)[OF_STAFF]["links"] == [run]
     hidden = held(clerk)[OF_STAFF]
+    assert hidden["links"] == []
     assert (hidden["dag_id"], hidden["run_id"]) == (None, None)
     assert hidden["holder"] == "a run of the Airflow west"
     assert [one["name"] for one in clerk.get(api("overview", "sales")).json()["pages"]] == [

@@ -12,7 +12,7 @@ type Lease = Schemas["Lease"];
 
 const RUN: Lease = {
   lease_id: "sluice-west-c6ef648e-97e3-5f2e-95d1-8912a7000d46",
-  holder: "run manual__1 of the DAG sluice_lake_tiering",
+  holder: "the run manual__1 of DAG sluice_lake_tiering, Airflow west",
   holder_kind: "run",
   buckets: 4,
   held_bytes: 46_000_000,
@@ -61,7 +61,7 @@ test("a lease says who holds it, what, for how long, and what that costs", async
   show();
   await screen.findByRole("table", { name: "Leases" });
   const [first, second] = rows(); // the oldest first
-  expect(first).toHaveTextContent("run manual__1 of the DAG sluice_lake_tiering");
+  expect(first).toHaveTextContent("the run manual__1 of DAG sluice_lake_tiering, Airflow west");
   expect(first).toHaveTextContent("46 MB");
   expect(first).toHaveTextContent("1.0 MB freed by a drop");
   expect(within(first!).getByRole("link", { name: "web.sessions" })).toHaveAttribute(

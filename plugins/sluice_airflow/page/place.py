@@ -19,7 +19,7 @@ from sluice.rounds.run_names import read_run_name
 from sluice_airflow.page.access import Rights
 from sluice_airflow.page.addresses import links_of_round, links_of_table
 from sluice_airflow.page.clusters import Cluster, own_deployment
-from sluice_airflow.page.runs import dag_state, dag_url, start_run, tab_url
+from sluice_airflow.page.runs import dag_state, dag_url, run_url, start_run, tab_url
 from sluice_airflow.page.tiering_dags import TieringDag
 
 
@@ -128,6 +128,13 @@ class AirflowPlace:
 
     def table_links(self, path: TablePath) -> list[Link]:
         return links_of_table(self._dag, path)
+
+    def run_links(self, dag_id: str, run_id: str, deployment_id: str | None) -> list[Link]:
+        """Another Airflow may have a run of the same name."""
+        is_own = deployment_id == own_deployment(self._cluster.connection)
+        if not is_own or not self.shows_dag(dag_id):
+            return []
+        return [Link(name="Run", url=run_url(dag_id, run_id))]
 
     def round_links(self, path: TablePath, ended: TieringRound) -> list[Link]:
         return links_of_round(self._dag, path, ended, self.shows_dag)

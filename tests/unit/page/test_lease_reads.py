@@ -18,6 +18,7 @@ from sluice.config import ClientConfig
 from sluice.model import Claim, TablePath
 from sluice.page.lease_reads import LEASES_MAX, _memories
 from sluice.page.local_place import LocalPlace
+from sluice.page.models import Link
 from sluice.page.serving import local_app
 from sluice.rounds.run_names import RunName, write_run_name
 from sluice.server.cluster import EmbeddedCluster
@@ -34,12 +35,19 @@ ORDERS, USERS = TablePath("shop", "orders"), TablePath("shop", "users")
 TIERED = {"table.datalake.enabled": "true"}
 
 
+class Linked(LocalPlace):
+    """A place that knows the pages of one Airflow's runs."""
+
+    def run_links(self, dag_id: str, run_id: str, deployment_id: str | None) -> list[Link]:
+        return [Link(name="Run", url=f"/{deployment_id}/{dag_id}/{run_id}")]
+
+
 class Scene:
     """Two primary-key tables with a KV snapshot each, and the page of their cluster."""
 
     def __init__(self, cluster: EmbeddedCluster, client: Client, work: Path) -> None:
         self.cluster, self.client, self.work = cluster, client, work
-        self.place = LocalPlace(client, work_uri=str(work))
+        self.place = Linked(client, work_uri=str(work))
         self.page = TestClient(local_app(self.place))
         caller = Caller(cluster.address)
         self.tables = {path: KvCaller(caller, path, properties=TIERED) for path in (ORDERS, USERS)}
@@ -113,6 +121,8 @@ def test_who_holds_what_and_for_how_long(scene: Scene) -> None:
     }
     run = found[OF_RUN]
     assert (run["deployment_id"], run["dag_id"], run["run_id"]) == ("west", "lake", "manual__1")
+    assert run["links"] == [{"name": "Run", "url": "/west/lake/manual__1"}]
+    assert found[unnamed]["links"] == found["job-7"]["links"] == []
     assert run["created_ms"] <= run["renewed_ms"] < run["expires_ms"]
     assert (run["buckets"], run["table_count"]) == (2, 2)
     assert {one["path"]: one["buckets"] for one in run["tables"]} == {
@@ -245,6 +255,7 @@ def test_a_cluster_that_lists_none(
     assert answer["note"].startswith("This cluster lists no leases. Shown are those that rounds of")
     [lease] = answer["leases"]
     assert lease["holder"] == "the run manual__1 of DAG lake, Airflow west"
+    assert lease["links"] == [{"name": "Run", "url": "/west/lake/manual__1"}]
     assert (lease["buckets"], lease["expires_ms"], lease["renewed_ms"]) == (1, None, None)
     assert lease["held_bytes"] > 0
     assert [one["path"] for one in lease["tables"]] == ["shop.orders"]
