@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from sluice.client.lease_ids import holder_of
 from sluice.clock import Clock
 from sluice.rounds.run_names import RunName, read_run_name
 
 READ_MAX = 100
-"""Most names that one answer reads."""
+"""Most names that are read at a time."""
+READ_S = 5.0
+"""Longest wait of one answer. A name that comes later is in a later answer."""
 AGAIN_S = 30.0
 """A run writes its name after it has leased snapshots, so a missing name is read again."""
+KEPT_MAX = 1_000
+"""Names that are kept besides those of the newest answer."""
 _AT_ONCE = 8
 
 
@@ -24,25 +28,42 @@ class KnownRuns:
         """:param work_uri: None: no name is known."""
         self._work_uri = work_uri
         self._clock = clock
-        self._lock = threading.Lock()  # guards the rest; held while names are read
+        self._pool = ThreadPoolExecutor(_AT_ONCE, "sluice-run-name")
+        self._lock = threading.Lock()  # guards the rest; nobody reads files under it
         self._found: dict[str, tuple[RunName | None, float]] = {}
+        self._reading: dict[str, Future[RunName | None]] = {}
 
     def of(self, lease_ids: Iterable[str]) -> dict[str, RunName]:
-        """The names of those runs that are known."""
+        """The names of those runs that are known. A storage that hangs costs one wait."""
         if not self._work_uri:
             return {}
         of_runs = [one for one in lease_ids if holder_of(one).kind == "run"]
         with self._lock:
+            self._collect()
+            # An answer for one table has other leases than the one for all.
+            others = [one for one in self._found if one not in set(of_runs)]
+            for lease_id in others[:-KEPT_MAX]:
+                del self._found[lease_id]
             now_s = self._clock.monotonic_s()
-            self._found = {one: self._found[one] for one in of_runs if one in self._found}
-            missing = [one for one in of_runs if self._is_missing(one, now_s)][:READ_MAX]
-            if missing:
-                with ThreadPoolExecutor(_AT_ONCE, "sluice-run-name") as pool:
-                    names = pool.map(read_run_name, [self._work_uri] * len(missing), missing)
-                    for lease_id, name in zip(missing, names, strict=True):
-                        self._found[lease_id] = name, now_s
-            return {one: name for one, (name, _) in self._found.items() if name}
+            missing = [one for one in of_runs if self._is_missing(one, now_s)]
+            asked = missing[: max(READ_MAX - len(self._reading), 0)]
+            for lease_id in asked:
+                reading = self._pool.submit(read_run_name, self._work_uri, lease_id)
+                self._reading[lease_id] = reading
+            new = [self._reading[lease_id] for lease_id in asked]
+        wait(new, READ_S)
+        with self._lock:
+            self._collect()
+            found = {one: self._found[one][0] for one in of_runs if one in self._found}
+        return {lease_id: name for lease_id, name in found.items() if name}
+
+    def _collect(self) -> None:
+        now_s = self._clock.monotonic_s()
+        for lease_id in [one for one, reading in self._reading.items() if reading.done()]:
+            reading = self._reading.pop(lease_id)
+            self._found[lease_id] = None if reading.exception() else reading.result(), now_s
 
     def _is_missing(self, lease_id: str, now_s: float) -> bool:
         name, read_s = self._found.get(lease_id, (None, -AGAIN_S))
-        return name is None and now_s - read_s >= AGAIN_S
+        is_due = name is None and now_s - read_s >= AGAIN_S
+        return is_due and lease_id not in self._reading
