@@ -19,6 +19,7 @@ from sluice.clock import Clock, SystemClock
 from sluice.errors import SluiceError
 from sluice.masking import mask, secrets_of
 from sluice.model import BucketSnapshot, Claim, LeasedTable, TableBucket, TieringStatus
+from sluice.quantities import counted
 from sluice.rounds.files import StoredPlan, plan_uri, stored_plan
 from sluice.statuses import State
 
@@ -86,7 +87,9 @@ class RoundLeases:
         """:param work_uri: the work folder of the runs; without it, their snapshots are unknown."""
         self._work_uri = work_uri
         self._clock = clock or SystemClock()
+        self._pool = ThreadPoolExecutor(_AT_ONCE, "sluice-plan")
         self._lock = threading.Lock()  # guards the rest; held while the cluster is read
+        self._late: set[Future[StoredPlan | None]] = set()  # reads that the last look left
         self._last: tuple[float, KnownLeases] | None = None
         self._has_key: dict[int, bool] = {}
         self._stored: dict[str, StoredPlan | None] = {}  # by URI, of the last look
@@ -157,15 +160,19 @@ class RoundLeases:
         if not self._work_uri:
             return plans
         of_runs = [one for one in of_leases if holder_of(one[0]).kind == "run"]
-        pool = ThreadPoolExecutor(_AT_ONCE, "sluice-plan")
+        self._late = {one for one in self._late if not one.done()}
+        if self._late:  # more reads would hang beside them
+            plans.unread = len(of_runs)
+            plans.error = "earlier reads of them still wait for the storage"
+            return plans
         asked: dict[Future[StoredPlan | None], tuple[str, int, str]] = {}
         for lease_id, status in of_runs[:PLANS_MAX]:
             claim = Claim(status.table_id, status.path, status.tiering_epoch, 0)
             uri = plan_uri(self._work_uri, lease_id, claim)
-            reading = pool.submit(stored_plan, uri, PLAN_BYTES_MAX, self._stored.get(uri))
+            reading = self._pool.submit(stored_plan, uri, PLAN_BYTES_MAX, self._stored.get(uri))
             asked[reading] = lease_id, status.table_id, uri
         done, late = wait(asked, PLANS_WAIT_S)
-        pool.shutdown(wait=False, cancel_futures=True)
+        self._late = {one for one in late if not one.cancel()}
         plans.unread = len(of_runs) - len(done)
         if late:
             plans.error = f"they were not read within {PLANS_WAIT_S:g} s"
@@ -223,7 +230,7 @@ def what_is_unknown(known: KnownLeases, work_uri: str | None) -> str:
         texts.append("Their buckets and sizes are in the work folder of the runs (work_uri).")
     if known.unread:
         why = f": {known.error}" if known.error else ""
-        texts.append(f"Plan files of {known.unread} tables are not read{why}.")
+        texts.append(f"Plan files of {counted(known.unread, 'table')} are not read{why}.")
     texts.append(
         "Of `sluice tier`, only rounds of this user on this machine are known. Leases of other"
         " readers, renewal and expiry are not: a lease that is not renewed expires."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.client import Client, connect
+from sluice.client import Client, connect, round_leases
 from sluice.client.lease_ids import lease_id
 from sluice.client.round_leases import PLANS_MAX, RoundLeases, what_is_unknown
 from sluice.model import Reason, TablePath
@@ -19,6 +20,7 @@ from sluice.rounds.files import RoundFailure, failure_uri, plan_uri, write_json
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.lease_parts import ManualClock
 from tests.support.planned_rounds import claim_and_plan, write_result
+from tests.support.processes import wait_for
 from tests.unit.server.kv_support import KvCaller
 from tests.unit.server.support import Caller, config
 
@@ -109,7 +111,7 @@ def test_a_plan_that_is_not_there_or_not_readable_may_hold_its_table(scene: Scen
     assert lease.buckets is None
     assert found.unread == 1
     assert found.error is not None
-    assert f"Plan files of 1 tables are not read: {found.error}." in what_is_unknown(found, "x")
+    assert f"Plan files of 1 table are not read: {found.error}." in what_is_unknown(found, "x")
 
 
 def test_a_plan_is_read_again_only_if_it_has_changed(scene: Scene) -> None:
@@ -143,3 +145,36 @@ def test_many_old_runs_cost_nothing(scene: Scene) -> None:
     assert scene.known() == {RUN: ["shop.a"]}
     assert time.thread_time() - started < 1
     assert PLANS_MAX == 5_000
+
+
+def test_a_storage_that_hangs_is_asked_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(round_leases, "PLANS_WAIT_S", 0.3)
+    plans = []
+    for lease, path in ((RUN, PATHS[0]), (OTHER, PATHS[1])):
+        plan = claim_and_plan(scene.client, scene.work, lease, path)
+        plans.append(Path(plan_uri(str(scene.work), lease, plan.claim)))
+    kept = [plan.read_text() for plan in plans]
+    for plan in plans:
+        plan.unlink()
+        os.mkfifo(plan)  # who opens it waits for somebody who writes
+    before = set(threading.enumerate())
+    try:
+        for _ in range(12):
+            scene.clock.ms += 60_000
+            known = scene.looks.known(scene.client)
+            assert (known.unread, len(known.leases)) == (2, 2)
+        new = set(threading.enumerate()) - before
+        assert len([one for one in new if one.name.startswith("sluice-plan")]) <= 8
+        assert "earlier reads of them still wait" in what_is_unknown(known, "work")
+    finally:
+        for plan in plans:
+            os.close(os.open(plan, os.O_WRONLY))
+    for plan, text in zip(plans, kept, strict=True):
+        plan.unlink()
+        plan.write_text(text)
+
+    def are_read() -> bool:
+        scene.clock.ms += 60_000
+        return scene.looks.known(scene.client).unread == 0
+
+    wait_for("the plans to be read again", are_read)
