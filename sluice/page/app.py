@@ -69,8 +69,11 @@ def page_app(prefix: str, may_read: Sequence[Any], may_act: Sequence[Any]) -> Fa
         return FileResponse(STATIC / "index.html", headers={"Cache-Control": "no-cache"})
 
     @page.get(f"{prefix}{API}/openapi.json")
-    def description() -> JSONResponse:
-        return JSONResponse(app.openapi())
+    def description(request: Request) -> JSONResponse:
+        found = app.openapi()
+        if root := request.scope.get("root_path"):  # where another application has mounted this one
+            found = {**found, "servers": [{"url": root}]}
+        return JSONResponse(found)
 
     app.include_router(page)
     app.mount(f"{prefix}/assets", _Assets(directory=STATIC / "assets", check_dir=False))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from urllib.parse import unquote
+import subprocess
+from pathlib import Path
+from urllib.parse import unquote, urljoin
 
 import httpx
 import pytest
 
 from tests.airflow.page_process import ASKS_ITSELF, SECRET, PagePlace, api, connection
 from tests.airflow.place import wait_until
+from tests.unit.page.test_page_description import CHECKS, SCHEMATHESIS
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("page")]
 
@@ -144,6 +147,45 @@ def test_headers_keep_the_page_to_itself(page: PagePlace) -> None:
     assert viewer.get(api("overview")).headers["cache-control"] == "no-store"
 
 
+def test_the_description_holds_at_the_address_that_it_names(
+    page: PagePlace, tmp_path: Path
+) -> None:
+    """A client that is made from it, and schemathesis on all reads."""
+    viewer = page.server.program("viewer")
+    path = page.shop.table("described")
+    wait_until(lambda: _shown(viewer, str(path)), 60, "the table to be read")
+    asked = viewer.get(api("openapi.json"))
+    description = asked.json()
+    [server] = description["servers"]
+    base = urljoin(str(asked.url), server["url"])
+    assert base == f"{page.server.url}/sluice"
+    names = {"dag_id": "tiering", "database": "shop", "table": "described"}
+    for address, operations in description["paths"].items():
+        if "get" in operations:
+            answer = viewer.get(base + address.format(**names))
+            assert (answer.status_code, answer.headers["content-type"]) == (
+                *(200, "application/json"),
+            ), address
+    for operations in description["paths"].values():
+        for parameter in operations.get("get", {}).get("parameters", ()):
+            if parameter["in"] == "path":
+                parameter["schema"] = {"enum": [names[parameter["name"]]]}
+    file = tmp_path / "openapi.json"
+    file.write_text(json.dumps(description))
+    command = [SCHEMATHESIS, "run", str(file), "--url", base, "--include-method", "GET"]
+    command += ["--checks", ",".join(CHECKS), "--phases", "examples,coverage,fuzzing"]
+    command += ["--max-examples", "4", "--seed", "1", "--warnings", "off", "--no-color"]
+    command += ["--header", f"Authorization: Bearer {page.server.token('viewer')}"]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stdout[-6000:]
+
+
 def test_links_of_a_table_are_those_of_the_dag_file(page: PagePlace) -> None:
     viewer = page.server.as_("viewer")
     path = page.shop.table("linked")
@@ -154,3 +196,5 @@ def test_links_of_a_table_are_those_of_the_dag_file(page: PagePlace) -> None:
         "Assets": "/assets?name_pattern=shop.linked",
         "DAG tiering": "/dags/tiering",
     }
+    found = viewer.get(api("tables/shop/linked", "sales")).json()["links"]
+    assert {one["name"] for one in found} == {"Assets", "DAG sales"}, "only of the web"
