@@ -58,7 +58,21 @@ test("a round shows its reason whole on a click", async () => {
   );
 });
 
-test("links of a round lead to its task and its Spark application", async () => {
+test("a round names its task instance and its Spark application, without links, too", async () => {
+  const rounds = answers.orders_rounds.rounds.map((each) => ({
+    ...each,
+    airflow_task: "sluice_lake_tiering.tier.manual__1",
+    spark_application: "application_17_0042",
+  }));
+  server.on("GET /tables/shop/prices/rounds", { ...answers.orders_rounds, rounds });
+  show();
+  const [more] = await screen.findAllByRole("button", { name: /^More about/ });
+  await userEvent.click(more!);
+  expect(screen.getByText("sluice_lake_tiering.tier.manual__1")).toBeVisible();
+  expect(screen.getByText("application_17_0042")).toBeVisible();
+});
+
+test("links of a round lead to its task", async () => {
   const rounds = answers.orders_rounds.rounds.map((each) => ({
     ...each,
     links: [{ name: "Task instance", url: `/dags/x/runs/${each.round_number}` }],

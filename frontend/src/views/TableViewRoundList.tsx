@@ -230,6 +230,8 @@ function RoundDetails({ round }: { round: Round }) {
     ["Expired", expiredOf(round)],
     ["Accepted as missing", round.accepted ?? null],
     ["Worker", round.worker ?? null],
+    ["Task instance", round.airflow_task ?? null],
+    ["Spark application", round.spark_application ?? null],
     ["Epochs", epochsOf(round)],
   ];
   return (
