@@ -27,6 +27,8 @@ OWN_HEADER = "X-Sluice-Page"
 BODY_BYTES_MAX = 16_384
 """The bodies of the page's calls are small; a larger one is refused before it is read."""
 TOO_LARGE = f"the body is larger than {BODY_BYTES_MAX:,} bytes"
+PATH_CHARS_MAX = 200
+"""What is logged of a path."""
 NO_STORE = "no-store"
 UNCHANGING = "public, max-age=31536000, immutable"
 """For files whose names change with their contents."""
@@ -84,7 +86,8 @@ class Guard:
         try:
             await self._app(scope, receive_bounded, send_safe)
         except Exception as error:
-            what = f"{scope['method']} {scope['path']}"
+            # The path is a stranger's: its line ends would be lines of the log.
+            what = f"{scope['method']} {scope['path'][:PATH_CHARS_MAX]!r}"
             _log.error("%s failed\n%s", what, mask("".join(traceback.format_exception(error))))
             if has_started:
                 raise  # the connection ends, so that nobody takes the part for the whole

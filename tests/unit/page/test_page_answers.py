@@ -83,6 +83,19 @@ def test_a_long_head_is_refused(page: LocalPage) -> None:
     connection.close()
 
 
+def test_a_path_makes_no_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> None:
+        raise RuntimeError("broken")
+
+    bound = bound_socket("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{bound.getsockname()[1]}/api/v1/tables/a%0AERROR%20fake%0D/{'b' * 999}"
+    with listening(page_app("", [Depends(broken)], []), bound), caplog.at_level(logging.ERROR):
+        assert httpx.get(url).status_code == 500
+    [line] = [one for one in caplog.text.splitlines() if "ERROR fake" in one]
+    assert "GET '/api/v1/tables/a\\nERROR fake\\r/b" in line
+    assert len(line) < 500
+
+
 def test_an_unexpected_error_shows_no_text(caplog: pytest.LogCaptureFixture) -> None:
     def broken() -> None:
         raise RuntimeError("password=hunter22 of the lake")
