@@ -39,7 +39,7 @@ def maintenance(
     place: AtPlace,
     search: Annotated[str, Query(max_length=SEARCH_MAX)] = "",
     state: Annotated[list[MaintenanceState] | None, Query()] = None,
-    database: str | None = None,
+    database: Annotated[str | None, Query(max_length=SEARCH_MAX)] = None,
     sort: MaintenanceSortKey = "attention",
     descending: bool = False,
     offset: Annotated[int, Query(ge=0)] = 0,

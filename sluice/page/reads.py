@@ -63,7 +63,7 @@ def tables(
     place: AtPlace,
     search: Annotated[str, Query(max_length=SEARCH_MAX)] = "",
     health: Annotated[list[Health] | None, Query()] = None,
-    database: str | None = None,
+    database: Annotated[str | None, Query(max_length=SEARCH_MAX)] = None,
     sort: SortKey = "attention",
     descending: bool = False,
     offset: Annotated[int, Query(ge=0)] = 0,

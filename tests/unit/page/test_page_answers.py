@@ -46,6 +46,8 @@ def is_guarded(answer: httpx.Response) -> bool:
         ("GET", "/assets/nothing.js", 404, "no-store"),
         ("DELETE", "/api/v1/overview", 405, "no-store"),
         ("GET", "/api/v1/tables?limit=0", 422, "no-store"),
+        ("GET", f"/api/v1/tables?database={'x' * 201}", 422, "no-store"),
+        ("GET", f"/api/v1/maintenance?database={'x' * 201}", 422, "no-store"),
         ("GET", "/api/v1/tables/a/b", 502, "no-store"),
         ("GET", "/login", 403, "no-store"),
     ],
