@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
@@ -118,18 +118,27 @@ async def refused(request: Request, error: Exception) -> JSONResponse:  # noqa: 
     return answer
 
 
-def require_own_page(request: Request) -> None:
+def require_own_page(request: Request, *, programs: bool, names: Collection[str] = ()) -> None:
     """Refuses a change that another page in the same browser may have sent.
 
+    :param programs: whether a call with a Bearer token may come from no page at all: no browser
+        adds one by itself. False where nobody checks such a token.
+    :param names: further hosts of this page, for browsers that send only the origin: behind a
+        proxy, Host may be another than the one that people see.
     :raises HTTPException: 403; says what is missing.
     """
     headers = request.headers
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+    is_program = headers.get("authorization", "").lower().startswith("bearer ")
+    if programs and is_program and origin is None and site is None:
+        return
     if OWN_HEADER not in headers:
         raise HTTPException(403, f"the header {OWN_HEADER} is missing: send it with any value")
-    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is None and origin is None:
         raise HTTPException(403, "the header Origin is missing: send the origin of this page")
-    # A proxy may change Host, so what the browser says of itself counts more.
-    is_own = site == "same-origin" if site else urlsplit(origin).netloc == headers.get("host")
+    if site is not None:  # browsers set it, and no script can
+        is_own = site == "same-origin"
+    else:
+        is_own = urlsplit(origin).netloc in {headers.get("host"), *names}
     if not is_own:
         raise HTTPException(403, "another page sent this request: use the buttons of this page")

@@ -153,7 +153,7 @@ def _foreign(request: Request) -> Response | None:
     if request.method in ("GET", "HEAD"):
         return None
     try:
-        require_own_page(request)
+        require_own_page(request, programs=False)
     except HTTPException as error:
         return problem(error.status_code, error.detail)
     return None

@@ -13,10 +13,10 @@ from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessE
 from airflow.models.dag import DagModel
 from airflow.models.log import Log
 from airflow.utils.session import create_session
-from fastapi import HTTPException, Request
+from fastapi import Request
 from pydantic import ValidationError
 
-from sluice.page.guard import OWN_HEADER
+from sluice.page import guard
 from sluice.page.models import LeaseToDrop
 from sluice_airflow.airflow_names import conf
 
@@ -67,26 +67,12 @@ def has_teams() -> bool:
 def require_own_page(request: Request) -> None:
     """Refuses a change that another page in the same browser may have sent.
 
-    Airflow's cookie is sent with requests of other pages of the same site. A program with a Bearer
-    token may act: it says nothing of an origin, as browsers do.
+    Airflow's cookie is sent with requests of other pages of the same site.
 
     :raises HTTPException: 403; says what is missing.
     """
-    headers = request.headers
-    origin, site = headers.get("origin"), headers.get("sec-fetch-site")
-    is_program = headers.get("authorization", "").lower().startswith("bearer ")
-    if is_program and origin is None and site is None:
-        return
-    if OWN_HEADER not in headers:
-        raise HTTPException(403, f"the header {OWN_HEADER} is missing: send it with any value")
-    if site is not None:  # browsers set it, and no script can
-        is_own = site == "same-origin"
-    else:
-        # Behind a proxy, Host may be another than the one that people see.
-        own = {headers.get("host"), urlsplit(API_BASE_URL).netloc or None}
-        is_own = origin is not None and urlsplit(origin).netloc in own
-    if not is_own:
-        raise HTTPException(403, "another page sent this request: use the buttons of this page")
+    own = urlsplit(API_BASE_URL).netloc
+    guard.require_own_page(request, programs=True, names=[own] if own else [])
 
 
 async def about(request: Request) -> dict[str, str] | None:
