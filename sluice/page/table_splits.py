@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from sluice.client import Client
 from sluice.errors import PartitionNotExists, UnknownTableOrBucket
@@ -15,7 +17,7 @@ from sluice.page.models import Split
 WHOLE_MAX = 200
 """Most partitions of a table that is read as a whole: each costs one or two calls."""
 AT_ONCE = 8
-"""Partitions that are read at the same time."""
+"""Partitions of a cluster that are read at the same time, for all requests together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,22 @@ def _splits(
             return _of_partition(client, info, partition, tiered)
         return []
 
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="sluice-splits") as pool:
-        return [split for splits in pool.map(read, partitions) for split in splits]
+    return [split for splits in _pool_of(client).map(read, partitions) for split in splits]
+
+
+_LOCK = threading.Lock()
+_POOLS: WeakKeyDictionary[Client, ThreadPoolExecutor] = WeakKeyDictionary()
+
+
+def _pool_of(client: Client) -> ThreadPoolExecutor:
+    """The one pool of all requests for splits: many viewers do not call the cluster more at once.
+
+    Its threads end when nobody has the client any more.
+    """
+    with _LOCK:
+        if client not in _POOLS:
+            _POOLS[client] = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="sluice-splits")
+        return _POOLS[client]
 
 
 def _of_table(client: Client, info: TableInfo, tiered: Mapping[TableBucket, int]) -> list[Split]:

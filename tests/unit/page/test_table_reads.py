@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,7 @@ from sluice.page.local_place import LocalPlace
 from sluice.page.models import Link
 from sluice.page.ports import Viewer, serve
 from sluice.page.recorded_models import is_wide_id
-from sluice.page.table_splits import WHOLE_MAX
+from sluice.page.table_splits import AT_ONCE, WHOLE_MAX
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.status_shop import status_shop
 from tests.unit.server.kv_support import KvCaller
@@ -337,6 +339,24 @@ def test_of_many_partitions_only_those_of_the_page_are_read(
     assert [(one["partition"], one["bucket"]) for one in middle] == found[3:5]
     assert len(read) == 2
     assert page.get(ORDERS, "/splits", offset=total)["splits"] == []
+
+
+def test_all_requests_for_splits_share_eight_threads(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page.create(buckets=2)
+    names: set[threading.Thread] = set()
+    real = Admin.list_offsets
+
+    def noted(*args: Any, **more: Any) -> Any:
+        names.add(threading.current_thread())
+        return real(*args, **more)
+
+    monkeypatch.setattr(Admin, "list_offsets", noted)
+    with ThreadPoolExecutor(12) as viewers:
+        found = [*viewers.map(lambda _: page.get(ORDERS, "/splits")["total"], range(24))]
+    assert found == [2] * 24
+    assert len(names) <= AT_ONCE
 
 
 @pytest.mark.parametrize("partitions", [3, WHOLE_MAX + 3])
