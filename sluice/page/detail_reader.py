@@ -68,6 +68,7 @@ class DetailReader:
         self._turn: deque[TablePath] = deque()
         self._unpublished: dict[TablePath, tuple[int, Lag | None, int]] = {}
         self._published_s = 0.0
+        self._has_read_rounds = False  # by the last step
         self._thread = threading.Thread(target=self._run, name="sluice-page-details", daemon=True)
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="sluice-page-lag")
 
@@ -142,7 +143,8 @@ class DetailReader:
         """The most urgent work that there is; returns how long to wait then, in seconds."""
         with self._lock:
             urgent, self._urgent = self._urgent, {}
-            wanted = list(self._wanted.values())[-ROUNDS_STEP:]
+            # By turns: more rounds may be wanted than are kept, and then their want never ends.
+            wanted = [] if self._has_read_rounds else list(self._wanted.values())[-ROUNDS_STEP:]
             for each in wanted:
                 del self._wanted[each.status.path]
             limit_s = time.monotonic() - LOOKED_S
@@ -151,6 +153,7 @@ class DetailReader:
         if urgent:
             self._read_now(urgent)
             return 0.0
+        self._has_read_rounds = bool(wanted)
         if wanted:
             self._read_rounds(wanted)
             return 0.0

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,13 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client, connect
+from sluice.client.status_watch import StatusWatch
 from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import RequestTimeOut
 from sluice.model import Reason, TableDescriptor, TablePath, TieringRound
 from sluice.page import detail_reader
 from sluice.page.cluster_reader import FIRST, ClusterReader
+from sluice.page.round_cache import RoundCache
 from sluice.page.seen import SeenTable
 from sluice.page.tables import listing
 from sluice.server.cluster import EmbeddedCluster
@@ -290,6 +293,36 @@ def test_a_server_that_is_away_hides_no_lags_of_other_servers(
             reader.look_at(away)
             wait_for("all lags", lambda: listing(reader.seen, 0).lags_unread == 0)
             assert None not in lags().values()
+
+
+def test_rounds_that_are_always_wanted_do_not_keep_lags_away(
+    plain: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache of rounds is too small for what is looked at, so rounds are wanted again."""
+    monkeypatch.setattr(detail_reader, "RoundCache", partial(RoundCache, 1))
+    monkeypatch.setattr(detail_reader, "LOOKED_EVERY_S", QUICK_S)
+    paths = [plain.create(f"t{number}") for number in range(3)]
+    for path in paths:
+        succeeds(plain, path)
+    since_ms = plain.clock.now_ms() + 1
+    recorded_rounds = StatusWatch.recorded_rounds
+    with reading(plain.client, plain.clock) as reader:
+
+        def look() -> list[int]:
+            tables = list(reader.seen.tables.values())
+            reader.look_at(paths)
+            reader.rounds_of(tables)
+            return [table.lag_read_ms or 0 for table in tables]
+
+        def read_rounds(each: StatusWatch, *args: Any) -> Any:
+            """Somebody looks while each read of rounds is under way."""
+            look()
+            plain.clock.ms = since_ms
+            return recorded_rounds(each, *args)
+
+        wait_for("all tables", lambda: len(look()) == len(paths))
+        monkeypatch.setattr(StatusWatch, "recorded_rounds", read_rounds)
+        wait_for("new lags", lambda: min(look()) >= since_ms)
 
 
 def test_a_reader_that_never_started_stops(shop: Shop) -> None:
