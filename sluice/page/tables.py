@@ -91,20 +91,24 @@ def _needs_a_person(each: Judged) -> bool:
     return each.verdict.health in NEEDS_A_PERSON or each.seen.status.is_unread
 
 
-_Key = tuple[int, str | None]
+_PAUSED_MAX = 8
+"""Paused DAGs of one cluster whose verdicts are kept: each has its own reasons."""
 _LOCK = threading.Lock()
-_LISTINGS: WeakKeyDictionary[Seen, tuple[_Key, Listing]] = WeakKeyDictionary()
+_LISTINGS: WeakKeyDictionary[Seen, dict[str | None, tuple[int, Listing]]] = WeakKeyDictionary()
 
 
 def listing(seen: Seen, now_ms: int, paused_dag: str | None = None) -> Listing:
     """The judged tables of a reading; the same ones again for requests within a second."""
-    key = now_ms // JUDGED_FOR_MS, paused_dag
+    second = now_ms // JUDGED_FOR_MS
     with _LOCK:
-        kept = _LISTINGS.get(seen)
-        if kept is not None and kept[0] == key:
-            return kept[1]
-        found = Listing(seen, now_ms, paused_dag)
-        _LISTINGS[seen] = key, found
+        kept = _LISTINGS.setdefault(seen, {})
+        known = kept.pop(paused_dag, None)
+        found = known[1] if known is not None and known[0] == second else None
+        if found is None:
+            found = Listing(seen, now_ms, paused_dag)
+        kept[paused_dag] = second, found  # to the end
+        while len(kept) > _PAUSED_MAX:
+            del kept[next(iter(kept))]
         return found
 
 

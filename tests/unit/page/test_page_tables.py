@@ -117,6 +117,13 @@ def test_tables_that_cannot_be_read_need_a_person() -> None:
     assert [each.seen.status for each in found.attention] == [unread]
 
 
+def test_dags_of_one_cluster_judge_once_each() -> None:
+    one, other = listing(SHOP, NOW_MS, "lake"), listing(SHOP, NOW_MS)
+    assert listing(SHOP, NOW_MS, "lake") is one
+    assert listing(SHOP, NOW_MS) is other
+    assert listing(SHOP, NOW_MS + 1_000) is not other
+
+
 KEYS: list[SortKey] = list(get_args(SortKey))
 
 
