@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
@@ -83,7 +84,7 @@ class MaintenanceReader:
         with self._lock:
             if self._thread is not None and self._thread.is_alive():
                 return
-            is_done = self._seen.are_rounds_read
+            is_done = self._seen.are_rounds_read or self._seen.error is not None
             if is_done and self._began_s is not None and now_s - self._began_s < READ_EVERY_S:
                 return
             self._began_s = now_s
@@ -111,15 +112,13 @@ class MaintenanceReader:
         )
 
     def _read_rounds(self, seen: Seen) -> None:
-        watch = self._client.status_watch()
         try:
-            is_complete = self._rounds.read(watch, seen, self._clock.monotonic_s() + READ_S)
+            with closing(self._client.status_watch()) as watch:
+                is_complete = self._rounds.read(watch, seen, self._clock.monotonic_s() + READ_S)
         except Exception as error:  # shown by the page; the next read tries again
             why = reason_text(f"{type(error).__name__}: {error}")
             self._seen = replace(self._seen, rounds=self._rounds, error=why)
             return
-        finally:
-            watch.close()
         self._seen = replace(
             self._seen,
             rounds=self._rounds,

@@ -17,7 +17,7 @@ from sluice.client import Client
 from sluice.config import ClientConfig, ServerConfig
 from sluice.model import Reason, TablePath, TieringRound, TieringStatus
 from sluice.page.local_place import LocalPlace
-from sluice.page.maintenance_reader import READ_EVERY_S, maintenance_of
+from sluice.page.maintenance_reader import READ_EVERY_S, MaintenanceReader, maintenance_of
 from sluice.page.maintenance_rounds import RoundFacts, facts_of
 from sluice.page.maintenance_runs import LOST_AFTER_MS, REPORT_BYTES_MAX, SeenRun
 from sluice.page.maintenance_tables import MaintenanceListing, Wanted, matching, table_model
@@ -537,3 +537,22 @@ def test_5000_tables_are_answered_at_once() -> None:
     assert len(models) == 100
     assert listed_s < 1, "once for a reading: about 50 ms"
     assert answered_s < 0.25, "about 10 ms"
+
+
+def test_a_cluster_that_is_away_is_told_and_not_asked_at_each_look() -> None:
+    clock = OwnClock()
+    config = ClientConfig("grpc://127.0.0.1:1", connect_timeout_ms=100, retry_timeout_ms=0)
+    path = TablePath("shop", "orders")
+    seen = Seen({path: SeenTable(TieringStatus(path, 1, "Tiered", 1, rounds=9), 1_000)}, 1_000)
+    with Client(config) as client:
+        reader = MaintenanceReader(client, None, clock)
+        reader.listing(seen)
+        assert reader.wait(60)
+        first = reader._thread
+        found, _ = reader.listing(seen)
+        assert "NetworkError" in (found.error or "")
+        assert reader._thread is first
+        clock.ms += round(READ_EVERY_S * 1000)
+        reader.listing(seen)
+        assert reader._thread is not first
+        assert reader.wait(60)
