@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -94,10 +95,18 @@ def note_run(work_uri: str, name: str, run: MaintenanceRun) -> None:
     """
     uri = f"{work_uri.rstrip('/')}/{_FOLDER}/{name}.json"
     try:
-        try:
-            earlier = _runs_of(read_json(uri) or {"version": VERSION, "runs": []})
-        except (ValueError, UnknownFileVersion):  # damaged, or of a newer Sluice: begin again
-            earlier = ()
+        content: Mapping[str, Any] = {"version": VERSION, "runs": []}
+        earlier: tuple[MaintenanceRun, ...] = ()
+        with suppress(ValueError, UnknownFileVersion):  # damaged: begin again
+            content = read_json(uri) or content
+        version = content.get("version")
+        if isinstance(version, int) and version > VERSION:
+            raise UnknownFileVersion(
+                f"it has version {version} of a newer Sluice, and this one writes {VERSION}:"
+                " install the same Sluice on all hosts"
+            )
+        with suppress(ValueError, UnknownFileVersion):
+            earlier = _runs_of(content)
         others = [one for one in earlier if one.folder != run.folder]
         newest = sorted([run, *others], key=lambda one: one.began_ms, reverse=True)[:RUNS_KEPT]
         write_json(uri, {"version": VERSION, "runs": [asdict(one) for one in newest]})

@@ -92,7 +92,7 @@ def test_a_killed_writer_leaves_a_whole_file(work: str) -> None:
     [
         ('{"version": 1, "runs": [{"folder": "sluice-1", "atte', "JSONDecodeError"),
         ("", "JSONDecodeError"),
-        ('{"version": 2, "runs": []}', "its version is 2, but this Sluice reads version 1"),
+        ('{"version": 0, "runs": []}', "its version is 0, but this Sluice reads version 1"),
         ('{"version": 1}', "it has no list of runs"),
         ('{"version": 1, "runs": [{"folder": "x"}]}', "lacks attempt, began_ms"),
         (
@@ -164,3 +164,16 @@ def test_clean_takes_the_folders_of_runs_and_leaves_their_names(work: str) -> No
     remove_run(found)
     assert run_folders(work, 0, 1 << 62, lambda _: False) == []
     assert len(newest_runs(work)) == 1
+
+
+def test_a_file_of_a_newer_sluice_is_left_as_it_is(
+    work: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    note_run(work, "task", run_at(1))
+    file = Path(work.removeprefix("file://")) / "maintenance/task.json"
+    newer = json.dumps({"version": 2, "runs": [], "more": 1})
+    file.write_text(newer)
+    with caplog.at_level(logging.WARNING):
+        note_run(work, "task", run_at(2))
+    assert file.read_text() == newer
+    assert "version 2 of a newer Sluice" in caplog.text
