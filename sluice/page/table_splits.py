@@ -16,6 +16,9 @@ from sluice.page.models import Split
 
 WHOLE_MAX = 200
 """Most partitions of a table that is read as a whole: each costs one or two calls."""
+WHOLE_SPLITS_MAX = 1_000
+"""Most splits that are ordered by lag: one answer may have all. Lags change between two answers, so
+a second page of that order would repeat some splits and leave others out."""
 AT_ONCE = 8
 """Partitions of a cluster that are read at the same time, for all requests together."""
 
@@ -33,7 +36,7 @@ class FoundSplits:
 
 
 def read_splits(client: Client, path: TablePath, offset: int, limit: int) -> FoundSplits:
-    """Reads splits. A table with few partitions is read as a whole, and ordered by lag.
+    """Reads splits. A table with few splits is read as a whole, and ordered by lag.
 
     Of a table with more, only the partitions of the page are read, the newest first. A partition
     that was dropped meanwhile is left out.
@@ -51,7 +54,7 @@ def read_splits(client: Client, path: TablePath, offset: int, limit: int) -> Fou
     if info.is_partitioned:
         partitions = [*reversed(admin.partitions_of(info))]
     total = len(partitions) * info.bucket_count
-    if len(partitions) <= WHOLE_MAX:
+    if len(partitions) <= WHOLE_MAX and total <= WHOLE_SPLITS_MAX:
         found = _splits(client, info, partitions, tiered)
         found.sort(key=lambda one: -(one.lag_rows or 0))
         return FoundSplits(found[offset : offset + limit], len(found), True, snapshot_id)

@@ -92,6 +92,24 @@ test("each section has an address", async () => {
   expect(screen.getByRole("link", { name: "Definition" })).toHaveAttribute("aria-current", "page");
 });
 
+test("a split that is on two pages is shown once, and the view says when it was read", async () => {
+  location.hash = "#/tables/shop/prices?section=splits";
+  const [one, two, three] = answers.visits_splits.splits;
+  server.on("GET /tables/shop/prices/splits", ({ query }: { query: URLSearchParams }) => ({
+    json: {
+      ...answers.visits_splits,
+      total: 4,
+      offset: Number(query.get("offset")),
+      splits: query.get("offset") === "0" ? [one, two] : [two, three],
+    },
+  }));
+  show();
+  await userEvent.click(await screen.findByRole("button", { name: "Read more splits" }));
+  const splits = screen.getByRole("table", { name: "Splits, the largest lag first" });
+  await waitFor(() => expect(within(splits).getAllByRole("row")).toHaveLength(4));
+  expect(screen.getByText(/3 splits.*; read/)).toBeInTheDocument();
+});
+
 test("splits are filtered, and the filter is in the address", async () => {
   location.hash = "#/tables/shop/prices?section=splits";
   show();

@@ -2,6 +2,7 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { api, dataOf, type Schemas } from "../api/client";
 import { count, counted } from "../format";
+import { Ago } from "../parts/Times";
 import type { SectionProps } from "./TableView";
 import { useAddress } from "./TableViewAddress";
 import { Grid, type Column } from "./TableViewGrid";
@@ -9,7 +10,9 @@ import { Failed, Nothing, Skeleton } from "./TableViewStates";
 
 type Split = Schemas["Split"];
 
-const READ_ROWS = 200;
+/** Most splits of one answer: a table that is ordered by lag seldom has more. */
+const READ_ROWS = 1_000;
+const REFRESH_MS = 15_000;
 
 export function Splits({ database, table, details }: SectionProps) {
   const [params, change] = useAddress();
@@ -26,6 +29,7 @@ export function Splits({ database, table, details }: SectionProps) {
       const next = last.offset + last.splits.length; // an answer may have fewer than asked for
       return last.splits.length > 0 && next < last.total ? next : undefined;
     },
+    refetchInterval: REFRESH_MS,
   });
   const { data, error, refetch } = query;
   if (!data) {
@@ -43,9 +47,18 @@ export function Splits({ database, table, details }: SectionProps) {
   const isPartitioned = details.partition_keys.length > 0;
   const text = params.get("filter") ?? "";
   const onlyLag = params.get("behind") === "1";
-  const read = data.pages.flatMap((each) => each.splits);
+  // The order by lag changes between two pages: a split may be on both.
+  const byName = new Map(
+    data.pages.flatMap((each) => each.splits).map((one) => [nameOf(one), one]),
+  );
+  const read = [...byName.values()];
   const shown = read.filter((each) => matches(each, text, onlyLag));
-  const order = newest.is_by_lag === false ? "the newest partition first" : "the largest lag first";
+  const order =
+    newest.is_by_lag === false
+      ? isPartitioned
+        ? "the newest partition first"
+        : "by bucket"
+      : "the largest lag first";
   return (
     <>
       <div className="filters">
@@ -69,7 +82,8 @@ export function Splits({ database, table, details }: SectionProps) {
         <p className="quiet" role="status">
           {shown.length < read.length ? `${count(shown.length)} of ` : ""}
           {counted(read.length, "split")}
-          {read.length < newest.total ? ` read, ${count(newest.total)} in all` : ""}, {order}
+          {read.length < newest.total ? ` read, ${count(newest.total)} in all` : ""}, {order}; read{" "}
+          <Ago ms={data.pages[0]!.now_ms} />
         </p>
       </div>
       {shown.length === 0 ? (
@@ -87,7 +101,7 @@ export function Splits({ database, table, details }: SectionProps) {
           caption={`Splits, ${order}`}
           columns={columnsOf(isPartitioned, read)}
           rows={shown}
-          keyOf={(each) => `${each.partition ?? ""}/${each.bucket}`}
+          keyOf={nameOf}
         />
       )}
       {error && <p className="notice whole">More splits could not be read: {error.message}</p>}
@@ -103,6 +117,10 @@ export function Splits({ database, table, details }: SectionProps) {
       )}
     </>
   );
+}
+
+function nameOf(split: Split): string {
+  return `${split.partition ?? ""}/${split.bucket}`;
 }
 
 /** By a part of the partition's name, or by the number of the bucket. */

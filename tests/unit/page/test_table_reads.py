@@ -31,6 +31,7 @@ from sluice.model import (
 )
 from sluice.model import types as t
 from sluice.model.record_fields import fields_of
+from sluice.page import table_splits
 from sluice.page.app import page_app
 from sluice.page.local_place import LocalPlace
 from sluice.page.models import Link
@@ -287,6 +288,18 @@ def test_expired_rows_are_no_lag(page: Page, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Admin, "list_offsets", two_expired)
     (split,) = page.get(ORDERS, "/splits")["splits"]
     assert (split["start_offset"], split["end_offset"], split["lag_rows"]) == (2, 5, 3)
+
+
+def test_pages_of_many_splits_repeat_none_while_lags_change(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_splits, "WHOLE_SPLITS_MAX", 3)
+    page.create(buckets=4, bucket_keys=("id",))
+    first = page.get(ORDERS, "/splits", limit=2)
+    assert (first["is_by_lag"], first["total"]) == (False, 4)
+    page.append(ORDERS, 30)
+    second = page.get(ORDERS, "/splits", offset=2, limit=2)
+    assert [one["bucket"] for one in first["splits"] + second["splits"]] == [0, 1, 2, 3]
 
 
 def test_splits_of_partitions_have_their_names(page: Page) -> None:
