@@ -144,11 +144,11 @@ def test_an_action_is_seen_when_it_is_answered(shop: Shop) -> None:
         wait_for("all to be read", lambda: reader.seen.is_complete)
         assert not reader.seen.tables[path].status.paused
         shop.client.statuses.pause(path)
-        reader.read_soon(path)
-        assert reader.seen.tables[path].status.paused
+        reader.read_soon(path)  # it waits for a second at most
+        wait_for("the pause", lambda: reader.seen.tables[path].status.paused)
         shop.client.admin.drop_table(path)
         reader.read_soon(path)
-        assert path not in reader.seen.tables
+        wait_for("the drop", lambda: path not in reader.seen.tables)
 
 
 def test_a_table_fails_since_its_first_failure_after_the_last_success(shop: Shop) -> None:
@@ -236,13 +236,15 @@ def test_stop_ends_a_read_that_hangs(plain: Shop) -> None:
     with behind_proxy(plain) as (proxy, address):
         proxy.plan_always(apis.LIST_DATABASES, hang)
         with connect(address) as client:
+            before = set(threading.enumerate())
             reader = ClusterReader(client)
             reader.start()
             wait_for("the read to hang", lambda: proxy.planned == 0 or reader.seen.is_fluss)
             started_s = time.monotonic()
             reader.stop()
-            assert time.monotonic() - started_s < 1
-            assert not any(t.name.startswith("sluice-page") for t in threading.enumerate())
+            assert time.monotonic() - started_s < 5
+            mine = set(threading.enumerate()) - before
+            assert not any(t.name.startswith("sluice-page") for t in mine)
 
 
 def test_an_unreadable_status_table_keeps_what_was_read(plain: Shop) -> None:
