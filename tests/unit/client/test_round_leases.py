@@ -149,14 +149,14 @@ def test_many_old_runs_cost_nothing(scene: Scene) -> None:
 
 def test_a_storage_that_hangs_is_asked_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(round_leases, "PLANS_WAIT_S", 0.3)
-    plans = []
+    files = []
     for lease, path in ((RUN, PATHS[0]), (OTHER, PATHS[1])):
         plan = claim_and_plan(scene.client, scene.work, lease, path)
-        plans.append(Path(plan_uri(str(scene.work), lease, plan.claim)))
-    kept = [plan.read_text() for plan in plans]
-    for plan in plans:
-        plan.unlink()
-        os.mkfifo(plan)  # who opens it waits for somebody who writes
+        files.append(Path(plan_uri(str(scene.work), lease, plan.claim)))
+    kept = [file.read_text() for file in files]
+    for file in files:
+        file.unlink()
+        os.mkfifo(file)  # who opens it waits for somebody who writes
     before = set(threading.enumerate())
     try:
         for _ in range(12):
@@ -167,11 +167,11 @@ def test_a_storage_that_hangs_is_asked_once(scene: Scene, monkeypatch: pytest.Mo
         assert len([one for one in new if one.name.startswith("sluice-plan")]) <= 8
         assert "earlier reads of them still wait" in what_is_unknown(known, "work")
     finally:
-        for plan in plans:
-            os.close(os.open(plan, os.O_WRONLY))
-    for plan, text in zip(plans, kept, strict=True):
-        plan.unlink()
-        plan.write_text(text)
+        for file in files:
+            os.close(os.open(file, os.O_WRONLY))
+    for file, text in zip(files, kept, strict=True):
+        file.unlink()
+        file.write_text(text)
 
     def are_read() -> bool:
         scene.clock.ms += 60_000
