@@ -20,7 +20,7 @@ from sluice.model.table_patterns import matches
 from sluice_airflow.rendered import tables_given
 from sluice_airflow.settings import load_settings
 
-KEPT_S = 5.0
+KEPT_S = 30.0
 """After so long, a DAG that is new or has changed is noticed."""
 _ROWS_AT_ONCE = 50
 """DAGs whose definitions are in memory at the same time."""
@@ -78,19 +78,29 @@ class TieringDags:
         self._lock = threading.Lock()  # one thread at a time reads the database
         self._known: dict[str, tuple[str, TieringDag | None]] = {}
         """By DAG id: the hash of its definition, and what it says."""
-        self._tiering: dict[str, TieringDag] = {}
-        self._read_s: float | None = None
+        self._tiering: dict[str, TieringDag] | None = None
+        self._read_s = 0.0
 
     def all(self) -> Mapping[str, TieringDag]:
-        """The DAGs that tier, by their ids, in the order of these."""
-        with self._lock:
-            now_s = self._clock.monotonic_s()
-            if self._read_s is None or now_s - self._read_s >= KEPT_S:
+        """The DAGs that tier, by their ids, in the order of these.
+
+        While one thread reads them again, the others get what was known before.
+        """
+        found, now_s = self._tiering, self._clock.monotonic_s()
+        if found is not None and now_s - self._read_s < KEPT_S:
+            return found
+        if not self._lock.acquire(blocking=found is None):
+            assert found is not None
+            return found
+        try:
+            if self._tiering is None or now_s - self._read_s >= KEPT_S:
                 with create_session(scoped=False) as session:
                     self._known = self._read(session)
                 found = {id_: dag for id_, (_, dag) in sorted(self._known.items()) if dag}
-                self._tiering, self._read_s = found, now_s
+                self._tiering, self._read_s = found, self._clock.monotonic_s()
             return self._tiering
+        finally:
+            self._lock.release()
 
     def _read(self, session: Session) -> dict[str, tuple[str, TieringDag | None]]:
         newest = dict(_newest(session))
