@@ -1,4 +1,4 @@
-import { startServer, type PageServer } from "../testing/pageServer";
+import { startServer, type PageServer, type Seen } from "../testing/pageServer";
 import { render, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { beforeEach, expect, test } from "vitest";
@@ -131,6 +131,16 @@ test("the server searches, filters and sorts, and the address keeps it", async (
     expect(query.get("descending")).toBe("true");
   });
   expect(location.hash).toBe("#/maintenance?state=problem&sort=-lake_files");
+});
+
+test("an address of a page that there is not leads to the last one", async () => {
+  location.hash = "#/maintenance?page=9";
+  server.on("GET /maintenance", ({ query }: Seen) => ({
+    json: query.get("offset") === "0" ? answer() : { ...answer(), tables: [] },
+  }));
+  show();
+  await screen.findByRole("table", { name: "Maintenance of tables" });
+  expect(location.hash).toBe("#/maintenance");
 });
 
 test("a compaction is requested after a confirmation", async () => {

@@ -1,5 +1,6 @@
 /** What keeps lake tables fast and small: what they need, what was done, and the last runs. */
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { useEffect } from "react";
 import { Link } from "wouter";
 import { api, dataOf, type Schemas } from "../api/client";
 import { count, counted, span } from "../format";
@@ -8,6 +9,7 @@ import { Commands } from "../parts/Commands";
 import { Ago } from "../parts/Times";
 import { maintenanceColumns, More } from "./MaintenanceViewTable";
 import { useAddress } from "./TableViewAddress";
+import { SEARCH_MAX } from "./tables/filters";
 import { Grid, sortOf, sortText } from "./TableViewGrid";
 import { Failed, Nothing, Skeleton } from "./TableViewStates";
 import "./TableView.css";
@@ -39,7 +41,7 @@ const SORTS = [
 export function MaintenanceView() {
   const [params, change] = useAddress();
   const page = Math.max(Number.parseInt(params.get("page") ?? "1", 10) || 1, 1);
-  const search = params.get("search") ?? "";
+  const search = (params.get("search") ?? "").slice(0, SEARCH_MAX);
   const state = STATES.find(([key]) => key === params.get("state"))?.[0] ?? null;
   const asked = sortOf(params.get("sort"));
   const sort = SORTS.find((each) => each === asked?.key) ?? "attention";
@@ -53,10 +55,14 @@ export function MaintenanceView() {
   };
   const { data, error, refetch, isPlaceholderData } = useQuery({
     queryKey: ["maintenance", query],
-    queryFn: () => dataOf(api.GET("/api/v1/maintenance", { params: { query } })),
+    queryFn: ({ signal }) => dataOf(api.GET("/api/v1/maintenance", { params: { query }, signal })),
     placeholderData: keepPreviousData,
     refetchInterval: 5_000,
   });
+  const last = data && !isPlaceholderData ? lastPage(data.matched) : page;
+  useEffect(() => {
+    if (page > last) change({ page: last > 1 ? `${last}` : null }); // there were more once
+  }, [page, last, change]);
   return (
     <article className="table-view">
       <h1>Maintenance</h1>
@@ -90,6 +96,7 @@ export function MaintenanceView() {
                   <input
                     type="search"
                     value={search}
+                    maxLength={SEARCH_MAX}
                     placeholder="table"
                     onChange={(event) => change({ search: event.target.value, page: null })}
                   />
@@ -259,6 +266,10 @@ function numbersOf(numbers: Record<string, number>): string[] {
   });
 }
 
+function lastPage(rows: number): number {
+  return Math.max(Math.ceil(rows / PAGE_ROWS), 1);
+}
+
 interface PagesProps {
   page: number;
   total: number;
@@ -266,7 +277,7 @@ interface PagesProps {
 }
 
 function Pages({ page, total, onPage }: PagesProps) {
-  const last = Math.max(Math.ceil(total / PAGE_ROWS), 1);
+  const last = lastPage(total);
   if (last === 1) return null;
   return (
     <nav className="pages" aria-label="Pages">

@@ -3,7 +3,14 @@ import { useEffect, useRef, useState } from "react";
 import { count, counted } from "../../format";
 import { SearchIcon } from "../../parts/Icons";
 import { COLUMNS } from "./columns";
-import { isFiltered, NO_FILTERS, orderedBy, type Filters, type SortKey } from "./filters";
+import {
+  isFiltered,
+  NO_FILTERS,
+  orderedBy,
+  SEARCH_MAX,
+  type Filters,
+  type SortKey,
+} from "./filters";
 
 /** Keys that follow each other faster are sent together. */
 const TYPED_MS = 50;
@@ -113,6 +120,7 @@ function Search({ filters, onFilters }: Pick<Props, "filters" | "onFilters">) {
       <input
         ref={input}
         type="search"
+        maxLength={SEARCH_MAX}
         aria-label="Search tables"
         aria-keyshortcuts="/"
         placeholder="Search tables"

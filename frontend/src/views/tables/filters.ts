@@ -42,6 +42,9 @@ const FIRST_DESCENDING: Record<SortKey, boolean> = {
 /** By name: what needs attention stands above the list already. */
 const DEFAULT_SORT: SortKey = "table";
 
+/** As many characters as the server takes. */
+export const SEARCH_MAX = 200;
+
 export const NO_FILTERS: Filters = {
   search: "",
   health: [],
@@ -57,7 +60,7 @@ export function filtersOf(search: string): Filters {
   const known = sort in FIRST_DESCENDING ? (sort as SortKey) : DEFAULT_SORT;
   const order = given.get("order");
   return {
-    search: given.get("search") ?? "",
+    search: (given.get("search") ?? "").slice(0, SEARCH_MAX),
     health: HEALTHS.filter((health) => given.getAll("health").includes(health)),
     database: given.get("database") || null,
     sort: known,
