@@ -38,7 +38,9 @@ export function NoMatch({ filters, onFilters }: Props) {
             {filters.health.length > 0 || filters.database ? " with these filters" : ""}.
           </>
         ) : (
-          "No table is in this state now."
+          `No table${filters.database ? ` of the database ${filters.database}` : ""} is ${
+            filters.health.length > 0 ? "in this state now" : "in the lake"
+          }.`
         )}
       </p>
       <button type="button" className="button" onClick={() => onFilters(NO_FILTERS)}>
