@@ -62,7 +62,10 @@ export function TableView({ database, table }: Props) {
               The newest state could not be read: {error.message} Shown is an earlier one.
             </Banner>
           )}
-          <Head details={details} actions={<TableActions table={details.table} />} />
+          <Head
+            details={details}
+            actions={details.is_tiered === false ? null : <TableActions table={details.table} />}
+          />
           <Sections database={database} table={table} details={details} />
         </>
       ) : error ? (
@@ -101,7 +104,7 @@ function Missing({ path, message, onRetry }: MissingProps) {
       <Nothing title="There is no such lake table">
         <p className="whole">{message}</p>
         <p>
-          It may have been dropped, or it is not tiered. <Link href="/">See all tables</Link>, or{" "}
+          It may have been dropped. <Link href="/">See all tables</Link>, or{" "}
           <Link href={`/?search=${encodeURIComponent(path)}`}>search for its name</Link>.
         </p>
         <button type="button" className="button" onClick={onRetry}>
