@@ -48,7 +48,7 @@ def verdict(seen: SeenTable, now_ms: int, paused_dag: str | None = None) -> Verd
         return Verdict("unknown", None, status.note)
     if status.paused:
         return Verdict("paused", None, "paused by a user")
-    if status.is_failing:
+    if status.is_failing or status.last_error is not None:  # also after a retry was asked for
         return Verdict("failing", _failing_since_ms(seen), status.last_error)
     found = _late(seen, now_ms) or _waiting(status, now_ms) or _unsure(seen, now_ms)
     if found is not None:

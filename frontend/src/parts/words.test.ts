@@ -51,7 +51,7 @@ test("states are explained by the server's own bounds", () => {
     expect(Number(found?.[1]?.replaceAll("_", ""))).toBe(ms);
   }
   expect(meaningOf("late")).toBe(
-    "Late: the lake lacks rows older than 30 min, or no round has succeeded for 1 d",
+    "Late: the lake lacks rows older than 30 min, or may lack them, or no round has succeeded for 1 d",
   );
   expect(meaningOf("waiting")).toBe("Waiting: due for over 1 h, and no worker has claimed it");
 });

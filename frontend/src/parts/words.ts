@@ -45,6 +45,7 @@ export function storyOf(table: Table, nowMs: number): string[] {
   const story: string[] = [];
   const failures = table.failures ?? 0;
   if (failures > 0) story.push(`${counted(failures, "failure")} in a row`);
+  else if (table.health === "failing") story.push("a retry was requested");
   if (table.lag_rows) story.push(`${counted(table.lag_rows, "row")} missing in the lake`);
   if (table.lag_rows && table.lag_ms) story.push(`the oldest ${spanSince(0, table.lag_ms)} old`);
   story.push(lastTiered(table, nowMs));

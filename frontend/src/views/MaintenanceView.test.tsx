@@ -112,9 +112,11 @@ test("a run without an end says where it is, and nothing that is not known", asy
   show();
   const runs = await screen.findByRole("region", { name: "Last runs" });
   const [running, lost, ended] = within(runs).getAllByRole("listitem");
-  expect(running).toHaveTextContent(/^no end yet.*now at shop\.orders.*last sign \d+ d ago/);
+  expect(running).toHaveTextContent(
+    /^no end yet.*now at shop\.orders.*last sign \d+ d( \d+ h)? ago/,
+  );
   expect(lost).toHaveTextContent(
-    /^lost: no end reported.*last at shop\.orders.*last sign \d+ d ago/,
+    /^lost: no end reported.*last at shop\.orders.*last sign \d+ d( \d+ h)? ago/,
   );
   expect(ended).toHaveTextContent(/^ended.*its reports were deleted/);
   expect(ended).not.toHaveTextContent("0 tables");

@@ -177,7 +177,13 @@ test("what is not known is not called well", async () => {
   expect(screen.getByText(/The state of 1 table is unknown/)).toBeVisible();
   some.unmount();
 
-  const reading = { now_ms: NOW_MS, read_ms: NOW_MS, tables_read: 1, is_complete: false };
+  const reading = {
+    now_ms: NOW_MS,
+    read_ms: NOW_MS,
+    tables_read: 1,
+    is_complete: false,
+    lags_unread: 0,
+  };
   serve([tableOf()], { reading, total: 5_000 });
   show();
   expect(await screen.findByRole("heading", { name: "Nothing is stuck so far" })).toBeVisible();

@@ -295,3 +295,12 @@ def test_rounds_of_few_tables_are_kept() -> None:
     assert [point.ended_ms for point in points] == [n * 10 for n in range(40 - SHOWN + 1, 41)]
     assert cache.of(replace(statuses[2], rounds=41)) == (points, False)
     assert cache.of(replace(statuses[2], rounds=None)) == ((), True)
+
+
+def test_a_retried_table_is_failing_until_a_round_succeeds() -> None:
+    """`retry` clears the failures, and nobody knows yet whether the cause is gone."""
+    retried = TieringStatus(
+        TablePath("shop", "a"), 1, "Pending", 3, failures=0, last_error="no space"
+    )
+    found = verdict(SeenTable(retried, NOW_MS), NOW_MS)
+    assert (found.health, found.why) == ("failing", "no space")
