@@ -13,7 +13,12 @@ from tests.airflow.page_people import WAIT_MS, Person
 from tests.airflow.place import wait_until
 from tests.support.browser import chromium
 
-pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("page_live"),  # one Airflow for all of them
+]
 DAG = "sluice_lake_tiering"
 REASON = "cannot write s3://lake/broken: Access Denied"
 

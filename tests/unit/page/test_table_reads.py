@@ -366,7 +366,7 @@ def test_all_requests_for_splits_share_eight_threads(
         return real(*args, **more)
 
     monkeypatch.setattr(Admin, "list_offsets", noted)
-    with ThreadPoolExecutor(12) as viewers:
+    with ThreadPoolExecutor(5) as viewers:  # each asks for more than one thread
         found = [*viewers.map(lambda _: page.get(ORDERS, "/splits")["total"], range(24))]
     assert found == [2] * 24
     assert len(names) <= AT_ONCE
