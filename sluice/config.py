@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -101,6 +101,11 @@ class ClientConfig:
     @property
     def has_tls(self) -> bool:
         return self.tls or bool(self.tls_ca)
+
+    def within(self, most_ms: int) -> ClientConfig:
+        """The same, but no call lasts longer, with connecting and retries."""
+        names = ("connect_timeout_ms", "request_timeout_ms", "retry_timeout_ms")
+        return replace(self, **{name: min(getattr(self, name), most_ms) for name in names})
 
     def authorities(self) -> str:
         """The certificates of ``tls_ca`` as PEM; empty if it is not set.

@@ -133,10 +133,7 @@ def _read(client: Client) -> ClusterState:
 def _bounded(config: ClientConfig, timeout_ms: int) -> ClientConfig:
     """The configuration of the client, so that no call lasts longer than ``timeout_ms``."""
     return replace(
-        config,
-        connect_timeout_ms=min(config.connect_timeout_ms, timeout_ms),
-        request_timeout_ms=min(config.request_timeout_ms, timeout_ms),
-        retry_timeout_ms=min(config.retry_timeout_ms, timeout_ms),
+        config.within(timeout_ms),
         # one wait for the recorded statuses, and one for the lags
         tiering_status_timeout_ms=min(config.tiering_status_timeout_ms, timeout_ms // 3),
     )

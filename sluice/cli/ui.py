@@ -8,7 +8,6 @@ import threading
 import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -77,7 +76,7 @@ def ui(
 
     If the cluster cannot be reached, the page says so, and shows the tables when it is back.
     """
-    config = _bounded(settings.config().client)
+    config = settings.config().client.within(CALL_TIMEOUT_MS)
     require("uvicorn", "ui", "sluice ui")
     require("sluice.page.app", "ui", "sluice ui")
     from sluice.client import connect
@@ -133,16 +132,6 @@ def _warn_if_away(config: ClientConfig) -> None:
     except NetworkError as error:
         text = f"{error.message}; the page shows the tables when the cluster answers"
         click.echo(f"sluice: {text}", err=True)
-
-
-def _bounded(config: ClientConfig) -> ClientConfig:
-    """The configuration of the client, so that no call lasts longer than a person waits."""
-    return replace(
-        config,
-        connect_timeout_ms=min(config.connect_timeout_ms, CALL_TIMEOUT_MS),
-        request_timeout_ms=min(config.request_timeout_ms, CALL_TIMEOUT_MS),
-        retry_timeout_ms=min(config.retry_timeout_ms, CALL_TIMEOUT_MS),
-    )
 
 
 def _ends(work: Callable[[], None]) -> None:

@@ -51,12 +51,8 @@ class StatusTable:
 
         :param sleep: waits between retries.
         """
-        most_ms = config.tiering_status_timeout_ms
         self._config = replace(
-            config,
-            request_timeout_ms=min(config.request_timeout_ms, most_ms),
-            retry_timeout_ms=min(config.retry_timeout_ms, most_ms),
-            connect_timeout_ms=min(config.connect_timeout_ms, most_ms),
+            config.within(config.tiering_status_timeout_ms),
             writer_max_inflight=1,
             writer_batch_bytes=_SMALL_BYTES,
             fetch_max_bytes_per_bucket=_SMALL_BYTES,
