@@ -16,9 +16,8 @@ from starlette.exceptions import HTTPException
 
 from sluice import __version__
 from sluice.errors import SluiceError
-from sluice.masking import reason_text
 from sluice.page.actions import actions
-from sluice.page.guard import UNCHANGING, Guard, refused
+from sluice.page.guard import UNCHANGING, Guard, problem, refused
 from sluice.page.lease_reads import lease_reads
 from sluice.page.maintenance_reads import maintenance_reads
 from sluice.page.models import Problem
@@ -111,13 +110,11 @@ def _summarize(app: FastAPI) -> None:
 
 def _problem(request: Request, error: Exception) -> JSONResponse:  # noqa: ARG001
     """An error of the cluster as one line, without secrets."""
-    problem = Problem(error=type(error).__name__, message=reason_text(str(error)))
-    return JSONResponse(problem.model_dump(), status_of(error))
+    return problem(status_of(error), str(error), type(error).__name__)
 
 
 def _invalid(request: Request, error: Exception) -> JSONResponse:  # noqa: ARG001
     """What is wrong with a request, in one line. It does not repeat the values."""
     assert isinstance(error, RequestValidationError)
     wrong = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-    problem = Problem(error="InvalidRequest", message=reason_text("; ".join(wrong)))
-    return JSONResponse(problem.model_dump(), 422)
+    return problem(422, "; ".join(wrong), "InvalidRequest")
