@@ -12,6 +12,7 @@ from sluice.model import TablePath, TieringRound, TieringStatus
 from sluice.page.maintenance_rounds import RoundFacts
 from sluice.page.maintenance_runs import SeenRun
 from sluice.page.models import MaintainedTable, MaintenanceSortKey, MaintenanceState
+from sluice.page.ordering import by_value
 from sluice.page.seen import Seen
 from sluice.rounds.maintenance_files import TableReport
 
@@ -142,10 +143,7 @@ def matching(rows: Iterable[Row], wanted: Wanted) -> list[Row]:
     if wanted.sort == "attention":
         found.sort(key=lambda row: _RANK[row.state], reverse=wanted.descending)
         return found
-    values = [(_value(row, wanted.sort), row) for row in found]
-    known = [pair for pair in values if pair[0] is not None]
-    known.sort(key=lambda pair: pair[0], reverse=wanted.descending)
-    return [*(row for _, row in known), *(row for value, row in values if value is None)]
+    return by_value(found, lambda row: _value(row, wanted.sort), descending=wanted.descending)
 
 
 def _matches(row: Row, wanted: Wanted, words: Sequence[str]) -> bool:

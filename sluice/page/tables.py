@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from sluice.page.health import NEEDS_A_PERSON, ORDER, Verdict, verdict
 from sluice.page.masked import masked, masked_or_none
 from sluice.page.models import Health, RoundPoint, SortKey, Table
+from sluice.page.ordering import by_value
 from sluice.page.recorded_models import recorded_values
 from sluice.page.round_cache import Point
 from sluice.page.seen import Seen, SeenTable
@@ -136,10 +136,9 @@ def matching(tables: Iterable[Judged], wanted: Wanted) -> list[Judged]:
         found.sort(key=lambda each: _RANK[each.verdict.health], reverse=wanted.descending)
         return found
     name = _ATTRIBUTES.get(wanted.sort, wanted.sort)
-    values = [(getattr(each.seen.status, name, None), each) for each in found]
-    known = [pair for pair in values if pair[0] is not None]
-    known.sort(key=_first, reverse=wanted.descending)
-    return [*(each for _, each in known), *(each for value, each in values if value is None)]
+    return by_value(
+        found, lambda each: getattr(each.seen.status, name), descending=wanted.descending
+    )
 
 
 def _matches(each: Judged, wanted: Wanted, words: Sequence[str]) -> bool:
@@ -156,10 +155,6 @@ def _matches(each: Judged, wanted: Wanted, words: Sequence[str]) -> bool:
     # It is masked only here, because that takes 1 ms for each reason that was not searched before.
     shown = f"{path} {masked((each.verdict.why or '')[:SEARCHED_MAX])}".lower()
     return all(word in shown for word in words)
-
-
-def _first(pair: tuple[Any, Judged]) -> Any:
-    return pair[0]
 
 
 def _path(each: Judged) -> tuple[str, str]:
