@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from fastapi import APIRouter
@@ -159,16 +160,9 @@ def _memory(place: Place) -> _Memory:
 
 
 def _round_lease(lease: RoundLease, run: RunName | None, only: TablePath | None) -> Lease:
-    holder = holder_of(lease.lease_id)
     shown = [one for one in lease.tables if only in (None, one.path)]
     return Lease(
-        lease_id=lease.lease_id,
-        holder=_words(holder, run),
-        holder_kind=holder.kind,
-        deployment_id=holder.deployment_id,
-        dag_id=masked_or_none(run.dag_id) if run else None,
-        run_id=masked_or_none(run.run_id) if run else None,
-        installation_id=holder.installation_id,
+        **_held_by(lease.lease_id, run),
         buckets=lease.buckets,
         held_bytes=lease.held_bytes,
         created_ms=lease.created_ms,
@@ -178,15 +172,8 @@ def _round_lease(lease: RoundLease, run: RunName | None, only: TablePath | None)
 
 
 def _lease(lease: LeaseInfo, run: RunName | None) -> Lease:
-    holder = holder_of(lease.lease_id)
     return Lease(
-        lease_id=lease.lease_id,
-        holder=_words(holder, run),
-        holder_kind=holder.kind,
-        deployment_id=holder.deployment_id,
-        dag_id=masked_or_none(run.dag_id) if run else None,
-        run_id=masked_or_none(run.run_id) if run else None,
-        installation_id=holder.installation_id,
+        **_held_by(lease.lease_id, run),
         owner=masked(lease.owner) or None,
         buckets=lease.buckets,
         held_bytes=lease.held_bytes,
@@ -221,5 +208,16 @@ def _oldest(lease: LeaseInfo) -> LeasedTable:
     )
 
 
-def _words(holder: LeaseHolder, run: RunName | None) -> str:
-    return masked(f"{run}, Airflow {holder.deployment_id}" if run else str(holder))
+def _held_by(lease_id: str, run: RunName | None) -> dict[str, Any]:
+    """Who holds a lease, as its id and the name of its run tell it."""
+    holder = holder_of(lease_id)
+    words = f"{run}, Airflow {holder.deployment_id}" if run else str(holder)
+    return {
+        "lease_id": lease_id,
+        "holder": masked(words),
+        "holder_kind": holder.kind,
+        "deployment_id": holder.deployment_id,
+        "dag_id": masked_or_none(run.dag_id) if run else None,
+        "run_id": masked_or_none(run.run_id) if run else None,
+        "installation_id": holder.installation_id,
+    }
