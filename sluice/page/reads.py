@@ -30,7 +30,7 @@ reads = APIRouter()
 def overview(place: AtPlace, viewer: By) -> Overview:
     """The cluster in numbers, the tables that need a person, and what this user may do."""
     now_ms, dag, seen = place.clock.now_ms(), place.dag(), place.reader.seen
-    found = listing(seen, now_ms, _paused(dag))
+    found = listing(seen, now_ms, paused_dag(dag))
     worst = found.attention[:ATTENTION_MAX]
     place.reader.look_at([each.seen.status.path for each in worst])
     rounds, _ = place.reader.rounds_of([each.seen for each in worst])
@@ -71,7 +71,7 @@ def tables(
 ) -> Response:
     """Lake tables that match, one page of them. Their order is that of one reading."""
     now_ms, seen = place.clock.now_ms(), place.reader.seen
-    every = listing(seen, now_ms, _paused(place.dag()))
+    every = listing(seen, now_ms, paused_dag(place.dag()))
     found = matching(every.tables, Wanted(search, health or (), database, sort, descending))
     shown = found[offset : offset + limit]
     place.reader.look_at([each.seen.status.path for each in shown])
@@ -141,5 +141,6 @@ def reading(seen: Seen, found: Listing, now_ms: int) -> Reading:
     )
 
 
-def _paused(dag: DagState | None) -> str | None:
+def paused_dag(dag: DagState | None) -> str | None:
+    """The name of the DAG that should tier, if it is paused."""
     return dag.dag_id if dag is not None and dag.is_paused else None

@@ -30,6 +30,7 @@ from sluice.page.models import (
     TableDetails,
 )
 from sluice.page.ports import AtPlace, Place
+from sluice.page.reads import paused_dag
 from sluice.page.seen import SeenTable
 from sluice.page.table_splits import read_splits
 from sluice.page.tables import judge, table_model
@@ -60,11 +61,9 @@ def details(place: AtPlace, database: str, table: str) -> TableDetails:
         enable = None if info.datalake_enabled else how_to_enable(path)
         seen = _seen(place, info, enable)
         damage = _damage(place, path)
-    dag = place.dag()
-    paused_dag = dag.dag_id if dag is not None and dag.is_paused else None
     descriptor = info.descriptor
     return TableDetails(
-        table=table_model(judge(seen, place.clock.now_ms(), paused_dag)),
+        table=table_model(judge(seen, place.clock.now_ms(), paused_dag(place.dag()))),
         is_tiered=info.datalake_enabled,
         how_to_enable=enable,
         has_primary_key=info.has_primary_key,
