@@ -38,11 +38,9 @@ def links_of_round(
     task = TaskRun.parse(ended.airflow_task)
     if task is not None and shows_dag(task.dag_id):
         found += _links_of_task(task)
-    if (application := getattr(ended, "spark_application", None)) and _is_page(
-        dag.spark_history_url
-    ):
+    if ended.spark_application and _is_page(dag.spark_history_url):
         history = dag.spark_history_url.rstrip("/")
-        url = f"{history}/history/{quote(application, safe='')}/jobs/"
+        url = f"{history}/history/{quote(ended.spark_application, safe='')}/jobs/"
         found.append(Link(name="Spark application", url=url))
     if ended.lake_snapshot_id is not None:
         values["snapshot_id"] = str(ended.lake_snapshot_id)
