@@ -181,11 +181,11 @@ def many() -> Seen:
 
 def test_5000_tables_are_filtered_in_far_less_than_100_ms_of_cpu() -> None:
     found = many()
-    started_s = time.process_time()
+    started_s = time.thread_time()
     for search in ("t012", "x", "db3 t"):
         every = Listing(found, NOW_MS).tables
         matching(every, Wanted(search=search, sort="lag_rows", descending=True))
-    assert (time.process_time() - started_s) / 3 < 0.1
+    assert (time.thread_time() - started_s) / 3 < 0.1
 
 
 # ---- over HTTP ----
