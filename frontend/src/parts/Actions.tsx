@@ -31,7 +31,6 @@ type Answer = Schemas["Answer"];
 interface Actions {
   /** Opens the dialog that asks for confirmation. */
   ask: (action: Action) => void;
-  mayAct: boolean;
   /** Why this user may not act; null if they may. */
   whyNot: string | null;
   /** Why this user may not tier a table now, which may need another right. */
@@ -115,7 +114,6 @@ export function ActionsProvider({ children }: { children: ReactNode }) {
   const actions = useMemo<Actions>(
     () => ({
       ask: setAsked,
-      mayAct: data?.may_act ?? false,
       whyNot: whyNot(data),
       whyNotTier: whyNot(data) ?? whyNotTier(data),
       busyWith: isBusy && asked ? subjectOf(asked) : null,

@@ -2,6 +2,7 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link } from "wouter";
 import { api, ApiError, dataOf, type Schemas } from "../api/client";
+import { REFRESH_MS } from "../api/queries";
 import { Banner } from "../parts/Banner";
 import { TableActions } from "../parts/Actions";
 import { tableAddress, useAddress } from "./TableViewAddress";
@@ -13,8 +14,6 @@ import { Snapshots } from "./TableViewSnapshots";
 import { Splits } from "./TableViewSplits";
 import { Failed, Nothing, Skeleton } from "./TableViewStates";
 import "./TableView.css";
-
-const REFRESH_MS = 5_000;
 
 const SECTIONS = [
   { key: "rounds", title: "Rounds", View: RoundsSection },

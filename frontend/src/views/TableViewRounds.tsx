@@ -2,6 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 import { api, dataOf, type Round } from "../api/client";
+import { REFRESH_MS } from "../api/queries";
 import { RoundCharts } from "../charts/RoundCharts";
 import { oldestFirst } from "../charts/rounds";
 import type { XMode } from "../charts/xAxis";
@@ -11,8 +12,6 @@ import type { SectionProps } from "./TableView";
 import { useAddress } from "./TableViewAddress";
 import { RoundList, roundKey } from "./TableViewRoundList";
 import { Failed, Nothing, Skeleton } from "./TableViewStates";
-
-const REFRESH_MS = 5_000;
 
 export function RoundsSection({ database, table, details }: SectionProps) {
   const [params, change] = useAddress();

@@ -20,7 +20,7 @@ import {
   roundsInShort,
   storyOf,
 } from "../../parts/words";
-import { addressOfTable } from "./addressOfTable";
+import { tableAddress } from "../TableViewAddress";
 
 const SHOWN_FIRST = 5;
 /** "Tier now" looks like a retry, but leaves the failures: it is in the menu of the list. */
@@ -116,7 +116,7 @@ function StuckTable({ table }: { table: Table }) {
     <li className={`stuck health-${table.health}`}>
       <div className="stuck-head">
         <h2>
-          <Link href={addressOfTable(table)}>{table.path}</Link>
+          <Link href={tableAddress(table.path)}>{table.path}</Link>
         </h2>
         <p className="stuck-state">
           <HealthMark health={table.health} />

@@ -12,7 +12,7 @@ import { Menu } from "../../parts/Menu";
 import { Sparkline } from "../../parts/Sparkline";
 import { Ago, For } from "../../parts/Times";
 import { nextAttempt, reasonOf } from "../../parts/words";
-import { addressOfTable } from "./addressOfTable";
+import { tableAddress } from "../TableViewAddress";
 
 /** A lag that was read longer ago than this says when. */
 const OLD_READING_MS = 60_000;
@@ -55,7 +55,7 @@ function Cells({ table }: { table: Table }) {
   return (
     <>
       <div role="cell" className="cell-table">
-        <Link href={addressOfTable(table)} className="row-link" title={table.path}>
+        <Link href={tableAddress(table.path)} className="row-link" title={table.path}>
           <span className="database">{table.database}.</span>
           <wbr />
           {table.table}
@@ -168,7 +168,11 @@ function RowMenu({ table }: { table: Table }) {
       button={<MoreIcon />}
       note={whyNot ?? whyNotTier}
       items={[
-        { label: "Open", name: `Open: ${table.path}`, onChoose: () => go(addressOfTable(table)) },
+        {
+          label: "Open",
+          name: `Open: ${table.path}`,
+          onChoose: () => go(tableAddress(table.path)),
+        },
         ...actionsFor(table).map((kind) => ({
           label: LABELS[kind],
           name: `${LABELS[kind]}: ${table.path}`,
