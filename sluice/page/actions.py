@@ -15,8 +15,9 @@ from sluice.client.user_requests import Request
 from sluice.errors import LeaseNotExist, UnsupportedVersion
 from sluice.model import TablePath
 from sluice.page.calls import CALLS_CLUSTER
+from sluice.page.lease_models import LeaseToDrop
 from sluice.page.lease_reads import uses_of
-from sluice.page.models import Answer, LeaseToDrop
+from sluice.page.models import Answer
 from sluice.page.ports import AtPlace, By, Place
 
 NAMED_MAX = 5

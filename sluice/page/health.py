@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sluice.model import TieringStatus
-from sluice.page.models import Health
+from sluice.page.list_models import Health
 from sluice.page.seen import SeenTable
 
 LATE_MS = 1_800_000

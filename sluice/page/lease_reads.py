@@ -17,8 +17,8 @@ from sluice.model import LeasedTable as HeldTable
 from sluice.model import LeaseInfo, TablePath
 from sluice.page.calls import CALLS_CLUSTER
 from sluice.page.known_runs import KnownRuns
+from sluice.page.lease_models import Lease, LeasedTable, Leases
 from sluice.page.masked import masked, masked_or_none
-from sluice.page.models import Lease, LeasedTable, Leases
 from sluice.page.ports import AtPlace, Place
 from sluice.rounds.run_names import RunName
 from sluice.statuses import State

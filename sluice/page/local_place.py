@@ -8,7 +8,8 @@ from sluice.client import Client, user_requests
 from sluice.clock import Clock, SystemClock
 from sluice.model import TablePath, TieringRound
 from sluice.page.cluster_reader import ClusterReader
-from sluice.page.models import Answer, DagState, Link, PageLink
+from sluice.page.list_models import DagState, PageLink
+from sluice.page.models import Answer, Link
 from sluice.page.ports import Viewer
 
 

@@ -8,15 +8,15 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Query, Response
 
 from sluice.masking import reason_text
-from sluice.page.maintenance_reader import SeenMaintenance, maintenance_of
-from sluice.page.maintenance_runs import SeenRun
-from sluice.page.maintenance_tables import Wanted, matching, table_model
-from sluice.page.models import (
+from sluice.page.maintenance_models import (
     Maintenance,
     MaintenanceRunModel,
     MaintenanceSortKey,
     MaintenanceState,
 )
+from sluice.page.maintenance_reader import SeenMaintenance, maintenance_of
+from sluice.page.maintenance_runs import SeenRun
+from sluice.page.maintenance_tables import Wanted, matching, table_model
 from sluice.page.ports import AtPlace, Place
 from sluice.page.reads import ROWS_MAX, SEARCH_MAX, reading_of
 

@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Any
 
 from sluice.model import TablePath, TieringRound, TieringStatus
+from sluice.page.maintenance_models import MaintainedTable, MaintenanceSortKey, MaintenanceState
 from sluice.page.maintenance_rounds import RoundFacts
 from sluice.page.maintenance_runs import SeenRun
-from sluice.page.models import MaintainedTable, MaintenanceSortKey, MaintenanceState
 from sluice.page.ordering import by_value
 from sluice.page.seen import Seen
 from sluice.rounds.maintenance_files import TableReport

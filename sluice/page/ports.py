@@ -15,7 +15,8 @@ from sluice.client import Client
 from sluice.clock import Clock
 from sluice.model import TablePath, TieringRound
 from sluice.page.cluster_reader import ClusterReader
-from sluice.page.models import Answer, DagState, Link, PageLink
+from sluice.page.list_models import DagState, PageLink
+from sluice.page.models import Answer, Link
 
 
 @dataclass(frozen=True, slots=True)

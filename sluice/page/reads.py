@@ -11,10 +11,12 @@ from sluice import __version__
 from sluice.model import TablePath
 from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.page.calls import CALLS_CLUSTER
-from sluice.page.models import DagState, Health, Overview, Reading, Round, Rounds, SortKey, Tables
+from sluice.page.list_models import DagState, Health, Overview, SortKey, Tables
+from sluice.page.models import Reading
 from sluice.page.ports import AtPlace, By, Place
 from sluice.page.recorded_models import recorded_values
 from sluice.page.seen import Seen
+from sluice.page.table_models import Round, Rounds
 from sluice.page.tables import Listing, Wanted, listing, matching, table_model
 
 ROWS_MAX = 500

@@ -22,16 +22,10 @@ from sluice.model import TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.page.calls import CALLS_CLUSTER
 from sluice.page.masked import masked_or_none
-from sluice.page.models import (
-    Column,
-    LakeSnapshot,
-    LakeSnapshots,
-    Splits,
-    TableDetails,
-)
 from sluice.page.ports import AtPlace, Place
 from sluice.page.reads import paused_dag
 from sluice.page.seen import SeenTable
+from sluice.page.table_models import Column, LakeSnapshot, LakeSnapshots, Splits, TableDetails
 from sluice.page.table_splits import read_splits
 from sluice.page.tables import judge, table_model
 from sluice.statuses import UNKNOWN, freshness_ms

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from sluice.client import Client
 from sluice.errors import PartitionNotExists, UnknownTableOrBucket
 from sluice.model import Partition, TableBucket, TableInfo, TablePath
-from sluice.page.models import Split
+from sluice.page.table_models import Split
 
 WHOLE_MAX = 200
 """Most partitions of a table that is read as a whole: each costs one or two calls."""

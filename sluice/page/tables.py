@@ -10,8 +10,8 @@ from functools import cached_property
 from weakref import WeakKeyDictionary
 
 from sluice.page.health import NEEDS_A_PERSON, ORDER, Verdict, verdict
+from sluice.page.list_models import Health, RoundPoint, SortKey, Table
 from sluice.page.masked import masked, masked_or_none
-from sluice.page.models import Health, RoundPoint, SortKey, Table
 from sluice.page.ordering import by_value
 from sluice.page.recorded_models import recorded_values
 from sluice.page.round_cache import Point

@@ -17,7 +17,7 @@ from fastapi import Request
 from pydantic import ValidationError
 
 from sluice.page import guard
-from sluice.page.models import LeaseToDrop
+from sluice.page.lease_models import LeaseToDrop
 from sluice_airflow.airflow_names import conf
 
 TEXT_MAX = 1_000

@@ -13,7 +13,8 @@ from sluice.clock import Clock, SystemClock
 from sluice.errors import TableNotExist, TablePaused
 from sluice.model import TablePath, TieringRound
 from sluice.page.cluster_reader import ClusterReader
-from sluice.page.models import Answer, DagState, Link, PageLink
+from sluice.page.list_models import DagState, PageLink
+from sluice.page.models import Answer, Link
 from sluice.page.ports import Viewer
 from sluice.rounds.run_names import read_run_name
 from sluice_airflow.page.access import Rights

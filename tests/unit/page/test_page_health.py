@@ -23,7 +23,7 @@ from sluice.page.health import (
     WAITING_MS,
     verdict,
 )
-from sluice.page.models import Health
+from sluice.page.list_models import Health
 from sluice.page.round_cache import SHOWN, RoundCache, failing_since_ms
 from sluice.page.seen import SeenTable, merged
 from sluice.statuses.transitions import State

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from sluice.model import Reason, TableDescriptor, TablePath, TieringRound, TieringStatus
 from sluice.page.health import LATE_MS
+from sluice.page.list_models import SortKey
 from sluice.page.local_place import LocalPlace
-from sluice.page.models import SortKey
 from sluice.page.seen import Seen, SeenTable
 from sluice.page.serving import local_app
 from sluice.page.tables import Listing, Wanted, listing, matching, table_model
