@@ -19,6 +19,7 @@ from sluice.clock import Clock, SystemClock
 from sluice.errors import SluiceError
 from sluice.masking import mask, secrets_of
 from sluice.model import BucketSnapshot, Claim, LeasedTable, TableBucket, TieringStatus
+from sluice.model.leases import sum_if_known
 from sluice.quantities import counted
 from sluice.rounds.files import StoredPlan, plan_uri, stored_plan
 from sluice.statuses import State
@@ -52,12 +53,12 @@ class RoundLease:
     @property
     def buckets(self) -> int | None:
         """None: not known."""
-        return _sum(table.buckets for table in self.tables)
+        return sum_if_known(table.buckets for table in self.tables)
 
     @property
     def held_bytes(self) -> int | None:
         """Stored bytes of its snapshots; None: not known."""
-        return _sum(table.held_bytes for table in self.tables)
+        return sum_if_known(table.held_bytes for table in self.tables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +217,7 @@ class RoundLeases:
             status.path,
             len(snapshots),
             min(one.snapshot_id for one in snapshots),
-            _sum(self._sizes.get((one.bucket, one.snapshot_id)) for one in snapshots),
+            sum_if_known(self._sizes.get((one.bucket, one.snapshot_id)) for one in snapshots),
         )
 
 
@@ -236,12 +237,3 @@ def what_is_unknown(known: KnownLeases, work_uri: str | None) -> str:
         " readers, renewal and expiry are not: a lease that is not renewed expires."
     )
     return " ".join(texts)
-
-
-def _sum(numbers: Iterable[int | None]) -> int | None:
-    total = 0
-    for number in numbers:
-        if number is None:
-            return None
-        total += number
-    return total

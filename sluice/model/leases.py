@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sluice.model.paths import TableBucket, TablePath
@@ -58,3 +59,13 @@ class LeaseInfo:
     """The largest of its tables first; an answer has a limited number of them."""
     table_count: int | None = None
     """All tables that it holds; None: not known."""
+
+
+def sum_if_known(numbers: Iterable[int | None]) -> int | None:
+    """The sum of numbers of leases; None: at least one of them is not known."""
+    total = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total

@@ -15,6 +15,7 @@ from sluice.leases import (
     SnapshotsByTable,
     bucket_of,
 )
+from sluice.model.leases import sum_if_known
 from sluice.server.coordinator.catalog import Catalog
 from sluice.server.coordinator.kv_snapshots import Completed
 from sluice.server.coordinator.leases import KvSnapshotLeases, Snapshots
@@ -136,7 +137,7 @@ class LeaseService:
             LeaseSize(
                 lease.buckets,
                 lease.created_ms,
-                _sum(self._held(*one).held_bytes for one in lease.held.items()),
+                sum_if_known(self._held(*one).held_bytes for one in lease.held.items()),
             )
             for lease in leases
         ]
@@ -160,7 +161,9 @@ class LeaseService:
         if path is not None:
             answer.oldest_table_path.CopyFrom(path)
         _put_bytes(
-            answer, _sum(one.held_bytes for one in tables), _sum(one.freed_bytes for one in tables)
+            answer,
+            sum_if_known(one.held_bytes for one in tables),
+            sum_if_known(one.freed_bytes for one in tables),
         )
         answer.table_count = len(tables)
         tables.sort(key=lambda one: (-(one.held_bytes or 0), one.table_id))
@@ -229,15 +232,6 @@ def _unavailable(snapshots: SnapshotsByTable) -> pb.AcquireKvSnapshotLeaseRespon
                 snapshot_id=snapshot_id,
             )
     return response
-
-
-def _sum(numbers: Iterable[int | None]) -> int | None:
-    total = 0
-    for number in numbers:
-        if number is None:
-            return None
-        total += number
-    return total
 
 
 def _put_bytes(
