@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
-from weakref import WeakKeyDictionary
 
 from fastapi import Depends, HTTPException, Request
 
 from sluice.client import Client
 from sluice.errors import NetworkError
+from sluice.page.per_owner import PerOwner
 from sluice.page.ports import AtPlace
 
 AT_ONCE = 8
@@ -25,9 +25,8 @@ AWAY_MS = 30_000
 """After this time it is not known any more that a cluster is away."""
 BUSY = f"{AT_ONCE} requests of the page wait for the cluster already: try again in some seconds"
 
-_lock = threading.Lock()
 _in_all = threading.BoundedSemaphore(AT_ONCE_IN_ALL)
-_by_client: WeakKeyDictionary[Client, threading.BoundedSemaphore] = WeakKeyDictionary()
+_of_clusters: PerOwner[Client, threading.BoundedSemaphore] = PerOwner()
 
 
 async def _bounded(request: Request, place: AtPlace) -> AsyncIterator[None]:
@@ -40,10 +39,9 @@ async def _bounded(request: Request, place: AtPlace) -> AsyncIterator[None]:
     is_away = seen.away_ms is not None and place.clock.now_ms() - seen.away_ms < AWAY_MS
     if is_away and request.method == "GET":  # an action is tried nevertheless
         raise NetworkError(f"the cluster did not answer lately: {seen.error}")
-    with _lock:
-        of_client = _by_client.setdefault(place.client, threading.BoundedSemaphore(AT_ONCE))
+    of_cluster = _of_clusters.of(place.client, lambda: threading.BoundedSemaphore(AT_ONCE))
     with ExitStack() as held:
-        for slots in (of_client, _in_all):
+        for slots in (of_cluster, _in_all):
             if not slots.acquire(blocking=False):
                 raise HTTPException(503, BUSY, headers={"Retry-After": "2"})
             held.callback(slots.release)

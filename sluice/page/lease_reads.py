@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from fastapi import APIRouter
 
@@ -19,6 +17,7 @@ from sluice.page.calls import CALLS_CLUSTER
 from sluice.page.known_runs import KnownRuns
 from sluice.page.lease_models import Lease, LeasedTable, Leases
 from sluice.page.masked import masked, masked_or_none
+from sluice.page.per_owner import PerOwner
 from sluice.page.ports import AtPlace, Place
 from sluice.rounds.run_names import RunName
 from sluice.statuses import State
@@ -148,15 +147,11 @@ class _Memory:
         self.runs = KnownRuns(place.work_uri, place.clock)
 
 
-_memories_lock = threading.Lock()
-_memories: WeakKeyDictionary[Client, _Memory] = WeakKeyDictionary()
+_memories: PerOwner[Client, _Memory] = PerOwner()
 
 
 def _memory(place: Place) -> _Memory:
-    with _memories_lock:
-        if place.client not in _memories:
-            _memories[place.client] = _Memory(place)
-        return _memories[place.client]
+    return _memories.of(place.client, lambda: _Memory(place))
 
 
 def _round_lease(lease: RoundLease, run: RunName | None, only: TablePath | None) -> Lease:

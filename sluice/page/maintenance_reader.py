@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from weakref import WeakKeyDictionary
 
 from sluice.client import Client
 from sluice.clock import Clock
@@ -14,6 +13,7 @@ from sluice.page.cluster_reader import ClusterReader
 from sluice.page.maintenance_rounds import RoundsReader
 from sluice.page.maintenance_runs import RunReader, SeenRun
 from sluice.page.maintenance_tables import MaintenanceListing
+from sluice.page.per_owner import PerOwner
 from sluice.page.ports import Place
 from sluice.page.seen import Seen
 
@@ -128,17 +128,11 @@ class MaintenanceReader:
         )
 
 
-_LOCK = threading.Lock()
-_READERS: WeakKeyDictionary[ClusterReader, dict[str | None, MaintenanceReader]] = (
-    WeakKeyDictionary()
-)
+_READERS: PerOwner[ClusterReader, MaintenanceReader] = PerOwner()
 
 
 def maintenance_of(place: Place) -> MaintenanceReader:
     """The reader of a place: it lasts as long as the place's reader of statuses."""
-    with _LOCK:
-        readers = _READERS.setdefault(place.reader, {})
-        work_uri = place.work_uri
-        if work_uri not in readers:
-            readers[work_uri] = MaintenanceReader(place.client, work_uri, place.clock)
-        return readers[work_uri]
+    return _READERS.of(
+        place.reader, lambda: MaintenanceReader(place.client, place.work_uri, place.clock)
+    )

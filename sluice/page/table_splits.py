@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 from sluice.client import Client
 from sluice.errors import PartitionNotExists, UnknownTableOrBucket
 from sluice.model import Partition, TableBucket, TableInfo, TablePath
+from sluice.page.per_owner import PerOwner
 from sluice.page.table_models import Split
 
 WHOLE_MAX = 200
@@ -79,22 +78,12 @@ def _splits(
             return _of_partition(client, info, partition, tiered)
         return []
 
-    return [split for splits in _pool_of(client).map(read, partitions) for split in splits]
+    pool = _POOLS.of(client, lambda: ThreadPoolExecutor(AT_ONCE, "sluice-splits"))
+    return [split for splits in pool.map(read, partitions) for split in splits]
 
 
-_LOCK = threading.Lock()
-_POOLS: WeakKeyDictionary[Client, ThreadPoolExecutor] = WeakKeyDictionary()
-
-
-def _pool_of(client: Client) -> ThreadPoolExecutor:
-    """The one pool of all requests for splits: many viewers do not call the cluster more at once.
-
-    Its threads end when nobody has the client any more.
-    """
-    with _LOCK:
-        if client not in _POOLS:
-            _POOLS[client] = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="sluice-splits")
-        return _POOLS[client]
+_POOLS: PerOwner[Client, ThreadPoolExecutor] = PerOwner()
+"""One pool of all requests for splits: many viewers do not call the cluster more at once."""
 
 
 def _of_table(client: Client, info: TableInfo, tiered: Mapping[TableBucket, int]) -> list[Split]:

@@ -16,9 +16,11 @@ from sluice.client.lease_ids import lease_id
 from sluice.client.tier_lease import tier_lease_id
 from sluice.config import ClientConfig
 from sluice.model import Claim, TablePath
-from sluice.page.lease_reads import LEASES_MAX, _memories
+from sluice.page import lease_reads
+from sluice.page.lease_reads import LEASES_MAX
 from sluice.page.local_place import LocalPlace
 from sluice.page.models import Link
+from sluice.page.per_owner import PerOwner
 from sluice.page.serving import local_app
 from sluice.rounds.run_names import RunName, write_run_name
 from sluice.server.cluster import EmbeddedCluster
@@ -250,7 +252,7 @@ def test_a_cluster_that_lists_none(
     claim = Claim(status.table_id, ORDERS, status.tiering_epoch, 0)
     plan_round(scene.client, scene.work, OF_RUN, claim)
     write_run_name(str(scene.work), OF_RUN, RunName("lake", "manual__1"))
-    _memories.clear()  # it answers the same for seconds
+    monkeypatch.setattr(lease_reads, "_memories", PerOwner())  # it answers the same for seconds
     answer = scene.page.get("/api/v1/leases").json()
     assert answer["note"].startswith("This cluster lists no leases. Shown are those that rounds of")
     [lease] = answer["leases"]
