@@ -18,7 +18,7 @@ from sluice.page.maintenance_reader import SeenMaintenance, maintenance_of
 from sluice.page.maintenance_runs import SeenRun
 from sluice.page.maintenance_tables import Wanted, matching, table_model
 from sluice.page.ports import AtPlace, Place
-from sluice.page.reads import ROWS_MAX, SEARCH_MAX, reading_of
+from sluice.page.reads import ROWS_MAX, SEARCH_MAX, reading
 
 maintenance_reads = APIRouter()
 
@@ -46,7 +46,8 @@ def maintenance(
     limit: Annotated[int, Query(ge=1, le=ROWS_MAX)] = 100,
 ) -> Response:
     """What the maintenance of tables did and what they need: those that match, one page of them."""
-    found, listing = maintenance_of(place).listing(place.reader.seen)
+    seen = place.reader.seen
+    found, listing = maintenance_of(place).listing(seen)
     rows = matching(listing.rows, Wanted(search, state or (), database, sort, descending))
     is_in_airflow = place.is_in_airflow
     runs = [
@@ -57,7 +58,7 @@ def maintenance(
     ]
     last = next((each for each in runs if each.state != "running"), runs[0] if runs else None)
     answer = Maintenance(
-        reading=reading_of(place, place.clock.now_ms()),
+        reading=reading(seen, place.clock.now_ms()),
         runs_read_ms=found.runs_read_ms,
         rounds_read_ms=found.rounds_read_ms,
         are_rounds_read=found.are_rounds_read,

@@ -15,9 +15,9 @@ from sluice.page.list_models import DagState, Health, Overview, SortKey, Tables
 from sluice.page.models import Reading
 from sluice.page.ports import AtPlace, By, Place
 from sluice.page.recorded_models import recorded_values
-from sluice.page.seen import Seen
+from sluice.page.seen import Seen, lag_reads
 from sluice.page.table_models import Round, Rounds
-from sluice.page.tables import Listing, Wanted, listing, matching, table_model
+from sluice.page.tables import Wanted, listing, matching, table_model
 
 ROWS_MAX = 500
 """Most tables of one answer."""
@@ -37,7 +37,7 @@ def overview(place: AtPlace, viewer: By) -> Overview:
     place.reader.look_at([each.seen.status.path for each in worst])
     rounds, _ = place.reader.rounds_of([each.seen for each in worst])
     return Overview(
-        reading=reading(seen, found, now_ms),
+        reading=reading(seen, now_ms),
         cluster=place.cluster,
         version=__version__,
         is_fluss=seen.is_fluss,
@@ -79,7 +79,7 @@ def tables(
     place.reader.look_at([each.seen.status.path for each in shown])
     rounds, are_read = place.reader.rounds_of([each.seen for each in shown])
     answer = Tables(
-        reading=reading(seen, every, now_ms),
+        reading=reading(seen, now_ms),
         total=len(every.tables),
         matched=len(found),
         offset=offset,
@@ -124,19 +124,14 @@ def _shown(place: Place, values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def reading_of(place: Place, now_ms: int) -> Reading:
-    """How fresh the background readings are."""
-    seen = place.reader.seen
-    return reading(seen, listing(seen, now_ms), now_ms)
-
-
-def reading(seen: Seen, found: Listing, now_ms: int) -> Reading:
+def reading(seen: Seen, now_ms: int) -> Reading:
     """How fresh an answer from these readings is."""
+    lags = lag_reads(seen)
     return Reading(
         now_ms=now_ms,
         read_ms=seen.read_ms,
-        lags_read_ms=found.lags_read_ms,
-        lags_unread=found.lags_unread,
+        lags_read_ms=lags.oldest_ms,
+        lags_unread=lags.unread,
         tables_read=len(seen.tables),
         is_complete=seen.is_complete,
         error=seen.error,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from sluice.client.recorded_lag import Lag
 from sluice.client.status_watch import WatchedTable
 from sluice.model import TablePath, TieringStatus
+from sluice.page.per_owner import PerOwner
 from sluice.statuses import State
 
 
@@ -56,6 +57,32 @@ class Seen:
     """When the cluster did not answer; None: it did."""
     is_fluss: bool = False
     """Whether the coordinator keeps no statuses, as in Apache Fluss."""
+
+
+@dataclass(frozen=True, slots=True)
+class LagReads:
+    """How fresh the lags of a reading are."""
+
+    oldest_ms: int | None
+    """When the oldest lag was read; None: at least one was not, or there is no table."""
+    unread: int
+    """The tables whose lag was tried and cannot be read."""
+
+    @classmethod
+    def of(cls, tables: Collection[SeenTable]) -> LagReads:
+        known = [each.lag_read_ms for each in tables if each.lag_read_ms is not None]
+        return cls(
+            min(known) if known and len(known) == len(tables) else None,
+            sum(each.lag_unread_ms is not None for each in tables),
+        )
+
+
+_LAG_READS: PerOwner[Seen, LagReads] = PerOwner()
+
+
+def lag_reads(seen: Seen) -> LagReads:
+    """How fresh the lags are; counted once for each reading."""
+    return _LAG_READS.of(seen, lambda: LagReads.of(seen.tables.values()))
 
 
 class SeenStore:

@@ -67,18 +67,6 @@ class Listing:
     def databases(self) -> list[str]:
         return sorted({each.seen.status.path.database for each in self.tables})
 
-    @cached_property
-    def lags_read_ms(self) -> int | None:
-        """When the oldest lag was read; None: at least one was not, or there is no table."""
-        read = [each.seen.lag_read_ms for each in self.tables]
-        known = [each for each in read if each is not None]
-        return min(known) if known and len(known) == len(read) else None
-
-    @cached_property
-    def lags_unread(self) -> int:
-        """The tables whose lag was tried and cannot be read."""
-        return sum(each.seen.lag_unread_ms is not None for each in self.tables)
-
     def total(self, name: str) -> int | None:
         """The sum of an attribute over the tables that have it; None if none has."""
         values = [getattr(each.seen.status, name, None) for each in self.tables]

@@ -18,7 +18,7 @@ from sluice.model import Reason, TableDescriptor, TablePath, TieringRound, Tieri
 from sluice.page.health import LATE_MS
 from sluice.page.list_models import SortKey
 from sluice.page.local_place import LocalPlace
-from sluice.page.seen import Seen, SeenTable
+from sluice.page.seen import LagReads, Seen, SeenTable, lag_reads
 from sluice.page.serving import local_app
 from sluice.page.tables import Listing, Wanted, listing, matching, table_model
 from tests.support.processes import wait_for
@@ -100,12 +100,15 @@ def test_totals_and_those_that_need_a_person() -> None:
     assert found.databases == ["crm", "shop"]
     assert found.total("lag_rows") == 14
     assert found.total("of a later version") is None
-    assert found.lags_read_ms == NOW_MS
-    one = replace(SHOP.tables[TablePath("crm", "acts")], lag_read_ms=None)
-    assert (
-        Listing(replace(SHOP, tables={**SHOP.tables, one.status.path: one}), 0).lags_read_ms is None
-    )
-    assert Listing(Seen(), NOW_MS).lags_read_ms is None
+
+
+def test_how_fresh_the_lags_are() -> None:
+    assert lag_reads(SHOP) == LagReads(NOW_MS, 0)
+    assert lag_reads(SHOP) is lag_reads(SHOP), "counted once"
+    one = replace(SHOP.tables[TablePath("crm", "acts")], lag_read_ms=None, lag_unread_ms=NOW_MS)
+    some = replace(SHOP, tables={**SHOP.tables, one.status.path: one})
+    assert lag_reads(some) == LagReads(None, 1)
+    assert lag_reads(Seen()) == LagReads(None, 0)
 
 
 def test_tables_that_cannot_be_read_need_a_person() -> None:
@@ -280,7 +283,7 @@ def test_300_tables_of_fluss_are_read_in_steps(tmp_path: Path) -> None:
             assert len(found.tables) == 300
             wait_for(
                 "all lags to be read",
-                lambda: listing(place.reader.seen, NOW_MS).lags_read_ms is not None,
+                lambda: lag_reads(place.reader.seen).oldest_ms is not None,
             )
         finally:
             place.reader.stop()
