@@ -8,10 +8,16 @@ from __future__ import annotations
 import json
 import os
 import threading
+from typing import Any
+
+from airflow import settings
+from sqlalchemy import event
 
 from sluice.clock import SystemClock
 from sluice.errors import ConfigurationError
 from sluice_airflow.page import clusters as page
+from sluice_airflow.page.dag_states import DAGS_MAX, DagStates
+from sluice_airflow.page.dag_states import KEPT_S as STATES_KEPT_S
 from sluice_airflow.page.tiering_dags import KEPT_S, TieringDags
 from tests.airflow import page_secrets
 from tests.airflow.place import wait_until
@@ -85,6 +91,31 @@ def dags(clusters: page.Clusters, clock: OwnClock) -> list[bool]:
         return [known.all() is first]
 
 
+def states(clusters: page.Clusters, clock: OwnClock) -> list[bool]:
+    """All viewers of a DAG ask the database once in two seconds, and after a change."""
+    known, asked = DagStates(clock), []
+
+    @event.listens_for(settings.engine, "before_cursor_execute")
+    def note(*args: Any) -> None:
+        asked.append(args)
+
+    def queries(dag_id: str = "d") -> int:
+        asked.clear()
+        known.of(dag_id)
+        return len(asked)
+
+    found = [queries() > 0, queries() == 0]
+    clock.now_s += STATES_KEPT_S
+    found.append(queries() > 0)
+    known.forget("d")
+    found += [queries() > 0, queries() == 0]
+    for number in range(DAGS_MAX):
+        known.of(f"d{number}")
+    found.append(queries() > 0)
+    event.remove(settings.engine, "before_cursor_execute", note)
+    return found
+
+
 def ends(clusters: page.Clusters) -> None:
     """The end of the main thread closes what is open, before Python waits for other threads."""
     open_ = clusters.of("one", "d")
@@ -97,7 +128,7 @@ def ends(clusters: page.Clusters) -> None:
 
 
 def main() -> None:
-    for case in (idle, gone, meanwhile, dags):
+    for case in (idle, gone, meanwhile, dags, states):
         os.environ["AIRFLOW_CONN_ONE"] = os.environ["AIRFLOW_CONN_TWO"]
         clock = OwnClock()
         clusters = page.Clusters(clock)

@@ -37,5 +37,5 @@ def test_what_the_page_keeps_open_and_for_how_long(
     assert done.returncode == 0, done.stderr[-4000:]
     said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
     names = [each[0] for each in said]
-    assert names == ["idle", "gone", "meanwhile", "dags", "ends"], done.stdout
+    assert names == ["idle", "gone", "meanwhile", "dags", "states", "ends"], done.stdout
     assert all(all(each) for each in said), said

@@ -16,6 +16,7 @@ from sluice.page.guard import problem, refused
 from sluice.page.ports import AtPlace, Viewer, serve
 from sluice_airflow.page.access import Rights, about, record, require_own_page
 from sluice_airflow.page.clusters import Clusters
+from sluice_airflow.page.dag_states import DagStates
 from sluice_airflow.page.place import AirflowPlace
 from sluice_airflow.page.plain_pages import ICON, plain_page
 from sluice_airflow.page.runs import page_url
@@ -40,7 +41,7 @@ class TiersNothing(Exception):
 
 def airflow_app() -> FastAPI:
     """The application, to mount at /sluice."""
-    dags, clusters = TieringDags(), Clusters()
+    dags, clusters, states = TieringDags(), Clusters(), DagStates()
 
     def read(request: Request, dag_id: str, user: User) -> None:
         rights, known = Rights(user), dags.all()
@@ -54,7 +55,8 @@ def airflow_app() -> FastAPI:
         why_not_tier_now = why_not
         if may_act and dag.takes_tables:
             why_not_tier_now = rights.why_not_run(dag_id)
-        place = AirflowPlace(dag, clusters.of(dag.connection_id, dag_id), rights, known)
+        cluster = clusters.of(dag.connection_id, dag_id)
+        place = AirflowPlace(dag, cluster, rights, known, states)
         serve(request, place, Viewer(user.get_name(), may_act, why_not, why_not_tier_now))
 
     def act(request: Request, dag_id: str, user: User, what: About, place: AtPlace) -> None:

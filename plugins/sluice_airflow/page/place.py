@@ -20,7 +20,8 @@ from sluice.rounds.run_names import read_run_name
 from sluice_airflow.page.access import Rights
 from sluice_airflow.page.addresses import links_of_round, links_of_table
 from sluice_airflow.page.clusters import Cluster, own_deployment
-from sluice_airflow.page.runs import dag_state, dag_url, run_url, start_run, tab_url
+from sluice_airflow.page.dag_states import DagStates
+from sluice_airflow.page.runs import dag_url, run_url, start_run, tab_url
 from sluice_airflow.page.tiering_dags import TieringDag
 
 
@@ -35,14 +36,17 @@ class AirflowPlace:
         cluster: Cluster,
         rights: Rights,
         others: Collection[str],
+        states: DagStates,
     ) -> None:
         """:param rights: of the user who asks.
         :param others: ids of all DAGs that tier.
+        :param states: of all requests.
         """
         self._dag = dag
         self._cluster = cluster
         self._rights = rights
         self._others = others
+        self._states = states
         self.clock: Clock = SystemClock()
 
     @property
@@ -80,7 +84,9 @@ class AirflowPlace:
             raise TableNotExist(f"table {path} is not tiered")
         if statuses[0].paused:
             raise TablePaused(f"table {path} is paused: resume it, then tier it")
-        return start_run(self._dag.dag_id, path, viewer.name)
+        started = start_run(self._dag.dag_id, path, viewer.name)
+        self._states.forget(self._dag.dag_id)
+        return started
 
     def check_may(self, what: Mapping[str, str], action: str) -> None:
         """Whether a user who may edit the DAG may also do this by it.
@@ -116,7 +122,7 @@ class AirflowPlace:
         return self._rights.may("GET", dag_id)
 
     def dag(self) -> DagState | None:
-        return dag_state(self._dag.dag_id)
+        return self._states.of(self._dag.dag_id)
 
     def pages(self) -> list[PageLink]:
         readable = self._rights.readable(self._others)
