@@ -61,6 +61,9 @@ class Table(RecordedStatus):
         " table was paused",
     )
     why: str | None = Field(default=None, description="Why it is not ok: one line")
+    why_not_act: str | None = Field(
+        default=None, description="Why this user may not act on it here; null: they may"
+    )
     status_read_ms: int = Field(description="When the status was read")
     lag_read_ms: int | None = Field(default=None, description="When the lag was read")
     rounds_shown: list[RoundPoint] = Field(

@@ -35,6 +35,9 @@ class LocalPlace:
     def tier_now(self, path: TablePath, viewer: Viewer) -> Answer:  # noqa: ARG002
         return Answer(message=f"table {path}: {user_requests.retier(self.client, path)}")
 
+    def why_not_act(self, path: TablePath) -> str | None:  # noqa: ARG002
+        return None
+
     def dag(self) -> DagState | None:
         return None
 

@@ -96,6 +96,9 @@ class MaintainedTable(BaseModel):
     )
     lake_files: int | None = None
     lake_bytes: int | None = None
+    why_not_act: str | None = Field(
+        default=None, description="Why this user may not act on it here; null: they may"
+    )
 
 
 class MaintenanceRunModel(BaseModel):

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Response
 
 from sluice.masking import reason_text
 from sluice.page.maintenance_models import (
+    MaintainedTable,
     Maintenance,
     MaintenanceRunModel,
     MaintenanceSortKey,
@@ -16,8 +17,8 @@ from sluice.page.maintenance_models import (
 )
 from sluice.page.maintenance_reader import SeenMaintenance, maintenance_of
 from sluice.page.maintenance_runs import SeenRun
-from sluice.page.maintenance_tables import Wanted, matching, table_model
-from sluice.page.ports import AtPlace, Place
+from sluice.page.maintenance_tables import Row, Wanted, matching, table_model
+from sluice.page.ports import AtPlace, By, Place, Viewer, why_not_act
 from sluice.page.reads import ROWS_MAX, SEARCH_MAX, reading
 
 maintenance_reads = APIRouter()
@@ -37,6 +38,7 @@ _DEFAULT_HOST = ("http", "localhost:8080")
 @maintenance_reads.get("/maintenance", response_model=Maintenance)
 def maintenance(
     place: AtPlace,
+    viewer: By,
     search: Annotated[str, Query(max_length=SEARCH_MAX)] = "",
     state: Annotated[list[MaintenanceState] | None, Query()] = None,
     database: Annotated[str | None, Query(max_length=SEARCH_MAX)] = None,
@@ -72,10 +74,16 @@ def maintenance(
         by_state=listing.by_state,
         databases=listing.databases,
         offset=offset,
-        tables=[table_model(row) for row in rows[offset : offset + limit]],
+        tables=[_shown(place, viewer, row) for row in rows[offset : offset + limit]],
     )
     # FastAPI would check the models again, and turn them into dictionaries first.
     return Response(answer.model_dump_json(), media_type="application/json")
+
+
+def _shown(place: Place, viewer: Viewer, row: Row) -> MaintainedTable:
+    """A row without a status is of no lake table, so there is nothing to act on."""
+    path = None if row.status is None else row.status.path
+    return table_model(row, None if path is None else why_not_act(place, viewer, path))
 
 
 def _note(place: Place, found: SeenMaintenance) -> str | None:

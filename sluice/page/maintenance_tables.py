@@ -170,8 +170,11 @@ def _ended_ms(each: TieringRound | None) -> int | None:
     return None if each is None else each.ended_ms
 
 
-def table_model(row: Row) -> MaintainedTable:
-    """The table as the API shows it."""
+def table_model(row: Row, why_not_act: str | None = None) -> MaintainedTable:
+    """The table as the API shows it.
+
+    :param why_not_act: why the viewer may not act on it.
+    """
     status, facts = row.status, row.facts
     model = MaintainedTable(
         path=row.path,
@@ -179,6 +182,7 @@ def table_model(row: Row) -> MaintainedTable:
         is_known=status is not None,
         needs=list(row.needs),
         are_rounds_read=facts is not None or (status is not None and not status.rounds),
+        why_not_act=why_not_act,
     )
     if status is not None:
         _add_status(model, status)

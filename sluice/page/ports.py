@@ -59,6 +59,10 @@ class Place(Protocol):
 
     def tier_now(self, path: TablePath, viewer: Viewer) -> Answer: ...
 
+    def why_not_act(self, path: TablePath) -> str | None:
+        """Why nobody acts on a table here; None: those may who may act at all."""
+        ...
+
     def dag(self) -> DagState | None:
         """The DAG that tiers; None without Airflow."""
         ...
@@ -79,6 +83,11 @@ class Place(Protocol):
         :param deployment_id: of the run's Airflow, which need not be the one that serves.
         """
         ...
+
+
+def why_not_act(place: Place, viewer: Viewer, path: TablePath) -> str | None:
+    """Why a viewer may not act on a table; None: they may."""
+    return viewer.why_not or place.why_not_act(path)
 
 
 def serve(request: Request, place: Place, viewer: Viewer) -> None:

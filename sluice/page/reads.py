@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 from urllib.parse import unquote
 
@@ -11,13 +12,14 @@ from sluice import __version__
 from sluice.model import TablePath
 from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.page.calls import CALLS_CLUSTER
-from sluice.page.list_models import DagState, Health, Overview, SortKey, Tables
+from sluice.page.list_models import DagState, Health, Overview, SortKey, Table, Tables
 from sluice.page.models import Reading
-from sluice.page.ports import AtPlace, By, Place
+from sluice.page.ports import AtPlace, By, Place, Viewer, why_not_act
 from sluice.page.recorded_models import recorded_values
+from sluice.page.round_cache import Point
 from sluice.page.seen import Seen, lag_reads
 from sluice.page.table_models import Round, Rounds
-from sluice.page.tables import Wanted, listing, matching, table_model
+from sluice.page.tables import Judged, Wanted, listing, matching, table_model
 
 ROWS_MAX = 500
 """Most tables of one answer."""
@@ -54,7 +56,7 @@ def overview(place: AtPlace, viewer: By) -> Overview:
         lake_bytes=found.total("lake_bytes"),
         lake_rows=found.total("lake_rows"),
         attention_total=len(found.attention),
-        attention=[table_model(*pair) for pair in zip(worst, rounds, strict=True)],
+        attention=_shown_tables(place, viewer, worst, rounds),
         pages=place.pages(),
         dag=dag,
     )
@@ -63,6 +65,7 @@ def overview(place: AtPlace, viewer: By) -> Overview:
 @reads.get("/tables", response_model=Tables)
 def tables(
     place: AtPlace,
+    viewer: By,
     search: Annotated[str, Query(max_length=SEARCH_MAX)] = "",
     health: Annotated[list[Health] | None, Query()] = None,
     database: Annotated[str | None, Query(max_length=SEARCH_MAX)] = None,
@@ -84,11 +87,21 @@ def tables(
         matched=len(found),
         offset=offset,
         databases=every.databases,
-        tables=[table_model(*pair) for pair in zip(shown, rounds, strict=True)],
+        tables=_shown_tables(place, viewer, shown, rounds),
         are_rounds_read=are_read,
     )
     # FastAPI would check the models again, and turn them into dictionaries first.
     return Response(answer.model_dump_json(), media_type="application/json")
+
+
+def _shown_tables(
+    place: Place, viewer: Viewer, found: Sequence[Judged], rounds: Sequence[Sequence[Point]]
+) -> list[Table]:
+    """:param rounds: of each table."""
+    return [
+        table_model(each, points, why_not_act(place, viewer, each.seen.status.path))
+        for each, points in zip(found, rounds, strict=True)
+    ]
 
 
 @reads.get("/tables/{database}/{table}/rounds", dependencies=[CALLS_CLUSTER])

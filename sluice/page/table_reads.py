@@ -22,7 +22,7 @@ from sluice.model import TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.page.calls import CALLS_CLUSTER
 from sluice.page.masked import masked_or_none
-from sluice.page.ports import AtPlace, Place
+from sluice.page.ports import AtPlace, By, Place, why_not_act
 from sluice.page.reads import paused_dag
 from sluice.page.seen import SeenTable
 from sluice.page.table_models import Column, LakeSnapshot, LakeSnapshots, Splits, TableDetails
@@ -43,7 +43,7 @@ _SNAPSHOTS_NOTE = (
 
 
 @table_reads.get("")
-def details(place: AtPlace, database: str, table: str) -> TableDetails:
+def details(place: AtPlace, viewer: By, database: str, table: str) -> TableDetails:
     """One table: its status, facts of its definition, and links.
 
     A table that is not tiered has them, too, and says how to enable its tiering.
@@ -56,8 +56,9 @@ def details(place: AtPlace, database: str, table: str) -> TableDetails:
         seen = _seen(place, info, enable)
         damage = _damage(place, path)
     descriptor = info.descriptor
+    judged = judge(seen, place.clock.now_ms(), paused_dag(place.dag()))
     return TableDetails(
-        table=table_model(judge(seen, place.clock.now_ms(), paused_dag(place.dag()))),
+        table=table_model(judged, why_not_act=why_not_act(place, viewer, path)),
         is_tiered=info.datalake_enabled,
         how_to_enable=enable,
         has_primary_key=info.has_primary_key,

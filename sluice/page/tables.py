@@ -155,10 +155,13 @@ def _severity(each: Judged) -> tuple[int, int]:
     return _RANK[each.verdict.health], _LAST_MS if since_ms is None else since_ms
 
 
-def table_model(each: Judged, rounds: Iterable[Point] = ()) -> Table:
+def table_model(
+    each: Judged, rounds: Iterable[Point] = (), why_not_act: str | None = None
+) -> Table:
     """The table as the API shows it.
 
     :param rounds: its newest rounds, the oldest first.
+    :param why_not_act: why the viewer may not act on it.
     """
     status, found = each.seen.status, each.verdict
     path = status.path
@@ -170,6 +173,7 @@ def table_model(each: Judged, rounds: Iterable[Point] = ()) -> Table:
         health=found.health,
         stuck_since_ms=found.since_ms,
         why=masked_or_none(found.why),
+        why_not_act=why_not_act,
         status_read_ms=each.seen.status_read_ms,
         lag_read_ms=each.seen.lag_read_ms,
         rounds_shown=[_round_point(point) for point in rounds],

@@ -82,6 +82,26 @@ def test_a_user_acts_on_the_tables_of_their_dag_only(page: PagePlace) -> None:
     assert runs(admin, "sales") == []
 
 
+def test_each_table_says_why_it_is_not_acted_on_here(page: PagePlace) -> None:
+    def told(caller: httpx.Client, dag: str = "sales") -> dict[str, str | None]:
+        found = caller.get(api("tables", dag)).json()["tables"]
+        return {one["path"]: one["why_not_act"] for one in found}
+
+    clerk, editor = page.server.as_(CLERK), page.server.as_(EDITOR)
+    both = {str(SALES), str(STAFF)}
+    wait_until(lambda: both <= told(clerk).keys(), 60, "the tables to be read")
+    of_staff = problem(post(clerk, STAFF, "pause"))[2]
+    assert (told(clerk)[str(SALES)], told(clerk)[str(STAFF)]) == (None, of_staff)
+    one = clerk.get(api("tables/staff/wages", "sales")).json()["table"]
+    assert one["why_not_act"] == of_staff
+    kept = clerk.get(api("maintenance?search=staff.wages", "sales")).json()["tables"]
+    assert [each["why_not_act"] for each in kept] == [of_staff]
+    template = problem(post(clerk, SALES, "pause", "rendered"))[2]
+    assert set(told(clerk, "rendered").values()) == {template}
+    role = "your role may read DAG tiering, but not edit it"
+    assert set(told(editor, "tiering").values()) == {role}
+
+
 def test_a_dag_whose_tables_come_from_a_template_acts_on_none(page: PagePlace) -> None:
     answer = post(page.server.as_(CLERK), SALES, "pause", "rendered")
     assert problem(answer) == (

@@ -711,6 +711,11 @@ export interface components {
             lake_files?: number | null;
             /** Lake Bytes */
             lake_bytes?: number | null;
+            /**
+             * Why Not Act
+             * @description Why this user may not act on it here; null: they may
+             */
+            why_not_act?: string | null;
         };
         /**
          * Maintenance
@@ -1501,6 +1506,11 @@ export interface components {
              * @description Why it is not ok: one line
              */
             why?: string | null;
+            /**
+             * Why Not Act
+             * @description Why this user may not act on it here; null: they may
+             */
+            why_not_act?: string | null;
             /**
              * Status Read Ms
              * @description When the status was read

@@ -119,6 +119,18 @@ test("who may not start a run reads why, and may do the rest", async () => {
   expect(screen.queryByRole("dialog")).not.toBeInTheDocument();
 });
 
+test("a table of another DAG says why it is not acted on here", async () => {
+  const why_not_act = "DAG sales does not tier table shop.orders, but sales.*";
+  show(<TableActions table={tableOf({ why_not_act, failures: 1 })} />);
+  await waitFor(() => expect(server.requests("GET /overview")).toHaveLength(1));
+  for (const label of ["Retry", "Tier now", "Pause"]) {
+    const button = screen.getByRole("button", { name: `${label}: shop.orders` });
+    await waitFor(() => expect(button).toHaveAccessibleDescription(why_not_act));
+    expect(button).toHaveAttribute("aria-disabled", "true");
+    expect(button).not.toHaveClass("primary");
+  }
+});
+
 test("a table has the actions that change something", () => {
   expect(actionsFor(tableOf())).toEqual(["tier", "pause"]);
   expect(actionsFor(tableOf({ failures: 2 }))).toEqual(["retry", "tier", "pause"]);

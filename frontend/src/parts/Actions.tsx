@@ -49,6 +49,12 @@ export function useActions(): Actions {
   return found;
 }
 
+/** Why this user may not do it; null if they may. */
+export function whyNotDo({ whyNot, whyNotTier }: Actions, action: Action): string | null {
+  const ofTable = action.kind === "drop" ? null : action.table.why_not_act;
+  return (action.kind === "tier" ? whyNotTier : whyNot) ?? ofTable ?? null;
+}
+
 const UNTIL_KNOWN: Manner = { tier_now: "request", is_fluss: false };
 /** The server reads the cluster anew after an action: the page looks again after these times. */
 const LOOK_AGAIN_MS = [800, 2_500, 6_000];
@@ -264,7 +270,7 @@ function Confirmation({ action, manner, isBusy, onConfirm, onCancel }: Confirmat
 export function ActionButton({ action, className }: { action: Action; className?: string }) {
   const actions = useActions();
   const { ask, busyWith, manner } = actions;
-  const whyNot = action.kind === "tier" ? actions.whyNotTier : actions.whyNot;
+  const whyNot = whyNotDo(actions, action);
   const why = useId();
   const does = describe(action.kind, manner);
   const label = LABELS[action.kind];
@@ -303,7 +309,7 @@ export function TableActions({
   table: Table;
   only?: TableActionKind[] | undefined;
 }) {
-  const { whyNot } = useActions();
+  const whyNot = useActions().whyNot ?? table.why_not_act ?? null;
   const isUrgent = table.paused || (table.failures ?? 0) > 0;
   const kinds = actionsFor(table).filter((kind) => !only || only.includes(kind));
   return (

@@ -166,6 +166,7 @@ export function More({ table }: { table: Maintained }) {
     database: table.path.slice(0, at),
     table: table.path.slice(at + 1),
     paused: table.paused ?? false,
+    why_not_act: table.why_not_act ?? null,
   };
   return (
     <div className="round-details">

@@ -88,6 +88,9 @@ class AirflowPlace:
         self._states.forget(self._dag.dag_id)
         return started
 
+    def why_not_act(self, path: TablePath) -> str | None:
+        return self._dag.why_not(path)
+
     def check_may(self, what: Mapping[str, str], action: str) -> None:
         """Whether a user who may edit the DAG may also do this by it.
 
@@ -97,7 +100,7 @@ class AirflowPlace:
         if "lease_id" in what:
             why_not = self._why_not_drop(what["lease_id"])
         else:
-            why_not = self._dag.why_not(TablePath(what["database"], what["table"]))
+            why_not = self.why_not_act(TablePath(what["database"], what["table"]))
             if why_not is None and action == "tier_now" and self._dag.takes_tables:
                 why_not = self._rights.why_not_run(self._dag.dag_id)
         if why_not is not None:

@@ -46,6 +46,7 @@ from tests.unit.server.test_kv_damaged_replay import damage
 
 LAKE = {"table.datalake.enabled": "true", "table.datalake.freshness": "1 min"}
 ORDERS = TablePath("shop", "orders")
+ANYBODY = Viewer(None, True)
 COMMENT = "of the shop; token: planted-4711"
 SNAPSHOT = (1 << 62) + 7
 """More than a browser's numbers can tell apart."""
@@ -71,14 +72,21 @@ class Hiding(Linked):
         return False
 
 
+class Foreign(LocalPlace):
+    """A place that acts on no table, as the page of a DAG that does not tier it."""
+
+    def why_not_act(self, path: TablePath) -> str:
+        return f"not {path}"
+
+
 class Page:
     """The page of a cluster, and a client of it."""
 
-    def __init__(self, client: Client, place: LocalPlace) -> None:
+    def __init__(self, client: Client, place: LocalPlace, who: Viewer = ANYBODY) -> None:
         self.client, self.place = client, place
 
         def viewer(request: Request) -> None:
-            serve(request, place, Viewer(None, True))
+            serve(request, place, who)
 
         self.http = TestClient(page_app("", [Depends(viewer)], []))
 
@@ -495,6 +503,18 @@ def test_who_may_not_read_a_dag_does_not_see_its_name(page: Page) -> None:
     assert ended["airflow_task"] == "d/r/t/0/1"
     (ended,) = Page(page.client, Hiding(page.client)).get(path, "/rounds")["rounds"]
     assert ended["airflow_task"] is None
+
+
+def test_a_table_says_why_the_viewer_may_not_act_on_it(page: Page) -> None:
+    path = page.create()
+
+    def told(place: LocalPlace, who: Viewer = ANYBODY) -> str | None:
+        answer: str | None = Page(page.client, place, who).get(path)["table"]["why_not_act"]
+        return answer
+
+    assert told(LocalPlace(page.client)) is None
+    assert told(Foreign(page.client)) == "not shop.orders"
+    assert told(Foreign(page.client), Viewer("ann", False, "ann only reads")) == "ann only reads"
 
 
 def test_a_cluster_that_keeps_no_statuses(tmp_path: Path) -> None:

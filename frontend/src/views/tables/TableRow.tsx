@@ -4,7 +4,7 @@ import { Link, useLocation } from "wouter";
 import type { Table } from "../../api/client";
 import { useNow } from "../../clock";
 import { ago, bytes, count, counted, spanSince } from "../../format";
-import { useActions } from "../../parts/Actions";
+import { useActions, whyNotDo } from "../../parts/Actions";
 import { actionsFor, describe, LABELS } from "../../parts/actionTexts";
 import { HealthMark } from "../../parts/HealthMark";
 import { MoreIcon } from "../../parts/Icons";
@@ -160,13 +160,14 @@ function Size({ table }: { table: Table }) {
 }
 
 function RowMenu({ table }: { table: Table }) {
-  const { ask, whyNot, whyNotTier, manner } = useActions();
+  const actions = useActions();
+  const { ask, whyNot, whyNotTier, manner } = actions;
   const [, go] = useLocation();
   return (
     <Menu
       label={`Actions of ${table.path}`}
       button={<MoreIcon />}
-      note={whyNot ?? whyNotTier}
+      note={whyNot ?? table.why_not_act ?? whyNotTier}
       items={[
         {
           label: "Open",
@@ -177,7 +178,7 @@ function RowMenu({ table }: { table: Table }) {
           label: LABELS[kind],
           name: `${LABELS[kind]}: ${table.path}`,
           does: describe(kind, manner),
-          isDisabled: (kind === "tier" ? whyNotTier : whyNot) !== null,
+          isDisabled: whyNotDo(actions, { kind, table }) !== null,
           onChoose: () => ask({ kind, table }),
         })),
       ]}
