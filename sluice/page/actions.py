@@ -33,6 +33,7 @@ def tier_now(place: AtPlace, viewer: By, database: str, table: str) -> Answer:
     """Tiers a table now: starts a run of the DAG, or requests a round."""
     path = TablePath(database, table)
     answer = place.tier_now(path, viewer)
+    answer.changed_ms = place.clock.now_ms()
     place.reader.read_soon(path)
     return answer
 
@@ -82,7 +83,8 @@ def drop_lease(place: AtPlace, lease: LeaseToDrop) -> Answer:
 def _send(place: Place, request: Request, database: str, table: str) -> Answer:
     path = TablePath(database, table)
     try:
-        return Answer(message=f"table {path}: {request(place.client, path)}")
+        message = f"table {path}: {request(place.client, path)}"
+        return Answer(message=message, changed_ms=place.clock.now_ms())
     finally:
         place.reader.read_soon(path)
 

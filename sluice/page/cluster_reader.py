@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sluice.client import Client
 from sluice.client.status_watch import DESCRIBED_MAX, WatchedTable
@@ -34,6 +34,8 @@ IDLE_AFTER_S = 300.0
 """The reader rests when nobody has asked for this long."""
 ANSWERED_S = 1.0
 """Longest wait for the status of a table after an action."""
+CHANGED_MAX = 50
+"""Tables that are read in one second because a caller says that they have changed."""
 
 
 class _SlowPass(Exception):
@@ -63,6 +65,7 @@ class ClusterReader:
         self._read_now = False
         self._resting = 0
         self._asked_s = self._clock.monotonic_s()
+        self._changed = (0, 0)  # a second, and tables that were read in it as changed
         self._details = DetailReader(self._watch, self._store, self._clock, self._rest)
         self._thread = threading.Thread(target=self._run, name="sluice-page-statuses", daemon=True)
         self._started = False
@@ -127,6 +130,38 @@ class ClusterReader:
         with self._lock:
             self._read_now = True
             self._lock.notify_all()
+
+    def read_changed(self, changes: Mapping[TablePath, int]) -> None:
+        """Tables have changed, perhaps by another process: reads those that were read before.
+
+        Waits for all of them, a second at most. A table that is not known, or that is one of too
+        many, is read by the next pass.
+
+        :param changes: when each one changed, epoch milliseconds.
+        """
+        self._ask()
+        seen, now_ms = self._store.seen, self._clock.now_ms()
+        if not self._started or seen.away_ms is not None:
+            return
+        old = [
+            path
+            for path, changed_ms in changes.items()
+            if path in seen.tables
+            and seen.tables[path].status_read_ms <= min(changed_ms, now_ms)
+            and self._may_read_changed()
+        ]
+        reads = [self._details.read_soon(path) for path in old]
+        until_s = time.monotonic() + ANSWERED_S
+        for each in reads:
+            each.wait(max(until_s - time.monotonic(), 0.0))
+
+    def _may_read_changed(self) -> bool:
+        """Counts a table; returns whether it is not one of too many in this second."""
+        now = int(self._clock.monotonic_s())
+        with self._lock:
+            second, tables = self._changed
+            self._changed = now, tables + 1 if second == now else 1
+            return self._changed[1] <= CHANGED_MAX
 
     # ---- rest ----
 

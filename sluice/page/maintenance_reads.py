@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Query, Response
 
 from sluice.masking import reason_text
+from sluice.page.changed import AS_NEW
 from sluice.page.maintenance_models import (
     MaintainedTable,
     Maintenance,
@@ -35,7 +36,7 @@ _DEFAULT_HOST = ("http", "localhost:8080")
 """Airflow's own address in its links if nobody has set one (`[api] base_url`)."""
 
 
-@maintenance_reads.get("/maintenance", response_model=Maintenance)
+@maintenance_reads.get("/maintenance", response_model=Maintenance, dependencies=[AS_NEW])
 def maintenance(
     place: AtPlace,
     viewer: By,

@@ -42,6 +42,10 @@ class Answer(BaseModel):
 
     message: str
     url: str | None = Field(default=None, description="The run that it started")
+    changed_ms: int | None = Field(
+        default=None,
+        description="When the table had been changed: for the header X-Sluice-Changed",
+    )
 
 
 class Problem(BaseModel):

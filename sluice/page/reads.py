@@ -12,6 +12,7 @@ from sluice import __version__
 from sluice.model import TablePath
 from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.page.calls import CALLS_CLUSTER
+from sluice.page.changed import AS_NEW
 from sluice.page.list_models import DagState, Health, Overview, SortKey, Table, Tables
 from sluice.page.models import Reading
 from sluice.page.ports import AtPlace, By, Place, Viewer, why_not_act
@@ -30,7 +31,7 @@ reads = APIRouter()
 """Include it with dependencies that call :func:`sluice.page.ports.serve`."""
 
 
-@reads.get("/overview")
+@reads.get("/overview", dependencies=[AS_NEW])
 def overview(place: AtPlace, viewer: By) -> Overview:
     """The cluster in numbers, the tables that need a person, and what this user may do."""
     now_ms, dag, seen = place.clock.now_ms(), place.dag(), place.reader.seen
@@ -62,7 +63,7 @@ def overview(place: AtPlace, viewer: By) -> Overview:
     )
 
 
-@reads.get("/tables", response_model=Tables)
+@reads.get("/tables", response_model=Tables, dependencies=[AS_NEW])
 def tables(
     place: AtPlace,
     viewer: By,

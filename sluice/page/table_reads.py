@@ -21,6 +21,7 @@ from sluice.masking import is_secret_name, mask
 from sluice.model import TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.page.calls import CALLS_CLUSTER
+from sluice.page.changed import AS_NEW
 from sluice.page.masked import masked_or_none
 from sluice.page.ports import AtPlace, By, Place, why_not_act
 from sluice.page.reads import paused_dag
@@ -42,7 +43,7 @@ _SNAPSHOTS_NOTE = (
 )
 
 
-@table_reads.get("")
+@table_reads.get("", dependencies=[AS_NEW])
 def details(place: AtPlace, viewer: By, database: str, table: str) -> TableDetails:
     """One table: its status, facts of its definition, and links.
 

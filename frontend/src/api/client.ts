@@ -1,5 +1,6 @@
 /** The typed client of the JSON API. Its types come from the API's own description. */
 import createClient from "openapi-fetch";
+import { changedHeader } from "./changed";
 import type { components, paths } from "./schema";
 
 export type { paths };
@@ -17,6 +18,13 @@ const folder = new URL(".", document.baseURI).href.replace(/\/$/, "");
 export const OWN_HEADER = { "X-Sluice-Page": "1" };
 
 export const api = createClient<paths>({ baseUrl: folder, headers: OWN_HEADER });
+api.use({
+  onRequest({ request }) {
+    const changed = request.method === "GET" ? changedHeader() : null;
+    if (changed !== null) request.headers.set("X-Sluice-Changed", changed);
+    return request;
+  },
+});
 
 /** Why a call failed, in a sentence for people. */
 export class ApiError extends Error {

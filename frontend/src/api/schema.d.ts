@@ -278,6 +278,11 @@ export interface components {
              * @description The run that it started
              */
             url?: string | null;
+            /**
+             * Changed Ms
+             * @description When the table had been changed: for the header X-Sluice-Changed
+             */
+            changed_ms?: number | null;
         };
         /** Column */
         Column: {
@@ -1619,7 +1624,10 @@ export interface operations {
     overview: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Tables that the caller has acted on, each with the `changed_ms` of the answer: DATABASE.TABLE@MS, at most 8, separated by commas. What is answered of them is as new, if the cluster answers within a second */
+                "X-Sluice-Changed"?: string | null;
+            };
             path?: never;
             cookie?: never;
         };
@@ -1746,7 +1754,10 @@ export interface operations {
                 offset?: number;
                 limit?: number;
             };
-            header?: never;
+            header?: {
+                /** @description Tables that the caller has acted on, each with the `changed_ms` of the answer: DATABASE.TABLE@MS, at most 8, separated by commas. What is answered of them is as new, if the cluster answers within a second */
+                "X-Sluice-Changed"?: string | null;
+            };
             path?: never;
             cookie?: never;
         };
@@ -1989,7 +2000,10 @@ export interface operations {
     table: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description Tables that the caller has acted on, each with the `changed_ms` of the answer: DATABASE.TABLE@MS, at most 8, separated by commas. What is answered of them is as new, if the cluster answers within a second */
+                "X-Sluice-Changed"?: string | null;
+            };
             path: {
                 database: string;
                 table: string;
@@ -2607,7 +2621,10 @@ export interface operations {
                 offset?: number;
                 limit?: number;
             };
-            header?: never;
+            header?: {
+                /** @description Tables that the caller has acted on, each with the `changed_ms` of the answer: DATABASE.TABLE@MS, at most 8, separated by commas. What is answered of them is as new, if the cluster answers within a second */
+                "X-Sluice-Changed"?: string | null;
+            };
             path?: never;
             cookie?: never;
         };

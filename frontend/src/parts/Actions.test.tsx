@@ -30,7 +30,10 @@ async function enabled(name: string): Promise<HTMLElement> {
 }
 
 test("a confirmed pause is sent with the page's header, answered and shown", async () => {
-  server.on("POST /tables/shop/orders/pause", { message: "table shop.orders: paused" });
+  server.on("POST /tables/shop/orders/pause", {
+    message: "table shop.orders: paused",
+    changed_ms: 1795,
+  });
   show(<TableActions table={tableOf()} />);
 
   await userEvent.click(await enabled("Pause: shop.orders"));
@@ -47,6 +50,9 @@ test("a confirmed pause is sent with the page's header, answered and shown", asy
   expect(sent!.headers.get("X-Sluice-Page")).toBe("1");
   expect(screen.queryByRole("dialog")).not.toBeInTheDocument();
   await waitFor(() => expect(server.requests("GET /overview").length).toBeGreaterThan(looked));
+  expect(sent!.headers.get("X-Sluice-Changed")).toBeNull();
+  const after = server.requests("GET /overview").at(-1)!;
+  expect(after.headers.get("X-Sluice-Changed")).toBe("shop.orders@1795");
 });
 
 test("Escape and Cancel send nothing", async () => {

@@ -11,6 +11,7 @@ import {
   useState,
   type ReactNode,
 } from "react";
+import { noteChanged } from "../api/changed";
 import { api, dataOf, type Schemas, type Table } from "../api/client";
 import {
   actionsFor,
@@ -100,6 +101,7 @@ export function ActionsProvider({ children }: { children: ReactNode }) {
       try {
         const answer = await send(action);
         add({ kind: "done", message: answer.message, url: answer.url ?? null });
+        if (action.kind !== "drop") noteChanged(action.table.path, answer.changed_ms);
         refresh();
       } catch (error) {
         add({

@@ -14,10 +14,13 @@ from sluice.client import Client
 from sluice.client.lease_ids import lease_id
 from sluice.config import ClientConfig, ServerConfig
 from sluice.model import Reason, TablePath
+from sluice.page import cluster_reader
+from sluice.page.cluster_reader import ClusterReader
 from sluice.page.local_place import LocalPlace
 from sluice.page.serving import local_app
 from sluice.rounds.requested_compaction import REQUEST_MS_MAX
 from sluice.server.cluster import EmbeddedCluster
+from tests.support.processes import wait_for
 from tests.support.status_shop import MINUTE_MS, OwnClock, Shop, status_shop
 
 
@@ -67,6 +70,10 @@ class Page:
     def post(self, path: str) -> tuple[int, dict[str, Any]]:
         answer = self._http.post(f"/api/v1/{path}")
         return answer.status_code, answer.json()
+
+    def get(self, path: str, **headers: str) -> int:
+        coded = {name: value.encode() for name, value in headers.items()}
+        return self._http.get(f"/api/v1/{path}", headers=coded).status_code
 
     def done(self, table: TablePath, action: str) -> str:
         """What an action says that it did."""
@@ -187,3 +194,49 @@ def test_tables_that_cannot_be_acted_on(page: Page, action: str) -> None:
     assert status >= 400
     assert answer["error"] == "InvalidTable"
     assert answer["message"].startswith("table shop.log is not tiered")
+
+
+@pytest.fixture
+def other_process(shop: Shop) -> Iterator[LocalPlace]:
+    """The place as a second process of the server has it, whose next pass is far away."""
+    place = LocalPlace(shop.client, shop.clock)
+    place.reader = ClusterReader(shop.client, shop.clock, read_every_s=3600)
+    yield place
+    place.reader.stop()
+
+
+def test_another_process_answers_as_new_as_the_change(
+    page: Page, other_process: LocalPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = page.shop.create("orders")
+    browser = TestClient(local_app(other_process))
+    other_process.reader.start()
+    wait_for("the first pass", lambda: other_process.reader.seen.is_complete)
+
+    def paused(**headers: str) -> list[bool]:
+        found = browser.get("/api/v1/tables", headers=headers).json()["tables"]
+        one = browser.get(f"/api/v1/tables/shop/{path.table}", headers=headers).json()["table"]
+        return [found[0]["paused"] or False, one["paused"] or False]
+
+    def changed(action: str) -> dict[str, str]:
+        page.shop.clock.ms += 1_000
+        status, answer = page.post(f"tables/shop/orders/{action}")
+        assert status == 200
+        page.shop.clock.ms += 10
+        return {"X-Sluice-Changed": f"shop.gone@7,shop.orders@{answer['changed_ms']}"}
+
+    header = changed("pause")
+    assert paused() == [False, False], "what it has read lately"
+    assert paused(**header) == [True, True]
+    read_ms = other_process.reader.seen.tables[path].status_read_ms
+    page.shop.clock.ms += 1_000
+    assert paused(**header) == [True, True]
+    assert other_process.reader.seen.tables[path].status_read_ms == read_ms, "it is new enough"
+    monkeypatch.setattr(cluster_reader, "CHANGED_MAX", 0)
+    assert paused(**changed("resume")) == [True, True], "too many in this second"
+
+
+@pytest.mark.parametrize("wrong", ["orders@1", "shop.orders", "shop.orders@x", "s.o@1,", "s.ö@1"])
+def test_a_wrong_change_is_refused(page: Page, wrong: str) -> None:
+    status = page.get("tables", **{"X-Sluice-Changed": wrong})
+    assert status == 422
