@@ -87,6 +87,9 @@ class Splits(BaseModel):
     """
 
     now_ms: int
+    read_ms: int = Field(
+        description="When they were read: those who look at a table within 5 s share one read"
+    )
     lake_snapshot_id: str | None
     total: int
     offset: int

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from sluice.client import Client
 from sluice.client.enabling import how_to_enable
 from sluice.errors import (
     AuthorizationError,
@@ -23,9 +24,11 @@ from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.page.calls import CALLS_CLUSTER
 from sluice.page.changed import AS_NEW
 from sluice.page.masked import masked_or_none
+from sluice.page.per_owner import PerOwner
 from sluice.page.ports import AtPlace, By, Place, why_not_act
 from sluice.page.reads import paused_dag
 from sluice.page.seen import SeenTable
+from sluice.page.split_cache import Asked, SplitCache
 from sluice.page.table_models import Column, LakeSnapshot, LakeSnapshots, Splits, TableDetails
 from sluice.page.table_splits import read_splits
 from sluice.page.tables import judge, table_model
@@ -35,6 +38,7 @@ table_reads = APIRouter(prefix="/tables/{database}/{table}", dependencies=[CALLS
 SPLITS_MAX = 1_000
 DAMAGE_MAX = 100
 """Damaged ranges that are named; their number is told if there are more."""
+_split_caches: PerOwner[Client, SplitCache] = PerOwner()
 _WITHOUT_SNAPSHOT = "nothing_new"
 """The outcome of a round that names the snapshot of an earlier one."""
 _SNAPSHOTS_NOTE = (
@@ -95,10 +99,13 @@ def splits(
     """The buckets of a table, the largest lag first; of many partitions, the newest first."""
     path = TablePath(database, table)
     with _named(path):
-        found = read_splits(place.client, path, offset, limit)
+        found, read_ms = _split_caches.of(place.client, lambda: SplitCache(place.clock)).of(
+            Asked(path, offset, limit), lambda: read_splits(place.client, path, offset, limit)
+        )
     snapshot_id = found.lake_snapshot_id
     return Splits(
         now_ms=place.clock.now_ms(),
+        read_ms=read_ms,
         lake_snapshot_id=None if snapshot_id is None else str(snapshot_id),
         total=found.total,
         offset=offset,

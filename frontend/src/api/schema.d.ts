@@ -1352,6 +1352,11 @@ export interface components {
         Splits: {
             /** Now Ms */
             now_ms: number;
+            /**
+             * Read Ms
+             * @description When they were read: those who look at a table within 5 s share one read
+             */
+            read_ms: number;
             /** Lake Snapshot Id */
             lake_snapshot_id: string | null;
             /** Total */

@@ -375,7 +375,8 @@ def test_all_requests_for_splits_share_eight_threads(
 
     monkeypatch.setattr(Admin, "list_offsets", noted)
     with ThreadPoolExecutor(5) as viewers:  # each asks for more than one thread
-        found = [*viewers.map(lambda _: page.get(ORDERS, "/splits")["total"], range(24))]
+        limits = range(1, 25)  # one answer would do for those who ask for the same
+        found = [*viewers.map(lambda n: page.get(ORDERS, "/splits", limit=n)["total"], limits)]
     assert found == [2] * 24
     assert len(names) <= AT_ONCE
 
