@@ -24,7 +24,17 @@ USERS = {"admin": "admin", "user": "user", "viewer": "viewer", CLERK: "user", ED
 PASSWORD = "pass-4711"
 DAG = "tiering"
 ASKS_ITSELF = {"X-Sluice-Page": "1"}
-SECRET = "geheim-4711"
+PLANTED = {
+    "token": "planted-4710-token",
+    "login": "Planted/Login+4711",
+    "datalake.iceberg.s3.access-key-id": "PLANTEDKEYID4712",
+    "datalake.iceberg.s3.secret-access-key": "Planted/Lake+4713",
+    "datalake.iceberg.token": "planted-4714-catalog",
+    "datalake.iceberg.uri": "Planted-4715-address",
+    "fs.s3.access-key": "PLANTEDKEYID4716",
+    "fs.s3.secret-key": "Planted/Remote+4717",
+}
+"""Secrets of connections, by where they are. That of the address is a part of it."""
 DEPLOYMENT = "west"
 """The id of this Airflow in lease ids."""
 
@@ -63,19 +73,31 @@ def api(path: str, dag: str = DAG) -> str:
 
 
 def connection(place: Place, **fields: Any) -> str:
-    """The cluster's connection in Airflow's JSON form, with a secret in its extra."""
+    """The cluster's connection in Airflow's JSON form, with secrets wherever it may have some."""
+    address = PLANTED["datalake.iceberg.uri"]
     host, port = place.address.removeprefix("grpc://").split(":")
     content = {
         "conn_type": "fluss",
         "host": host,
         "port": int(port),
+        "password": PLANTED["token"],
         "extra": {
             "work_uri": place.work.as_uri(),
             "deployment_id": DEPLOYMENT,
-            "datalake": {"iceberg.type": "hadoop", "iceberg.s3.secret-access-key": SECRET},
+            "datalake": {
+                **_planted("datalake."),
+                "iceberg.type": "jdbc",
+                "iceberg.uri": f"jdbc:postgresql://bob:{address}@127.0.0.1:1/lake",
+            },
+            "fs": _planted("fs."),
         },
     }
     return json.dumps({**content, **fields})
+
+
+def _planted(section: str) -> dict[str, str]:
+    found = PLANTED.items()
+    return {name.removeprefix(section): one for name, one in found if name.startswith(section)}
 
 
 def cluster_config(folder: Path) -> ServerConfig:
@@ -157,7 +179,7 @@ def running_page(folder: Path) -> Iterator[PagePlace]:
         shop = Place(none, client, cluster.address, folder / "work")
         variables = {
             "AIRFLOW_CONN_FLUSS_DEFAULT": connection(shop),
-            "AIRFLOW_CONN_WRONG": connection(shop, login="ann"),
+            "AIRFLOW_CONN_WRONG": connection(shop, login="ann", password=PLANTED["login"]),
             "AIRFLOW__API__BASE_URL": "https://airflow.example",
         }
         environment = airflow_home(home, HERE / "driver.py")

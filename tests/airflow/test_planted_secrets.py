@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from click.testing import CliRunner
@@ -20,6 +19,7 @@ from sluice.config import ServerConfig
 from sluice.model.reason import WITHHELD
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.driver import SIGNATURE
+from tests.airflow.leaks import leaks as leaks_of
 from tests.airflow.place import AirflowProcess, Place, failures_of, only
 from tests.airflow.test_spark_run import CONF, SPARK
 from tests.support.contents import contents
@@ -100,14 +100,7 @@ def written(place: Place, run: Any) -> dict[str, str]:
 
 
 def leaks(texts: dict[str, str]) -> list[tuple[str, str]]:
-    """(place, secret) for each secret that stands somewhere, in any form."""
-    return [
-        (name, secret)
-        for secret in (*PLANTED.values(), IN_ADDRESS, SIGNATURE)
-        for form in {secret, quote(secret, safe=""), json.dumps(secret)[1:-1]}
-        for name, text in texts.items()
-        if form in text
-    ]
+    return leaks_of(texts, (*PLANTED.values(), IN_ADDRESS, SIGNATURE))
 
 
 def search(place: Place, run: Any) -> None:
