@@ -23,6 +23,7 @@ from sluice.masking import reason_text
 from sluice.model import BucketSnapshot, Claim, Reason, TablePath
 from sluice.model.table_patterns import is_pattern, matches
 from sluice.rounds.dropped import table_dropped
+from sluice.rounds.dropped_leases import forget_drop
 from sluice.rounds.files import PlanFile, claim_of, plan_uri, plan_uris, read_json, write_json
 from sluice.rounds.reasons import reason_of
 from sluice_airflow import leasing, settle
@@ -95,6 +96,8 @@ def acquire(
         run = _Acquired(client, connection, lease_id, heartbeats, is_wanted)
         own = [plan.claim for plan in plans]
         try:
+            if any(plan.snapshots for plan in plans):
+                forget_drop(work_uri, lease_id)  # before: a list rather shows too much
             for plan in plans:
                 run.take_over(plan)
             settle.release_unplanned(client, lease_id, own, is_others)

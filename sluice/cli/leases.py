@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from sluice.client.round_leases import RoundLease
     from sluice.model import LeasedTable, LeaseInfo
 
+_of_work_folder = click.option(
+    "--work-uri",
+    metavar="URI",
+    help="On Apache Fluss: the folder that Airflow and Spark share, with plans of runs.",
+)
+
 
 @click.group(
     cls=CommandGroup,
@@ -29,11 +35,7 @@ if TYPE_CHECKING:
     ),
 )
 @format_option
-@click.option(
-    "--work-uri",
-    metavar="URI",
-    help="On Apache Fluss: the folder that Airflow and Spark share, with plans of runs.",
-)
+@_of_work_folder
 @with_settings
 @click.pass_context
 def leases(
@@ -100,15 +102,18 @@ def leases(
     help="Drop the lease in the data directory of a stopped server, if it keeps the server from"
     " starting.",
 )
+@_of_work_folder
 @with_settings
-def drop(lease_id: str, data_dir: str | None, settings: Settings) -> None:
+def drop(lease_id: str, data_dir: str | None, work_uri: str | None, settings: Settings) -> None:
     """Drop the lease ID, so that the server may delete its snapshots.
 
     A reader that still uses the lease fails at its next renewal. If the server has a users file,
-    the lease of another user needs the role admin. Exit code 1: no such lease. An Apache Fluss
-    cluster does not report whether the lease existed.
+    the lease of another user needs the role admin. Exit code 1: no such lease.
+
+    An Apache Fluss cluster does not report whether the lease existed. With --work-uri, the command
+    notes the drop in the folder of the lease's run, so that `sluice leases` and the page stop
+    showing it. Without the note, they show it until its rounds end.
     """
-    existed: bool | None
     if data_dir is not None:
         from sluice.server.coordinator.leases_offline import drop_stored_lease
 
@@ -120,11 +125,11 @@ def drop(lease_id: str, data_dir: str | None, settings: Settings) -> None:
             try:
                 existed = any(lease.lease_id == lease_id for lease in client.leases.all())
             except UnsupportedVersion:
-                existed = None
+                from sluice.client.round_leases import RoundLeases
+
+                click.echo(RoundLeases(work_uri).drop(client, lease_id))
+                return
             client.leases.drop(lease_id)
-    if existed is None:
-        click.echo(f"lease {lease_id} is dropped, if it existed: this cluster lists no leases")
-        return
     if not existed:
         from sluice.errors import LeaseNotExist
 

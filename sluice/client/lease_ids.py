@@ -12,7 +12,7 @@ OWNER_CHARS_MAX = 40
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _OF_TIER = re.compile(rf"sluice-tier-(?P<id>{_UUID})(-(?P<table>\d{{1,19}})(\.\d+)?)?")
-_OF_RUN = re.compile(rf"sluice-(?P<deployment>.+)-(?P<run>{_UUID})")
+_OF_RUN = re.compile(rf"sluice-(?P<deployment>[A-Za-z0-9._-]+)-(?P<run>{_UUID})")
 _NAMESPACE = uuid.UUID("5a1c7f0e-3c1b-5d5e-9d0b-6c75696365ff")
 
 

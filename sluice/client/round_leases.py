@@ -8,9 +8,10 @@ What a run has leased for a table is in the plan of its round, below the run's w
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from sluice.client.client import Client
 from sluice.client.lease_ids import holder_of
@@ -21,6 +22,7 @@ from sluice.masking import mask, secrets_of
 from sluice.model import BucketSnapshot, Claim, LeasedTable, TableBucket, TieringStatus
 from sluice.model.leases import sum_if_known
 from sluice.quantities import counted
+from sluice.rounds.dropped_leases import Version, dropped_plans, note_drop, stored_versions
 from sluice.rounds.files import StoredPlan, plan_uri, stored_plan
 from sluice.statuses import State
 
@@ -37,6 +39,8 @@ AGAIN_S = 5.0
 _AT_ONCE = 8
 _SIZES_AT_ONCE = 128
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, ImportError, SluiceError)
+_LISTS_NONE = "this cluster lists no leases"
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +81,21 @@ class _Plans:
     """Plans by lease and table id. A plan that is missing is None."""
 
     found: dict[tuple[str, int], StoredPlan | None] = field(default_factory=dict)
+    dropped: dict[str, Mapping[str, Version]] = field(default_factory=dict)
+    """By lease: the plans whose snapshots somebody has dropped."""
     unread: int = 0
     error: str | None = None
+
+    def holds(self, lease_id: str, status: TieringStatus) -> bool:
+        """Whether a round may hold snapshots, as far as its plan tells."""
+        stored = self.found.get((lease_id, status.table_id))
+        if stored is None:
+            return True
+        if stored.has_result or not stored.plan.snapshots:
+            return False  # released, or it reads the log alone
+        of_round = f"{status.table_id}-{status.tiering_epoch}"
+        dropped = self.dropped.get(lease_id, {}).get(of_round)
+        return dropped != (stored.written_ms, stored.size_bytes)
 
 
 class RoundLeases:
@@ -90,7 +107,7 @@ class RoundLeases:
         self._clock = clock or SystemClock()
         self._pool = ThreadPoolExecutor(_AT_ONCE, "sluice-plan")
         self._lock = threading.Lock()  # guards the rest; held while the cluster is read
-        self._late: set[Future[StoredPlan | None]] = set()  # reads that the last look left
+        self._late: set[Future[Any]] = set()  # reads that the last look left
         self._last: tuple[float, KnownLeases] | None = None
         self._has_key: dict[int, bool] = {}
         self._stored: dict[str, StoredPlan | None] = {}  # by URI, of the last look
@@ -113,16 +130,59 @@ class RoundLeases:
                 self._last = self._clock.monotonic_s(), self._look(client, rounds)
             return self._last[1]
 
+    def drop(self, client: Client, lease_id: str) -> str:
+        """Drops a lease, and notes it beside the plans of its run, so that no list shows it.
+
+        A note that cannot be written is no error: lists show the lease until its rounds end.
+
+        :returns: what was done, without secrets.
+        :raises FlussError: the lease is not dropped.
+        """
+        plans, before, why = self._plans_to_drop(lease_id)
+        client.leases.drop(lease_id)
+        if plans and plans == before:
+            return f"lease {lease_id} was dropped already: {_LISTS_NONE}"
+        if plans:
+            _, why = self._within_time(note_drop, self._work_uri, lease_id, plans)
+        with self._lock:
+            self._last = None
+        told = f"lease {lease_id} is dropped, if it existed: {_LISTS_NONE}"
+        if not why:
+            return told
+        return (
+            f"{told}. It stays in lists until its rounds end, because the work folder does not"
+            f" take a note of it: {why}"
+        )
+
+    def _plans_to_drop(
+        self, lease_id: str
+    ) -> tuple[Mapping[str, Version], Mapping[str, Version], str]:
+        """The plans of a run, those that were dropped before, and why they cannot be read."""
+        if not self._work_uri or holder_of(lease_id).kind != "run":
+            return {}, {}, ""
+        plans, why = self._within_time(stored_versions, self._work_uri, lease_id)
+        before, why_not = self._within_time(dropped_plans, self._work_uri, lease_id)
+        return plans or {}, before or {}, why or ("" if plans else why_not)
+
+    def _within_time(self, call: Callable[..., _T], *arguments: Any) -> tuple[_T | None, str]:
+        """What a call of the storage returns, or why it did not, without secrets."""
+        try:
+            return self._pool.submit(call, *arguments).result(PLANS_WAIT_S), ""
+        except TimeoutError:
+            return None, f"it did not answer within {PLANS_WAIT_S:g} s"
+        except _UNREADABLE as error:
+            return None, mask(f"{type(error).__name__}: {error}", secrets_of(self._work_uri or ""))
+
     def _look(self, client: Client, rounds: Sequence[TieringStatus]) -> KnownLeases:
         of_leases = list(self._of_leases(client, rounds))
         plans = self._plans(of_leases)
         held: dict[str, list[tuple[TieringStatus, StoredPlan | None]]] = {}
         snapshots: list[BucketSnapshot] = []
         for lease_id, status in of_leases:
+            if not plans.holds(lease_id, status):
+                continue
             stored = plans.found.get((lease_id, status.table_id))
             if stored is not None:
-                if stored.has_result or not stored.plan.snapshots:
-                    continue  # released, or it reads the log alone
                 snapshots += stored.plan.snapshots
             held.setdefault(lease_id, []).append((status, stored))
         self._read_sizes(client, snapshots)
@@ -166,19 +226,26 @@ class RoundLeases:
             plans.unread = len(of_runs)
             plans.error = "earlier reads of them still wait for the storage"
             return plans
+        noted = {
+            lease_id: self._pool.submit(dropped_plans, self._work_uri, lease_id)
+            for lease_id in {lease_id for lease_id, _ in of_runs[:PLANS_MAX]}
+        }
         asked: dict[Future[StoredPlan | None], tuple[str, int, str]] = {}
         for lease_id, status in of_runs[:PLANS_MAX]:
             claim = Claim(status.table_id, status.path, status.tiering_epoch, 0)
             uri = plan_uri(self._work_uri, lease_id, claim)
             reading = self._pool.submit(stored_plan, uri, PLAN_BYTES_MAX, self._stored.get(uri))
             asked[reading] = lease_id, status.table_id, uri
-        done, late = wait(asked, PLANS_WAIT_S)
+        done, late = wait([*asked, *noted.values()], PLANS_WAIT_S)
         self._late = {one for one in late if not one.cancel()}
-        plans.unread = len(of_runs) - len(done)
+        plans.unread = len(of_runs) - len(done & asked.keys())
         if late:
             plans.error = f"they were not read within {PLANS_WAIT_S:g} s"
+        for lease_id, note in noted.items():
+            if note in done and not note.exception():  # else it is told as held
+                plans.dropped[lease_id] = note.result()
         self._stored = {}
-        for future in done:
+        for future in done & asked.keys():
             lease_id, table_id, uri = asked[future]
             try:
                 plans.found[lease_id, table_id] = self._stored[uri] = future.result()

@@ -16,7 +16,7 @@ from sluice.errors import LeaseNotExist, UnsupportedVersion
 from sluice.model import TablePath
 from sluice.page.calls import CALLS_CLUSTER
 from sluice.page.lease_models import LeaseToDrop
-from sluice.page.lease_reads import uses_of
+from sluice.page.lease_reads import drop_unlisted, uses_of
 from sluice.page.models import Answer
 from sluice.page.ports import AtPlace, By, Place
 
@@ -69,11 +69,8 @@ def drop_lease(place: AtPlace, lease: LeaseToDrop) -> Answer:
     try:
         known = [one.lease_id for one in leases.all()]
     except UnsupportedVersion:
-        leases.drop(lease_id)
-        return Answer(
-            message=f"lease {lease_id} is dropped, if it existed: this cluster lists no leases."
-            f" {uses_of(place, lease_id, is_told=False)}"
-        )
+        told = drop_unlisted(place, lease_id)
+        return Answer(message=f"{told}. {uses_of(place, lease_id, is_told=False)}")
     if lease_id not in known:
         raise LeaseNotExist(f"lease {lease_id!r} does not exist: {_named(known)}")
     leases.drop(lease_id)

@@ -51,6 +51,11 @@ def leases_of_table(place: AtPlace, database: str, table: str) -> Leases:
         return _known(place, only=path)
 
 
+def drop_unlisted(place: Place, lease_id: str) -> str:
+    """Drops a lease where the cluster lists none, and says what was done."""
+    return _memory(place).looks.drop(place.client, lease_id)
+
+
 def uses_of(place: Place, lease_id: str, *, is_told: bool) -> str:
     """What dropping a lease means for those who use it, in sentences.
 

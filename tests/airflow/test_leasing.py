@@ -18,6 +18,7 @@ from sluice.client.leases import AcquiredSnapshots, BucketSelection, LeaseClient
 from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import LeaseLost, LeaseNotObtained
 from sluice.model import BucketSnapshot, TableBucket, TablePath
+from sluice.rounds.dropped_leases import dropped_plans, note_drop, stored_versions
 from sluice.rounds.files import (
     LEASED_VERSION,
     VERSION,
@@ -171,6 +172,18 @@ def test_a_retried_acquire_whose_lease_is_gone_leases_anew(run: Run) -> None:
     assert again == entry
     assert {s.snapshot_id for s in run.plan(again).snapshots} == {1}
     assert run.held() == {JOB: 2}
+
+
+def test_a_retried_acquire_that_leases_the_same_again_forgets_the_drop(run: Run) -> None:
+    work, kv = f"file://{run.work}", run.keyed("a")
+    run.wait(kv.path)
+    [entry] = run.acquire()
+    note_drop(work, JOB, stored_versions(work, JOB))
+    run.client.leases.drop(JOB)
+    assert [*dropped_plans(work, JOB)] == [Path(entry["plan_uri"]).parent.name]
+    assert run.acquire() == [entry]
+    assert run.held() == {JOB: 2}
+    assert dropped_plans(work, JOB) == {}
 
 
 def test_a_table_that_cannot_be_leased_fails_alone(

@@ -107,6 +107,10 @@ def test_a_lease_that_a_run_took_is_told_by_its_plan(
         assert dropped.status_code == 200
         assert "is dropped, if it existed" in dropped.json()["message"]
         assert f"A round of {stock.path} is in progress." in dropped.json()["message"]
+        left = page.get("/api/v1/leases").json()["leases"]
+        assert OF_RUN not in [one["lease_id"] for one in left]
+        dropped = page.post("/api/v1/leases/drop", json={"lease_id": OF_RUN})
+        assert "was dropped already" in dropped.json()["message"]
     finally:
         place.reader.stop()
         client.tiering.release(claims[0], Reason.from_text("ended"))

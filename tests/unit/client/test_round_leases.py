@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
@@ -11,15 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from sluice.client import Client, connect, round_leases
 from sluice.client.lease_ids import lease_id
 from sluice.client.round_leases import PLANS_MAX, RoundLeases, what_is_unknown
 from sluice.model import Reason, TablePath
+from sluice.rounds.dropped_leases import forget_drop
 from sluice.rounds.files import RoundFailure, failure_uri, plan_uri, write_json
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.lease_parts import ManualClock
-from tests.support.planned_rounds import claim_and_plan, write_result
+from tests.support.planned_rounds import claim_and_plan, plan_round, write_result
 from tests.support.processes import wait_for
 from tests.unit.server.kv_support import KvCaller
 from tests.unit.server.support import Caller, config
@@ -87,6 +90,56 @@ def test_what_has_ended_is_not_told(scene: Scene) -> None:
     assert scene.known() == {RUN: ["shop.c"]}, "a retry reads the same snapshots"
     write_result(scene.work, plans[2])
     assert scene.known() == {}
+
+
+def test_what_somebody_dropped_is_not_told(scene: Scene) -> None:
+    plans = [claim_and_plan(scene.client, scene.work, RUN, path) for path in PATHS[:2]]
+    claim_and_plan(scene.client, scene.work, OTHER, PATHS[2])
+    dropped = scene.looks.drop(scene.client, RUN)
+    assert dropped == f"lease {RUN} is dropped, if it existed: this cluster lists no leases"
+    assert [one.lease_id for one in scene.client.leases.all()] == [OTHER]
+    at_once = scene.looks.known(scene.client)
+    assert [one.lease_id for one in at_once.leases] == [OTHER]
+    assert RoundLeases(str(scene.work)).known(scene.client).leases == at_once.leases
+    again = RoundLeases(str(scene.work)).drop(scene.client, RUN)
+    assert again == f"lease {RUN} was dropped already: this cluster lists no leases"
+    assert scene.known() == {OTHER: ["shop.c"]}
+    # A plan that comes later has a lease again.
+    plan_round(scene.client, scene.work, RUN, plans[1].claim)
+    assert scene.known() == {RUN: ["shop.b"], OTHER: ["shop.c"]}
+    forget_drop(str(scene.work), RUN)
+    assert scene.known() == {RUN: ["shop.a", "shop.b"], OTHER: ["shop.c"]}
+    forget_drop(str(scene.work), RUN)
+
+
+def is_full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_drop_that_leaves_no_note_stays_in_the_list(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As somebody who was killed after the drop: dropping again is harmless."""
+    claim_and_plan(scene.client, scene.work, RUN, PATHS[0])
+    existed = f"lease {RUN} is dropped, if it existed: this cluster lists no leases"
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFileSystem, "pipe_file", is_full)
+        assert scene.looks.drop(scene.client, RUN) == (
+            f"{existed}. It stays in lists until its rounds end, because the work folder does not"
+            " take a note of it: OSError: [Errno 28] No space left on device"
+        )
+    assert scene.client.leases.all() == []
+    assert scene.known() == {RUN: ["shop.a"]}
+    assert scene.looks.drop(scene.client, RUN) == existed
+    assert scene.known() == {}
+
+
+@pytest.mark.parametrize("name", ["job-7", "..", "sluice-../../x-" + RUN[-36:], OTHER])
+def test_a_drop_writes_only_beside_plans(scene: Scene, name: str) -> None:
+    claim_and_plan(scene.client, scene.work, RUN, PATHS[0])
+    before = sorted(scene.work.parent.rglob("*.json"))
+    assert "if it existed" in scene.looks.drop(scene.client, name)
+    assert sorted(scene.work.parent.rglob("*.json")) == before
 
 
 def test_a_plan_without_snapshots_holds_nothing(scene: Scene) -> None:

@@ -271,6 +271,8 @@ def test_a_cluster_that_lists_none(
         "A round of shop.orders is in progress. It may fail if its KV snapshots are deleted before"
         " it has read them. The next round reads newer snapshots."
     )
+    assert scene.leases() == {}
+    assert scene.drop(OF_RUN).startswith(f"lease {OF_RUN} was dropped already: this cluster lists")
 
 
 def test_another_users_lease_is_refused(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from sluice.errors import NetworkError
 from sluice.model import Claim, TablePath
 from sluice.rounds.clean_runs import RunFolder, remove_run, run_folders
 from sluice.rounds.copy_size import CopySize, size_uri
+from sluice.rounds.dropped_leases import note_drop, stored_versions
 from sluice.rounds.files import PlanFile, plan_uri, result_uri, write_json
 from sluice.rounds.maintenance_files import MaintenanceFiles, request_uri
 from sluice.rounds.pack_files import PackFile, mark_running, pack_uri, write_stops
@@ -44,6 +45,7 @@ def run_of(work: str, name: str, age_days: float, claim: Claim = CLAIM) -> Path:
     mark_started(uri, "a")
     mark_ended(uri)
     replace_claim(uri, claimed_table(PlanFile(claim, name, "grpc://x:1"), uri))
+    note_drop(work, name, stored_versions(work, name))
     maintenance = MaintenanceFiles(request_uri(work, name, "a"))
     maintenance.begin("db.t")
     maintenance.end()
@@ -75,7 +77,7 @@ def test_old_runs_that_nobody_holds_go(work: str) -> None:
             assert run.size_bytes > 0
             remove_run(run)
     assert not old.exists()
-    assert len(list(young.rglob("*.json"))) == 11
+    assert len(list(young.rglob("*.json"))) == 12
     assert judged(f"{work}/") == {"sluice-young": "it is younger than --runs-older-than"}
 
 
@@ -136,7 +138,7 @@ def test_files_and_folders_of_others_are_never_touched(work: str) -> None:
 def test_a_cut_removal_leaves_the_plan_to_judge_by(work: str, arm: Callable[[str], None]) -> None:
     made = run_of(work, "sluice-a", 30)
     [run] = run_folders(work, 0, NOW_MS, lambda _: False)
-    arm("clean.run.file.before=raise@11")
+    arm("clean.run.file.before=raise@12")
     with pytest.raises(RuntimeError):
         remove_run(run)
     arm("")
