@@ -9,14 +9,12 @@ the note with the run. It contains no secret.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Mapping
 
 from sluice.errors import SluiceError, UnknownFileVersion
 from sluice.masking import mask
-from sluice.rounds.files import VERSION, listed, read_json, write_json
-from sluice.storage import fsspec_file_system
+from sluice.rounds.files import VERSION, delete_file, listed, read_json, write_json
 
 _LOG = logging.getLogger(__name__)
 
@@ -63,9 +61,7 @@ def forget_drop(work_uri: str, lease_id: str) -> None:
     """
     uri = _uri(work_uri, lease_id)
     try:
-        fs, path = fsspec_file_system(uri, {})
-        with contextlib.suppress(FileNotFoundError):
-            fs.rm_file(path)
+        delete_file(uri)
     except (OSError, ValueError, ImportError, SluiceError) as error:
         _LOG.warning("cannot delete %s: %s", mask(uri), mask(str(error)))
 

@@ -13,6 +13,7 @@ driver has its own ``attempt``.
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import uuid
@@ -399,6 +400,13 @@ def write_json(uri: str, content: dict[str, Any]) -> None:
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
     fs.pipe_file(temporary, written)
     fs.mv(temporary, path)
+
+
+def delete_file(uri: str) -> None:
+    """Deletes a file, unless it is gone already. :raises OSError: from the file system."""
+    fs, path = _file_system(uri)
+    with contextlib.suppress(FileNotFoundError):
+        fs.rm_file(path)
 
 
 def read_json(uri: str) -> dict[str, Any] | None:

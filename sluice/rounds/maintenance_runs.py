@@ -4,7 +4,8 @@
 
 Each task that maintains tables has one such file, which names its newest runs. So has `sluice
 maintain --work-uri` on each machine. The file is replaced as a whole when a run begins and when it
-ends: whoever is killed leaves the one before. The reports of a run are in the run's own folder
+ends: whoever is killed leaves the one before. A container may write one file in its life, so who
+begins a run deletes old files that nobody reads. The reports of a run are in the run's own folder
 (``maintenance_files``), which `sluice clean` deletes. No file contains a secret.
 """
 
@@ -18,7 +19,7 @@ from typing import Any
 
 from sluice.errors import SluiceError, UnknownFileVersion
 from sluice.masking import mask
-from sluice.rounds.files import VERSION, listed, read_json, write_json
+from sluice.rounds.files import VERSION, delete_file, listed, read_json, write_json
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,6 +27,10 @@ RUNS_KEPT = 5
 """Runs that a file names."""
 FILES_MAX = 100
 """Files that are read, the newest first: there may be files of tasks that are gone."""
+GONE_AFTER_MS = 24 * 3_600_000
+"""A file beyond those that are read is deleted this long after its last change."""
+DELETED_MAX = 100
+"""Files that one run deletes."""
 FILE_BYTES_MAX = 1 << 16
 _FOLDER = "maintenance"
 _UNREADABLE = (OSError, ValueError, ImportError, SluiceError)
@@ -112,6 +117,28 @@ def note_run(work_uri: str, name: str, run: MaintenanceRun) -> None:
         write_json(uri, {"version": VERSION, "runs": [asdict(one) for one in newest]})
     except _UNREADABLE as error:
         _LOG.warning("cannot name this run of the maintenance in %s: %s", uri, mask(str(error)))
+        return
+    if run.ended_ms is None:
+        _delete_gone(work_uri)
+
+
+def _delete_gone(work_uri: str) -> None:
+    """Deletes files that nobody reads and nobody has written for a day. It logs an error.
+
+    A host that writes its file again in that moment loses the names of its earlier runs.
+    """
+    folder = f"{work_uri.rstrip('/')}/{_FOLDER}"
+    try:
+        found = listed(folder, "*.json*")  # a killed writer leaves a temporary file
+        newest_ms = max((one.modified_ms or 0 for one in found), default=0)
+        files = [one for one in found if one.uri.endswith(".json")]
+        read = {one.uri for one in files[-FILES_MAX:]}
+        for one in found[:DELETED_MAX]:
+            age_ms = 0 if one.modified_ms is None else newest_ms - one.modified_ms
+            if one.uri not in read and age_ms >= GONE_AFTER_MS:
+                delete_file(one.uri)
+    except _UNREADABLE as error:
+        _LOG.warning("cannot delete old files in %s: %s", mask(folder), mask(str(error)))
 
 
 def newest_runs(work_uri: str) -> list[RunsOfTask]:

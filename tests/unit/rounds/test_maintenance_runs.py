@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,39 @@ def test_only_the_newest_files_are_read(work: str) -> None:
         os.utime(path, (1_700_000_000 + at, 1_700_000_000 + at))
     found = newest_runs(work)
     assert [one.name for one in found] == [f"task-{at:03d}" for at in reversed(range(5, 105))]
+
+
+def gone(work: str, count: int, suffix: str = ".json") -> list[Path]:
+    """Files of hosts that wrote last long ago."""
+    folder = Path(work.removeprefix("file://")) / "maintenance"
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"gone-{at:03d}{suffix}" for at in range(count)]
+    for at, path in enumerate(paths):
+        path.write_text(json.dumps({"version": 1, "runs": []}))
+        os.utime(path, (1_700_000_000 + at, 1_700_000_000 + at))
+    return paths
+
+
+def test_files_of_hosts_that_are_gone_are_bounded(work: str) -> None:
+    left_by_kills = gone(work, 3, f".json.{'a' * 32}.tmp")
+    paths = gone(work, FILES_MAX + 5)
+    note_run(work, "west", run_at(1))
+    assert [path for path in paths if path.exists()] == paths[6:], (
+        "with the new one as many as read"
+    )
+    assert [path for path in left_by_kills if path.exists()] == []
+    note_run(work, "west", run_at(1, ended_ms=2))
+    assert len(newest_runs(work)) == FILES_MAX
+
+
+def test_files_that_are_written_now_stay(work: str) -> None:
+    """Many hosts begin at once: each deletes what is old, and no file of another."""
+    gone(work, 50)
+    hosts = [f"host-{at}" for at in range(FILES_MAX + 20)]
+    with ThreadPoolExecutor(16) as pool:
+        assert [*pool.map(lambda host: note_run(work, host, run_at(1)), hosts)]
+    folder = Path(work.removeprefix("file://")) / "maintenance"
+    assert {path.name for path in folder.iterdir()} == {f"{host}.json" for host in hosts}
 
 
 def test_a_run_does_not_fail_because_it_cannot_be_named(
