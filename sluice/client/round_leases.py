@@ -38,7 +38,8 @@ AGAIN_S = 5.0
 """Looks within this time have the same answer."""
 _AT_ONCE = 8
 _SIZES_AT_ONCE = 128
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, ImportError, SluiceError)
+_DAMAGED = (ValueError, KeyError, TypeError, AttributeError)
+_UNREADABLE = (OSError, *_DAMAGED, ImportError, SluiceError)
 _LISTS_NONE = "this cluster lists no leases"
 _T = TypeVar("_T")
 

@@ -108,15 +108,18 @@ class TableReport:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> TableReport:
-        """:raises UnknownFileVersion: the file has another version."""
+        """:raises UnknownFileVersion: the file has another version.
+        :raises ValueError, KeyError, TypeError: it is damaged.
+        """
         check_version("report", content)
+        numbers = content["numbers"]
         return cls(
             str(content["table"]),
             str(content["line"]),
             tuple(content["needs"]),
             tuple(content["problems"]),
             bool(content["retryable"]),
-            content["numbers"],
+            None if numbers is None else {name: int(n) for name, n in dict(numbers).items()},
             content["details"],
             None if content.get("needs_now") is None else tuple(content["needs_now"]),
             tuple(content.get("done", ())),

@@ -165,6 +165,9 @@ def test_a_plan_that_is_not_there_or_not_readable_may_hold_its_table(scene: Scen
     assert found.unread == 1
     assert found.error is not None
     assert f"Plan files of 1 table are not read: {found.error}." in what_is_unknown(found, "x")
+    damaged = plans[1].to_json() | {"snapshots": ["0", "1"]}
+    write_json(plan_uri(str(scene.work), RUN, plans[1].claim), damaged)
+    assert sorted(scene.known()[RUN]) == ["shop.a", "shop.b", "shop.c"]
 
 
 def test_a_plan_is_read_again_only_if_it_has_changed(scene: Scene) -> None:

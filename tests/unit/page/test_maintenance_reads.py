@@ -432,10 +432,12 @@ def test_reports_that_cannot_be_read_hide_no_others(embedded: Shop, work: str) -
     folder = Path(work.removeprefix("file://")) / run.folder / "maintenance"
     (folder / "a-table-00001.json").write_text('{"version": 1, "tab')
     (folder / "a-table-00002.json").write_text(" " * (REPORT_BYTES_MAX + 1))
+    odd = TableReport("shop.d", "", numbers={"positions": "many"})  # type: ignore[dict-item]
+    write_json(f"file://{folder}/a-table-00004.json", odd.to_json())
     with page_of(embedded, work) as page:
         found = page.read()
         [shown] = found["runs"]
-        assert "1 report cannot be read: file://" in shown["problem"]
+        assert "2 reports cannot be read: file://" in shown["problem"]
         assert {one["path"]: one["state"] for one in found["tables"]} == {
             "shop.a": "unknown",
             "shop.b": "unknown",
