@@ -102,13 +102,15 @@ class MaintainedTable(BaseModel):
 
 
 class MaintenanceRunModel(BaseModel):
-    """A run that maintained tables, or only looked at them."""
+    """A run that maintained tables, or only looked at them; in Airflow, one of its tasks."""
 
     folder: str = Field(description="Its folder below the work folder: names the run")
     by: str = Field(description="Who ran it, for people")
+    deployment_id: str | None = Field(default=None, description="The id of its Airflow")
     dag_id: str | None = Field(default=None, description="Null: no run of Airflow")
     run_id: str | None = None
     task_id: str | None = None
+    map_index: int | None = Field(default=None, description="Null: the task is not mapped")
     url: str | None = Field(default=None, description="The task instance in Airflow")
     began_ms: int
     ended_ms: int | None = None
@@ -146,7 +148,9 @@ class Maintenance(BaseModel):
         default=False, description="Whether that was done for all tables; if not, it goes on"
     )
     error: str | None = Field(default=None, description="Why the histories cannot be read")
-    runs: list[MaintenanceRunModel] = Field(description="The newest runs, the newest first")
+    runs: list[MaintenanceRunModel] = Field(
+        description="The newest runs, the newest first; of a run of Airflow, each of its tasks"
+    )
     last_run_ms: int | None = Field(default=None, description="When the last ended run began")
     last_run_url: str | None = None
     note: str | None = Field(default=None, description="What is not shown, and why")

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Query, Response
 
+from sluice.client.lease_ids import holder_of
 from sluice.masking import reason_text
 from sluice.page.changed import AS_NEW
 from sluice.page.maintenance_models import (
@@ -19,6 +20,7 @@ from sluice.page.maintenance_models import (
 from sluice.page.maintenance_reader import SeenMaintenance, maintenance_of
 from sluice.page.maintenance_runs import SeenRun
 from sluice.page.maintenance_tables import Row, Wanted, matching, table_model
+from sluice.page.masked import masked_or_none
 from sluice.page.ports import AtPlace, By, Place, Viewer, why_not_act
 from sluice.page.reads import ROWS_MAX, SEARCH_MAX, reading
 
@@ -101,10 +103,12 @@ def _run_model(each: SeenRun, *, is_in_airflow: bool) -> MaintenanceRunModel:
     run, totals = each.run, each.totals
     return MaintenanceRunModel(
         folder=reason_text(run.folder),
+        deployment_id=masked_or_none(holder_of(run.folder).deployment_id),
         by=reason_text(run.by),
         dag_id=reason_text(run.dag_id) or None,
         run_id=reason_text(run.run_id) or None,
         task_id=reason_text(run.task_id) or None,
+        map_index=run.map_index if run.map_index >= 0 else None,
         url=_link(run.url, is_in_airflow=is_in_airflow),
         began_ms=run.began_ms,
         ended_ms=run.ended_ms,
@@ -123,7 +127,7 @@ def _run_model(each: SeenRun, *, is_in_airflow: bool) -> MaintenanceRunModel:
 
 def _hidden(run: MaintenanceRunModel) -> MaintenanceRunModel:
     """A run of a DAG that the viewer may not read: without its names."""
-    nameless = dict.fromkeys(("dag_id", "run_id", "task_id", "url"))
+    nameless = dict.fromkeys(("deployment_id", "dag_id", "run_id", "task_id", "map_index", "url"))
     return run.model_copy(update={**nameless, "by": "a run of another DAG"})
 
 

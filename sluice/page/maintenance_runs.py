@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+from sluice.client.lease_ids import holder_of
 from sluice.clock import Clock
 from sluice.errors import SluiceError, UnknownFileVersion
 from sluice.masking import secrets_of
@@ -20,6 +21,8 @@ from sluice.rounds.maintenance_runs import MaintenanceRun, newest_runs
 
 RUNS_MAX = 10
 """Runs that are read, the newest."""
+TASKS_MAX = 100
+"""Task instances of these runs that are read."""
 REPORTS_MAX = 20_000
 """Reports that are read of one run."""
 REPORT_BYTES_MAX = 1 << 18
@@ -82,6 +85,22 @@ class SeenRun:
         return cls(run, tables, Totals.of(tables.values()), **changes)
 
 
+def run_key(run: MaintenanceRun) -> tuple[str, ...]:
+    """Equal for the task instances of one run of a DAG."""
+    if not run.is_of_airflow:
+        return (run.folder,)
+    return holder_of(run.folder).deployment_id or "", run.dag_id, run.run_id
+
+
+def _of_newest(runs: Sequence[MaintenanceRun]) -> Sequence[MaintenanceRun]:
+    """Those that are read: all task instances of a run count as one.
+
+    :param runs: the newest first.
+    """
+    newest = [*dict.fromkeys(map(run_key, runs))][:RUNS_MAX]
+    return [run for run in runs if run_key(run) in newest][:TASKS_MAX]
+
+
 class RunReader:
     """Reads the runs of one work folder. For one thread."""
 
@@ -93,7 +112,7 @@ class RunReader:
         self._reports: dict[str, Mapping[str, TableReport]] = {}  # of a run, by file
 
     def read(self, until_s: float) -> tuple[list[SeenRun], list[str]]:
-        """The newest runs, the newest first, and what cannot be read.
+        """The task instances of the newest runs, the newest first, and what cannot be read.
 
         :param until_s: monotonic time; what is left then is read by the next call.
         :raises OSError: the folder cannot be listed.
@@ -102,7 +121,7 @@ class RunReader:
         runs = [run for task in tasks for run in task.runs]
         runs.sort(key=lambda run: run.began_ms, reverse=True)
         found: dict[str, SeenRun] = {}
-        for run in runs[:RUNS_MAX]:
+        for run in _of_newest(runs):
             known = self._known.get(run.folder)
             if known is None or not known.is_whole or known.run != run:
                 known = self._read_run(run, until_s)

@@ -11,7 +11,7 @@ from typing import Any
 from sluice.model import TablePath, TieringRound, TieringStatus
 from sluice.page.maintenance_models import MaintainedTable, MaintenanceSortKey, MaintenanceState
 from sluice.page.maintenance_rounds import RoundFacts
-from sluice.page.maintenance_runs import SeenRun
+from sluice.page.maintenance_runs import SeenRun, run_key
 from sluice.page.ordering import by_value
 from sluice.page.seen import Seen
 from sluice.rounds.maintenance_files import TableReport
@@ -82,7 +82,7 @@ class MaintenanceListing:
             found = newest.pop(name, None)
             rows.append(_row(name, table.status, found, applied.get(name), facts.get(path)))
         for name, left in newest.items():  # a pattern without a table, or a dropped table
-            if left.report.problems and left.run is _newest_of(runs, left.run):
+            if left.report.problems and _is_of_newest(runs, left.run):
                 rows.append(_row(name, None, left, applied.get(name), None))
         self.rows: Sequence[Row] = sorted(rows, key=lambda row: row.path)
 
@@ -95,14 +95,15 @@ class MaintenanceListing:
         return sorted({row.status.path.database for row in self.rows if row.status is not None})
 
 
-def _newest_of(runs: Sequence[SeenRun], of: SeenRun) -> SeenRun:
-    """The newest run of the same DAG and task: its problems hold, and not those of an older one."""
-    task = (of.run.dag_id, of.run.task_id, of.run.by if not of.run.is_of_airflow else "")
-    for each in runs:
-        by = each.run.by if not each.run.is_of_airflow else ""
-        if (each.run.dag_id, each.run.task_id, by) == task:
-            return each
-    return of
+def _is_of_newest(runs: Sequence[SeenRun], of: SeenRun) -> bool:
+    """Whether no newer run has the same DAG and task: its problems hold, and not older ones."""
+    newest = next(each for each in runs if _task(each) == _task(of))
+    return run_key(newest.run) == run_key(of.run)
+
+
+def _task(each: SeenRun) -> tuple[str, ...]:
+    run = each.run
+    return (run.dag_id, run.task_id) if run.is_of_airflow else (run.by,)
 
 
 def _needs(report: TableReport) -> tuple[str, ...]:

@@ -2,11 +2,12 @@
 
     <work_uri>/maintenance/<name>.json
 
-Each task that maintains tables has one such file, which names its newest runs. So has `sluice
-maintain --work-uri` on each machine. The file is replaced as a whole when a run begins and when it
-ends: whoever is killed leaves the one before. A container may write one file in its life, so who
-begins a run deletes old files that nobody reads. The reports of a run are in the run's own folder
-(``maintenance_files``), which `sluice clean` deletes. No file contains a secret.
+Each task that maintains tables has one such file, which names its newest runs; so has each map
+index of a mapped one, and `sluice maintain --work-uri` on each machine. The file is replaced as a
+whole when a run begins and when it ends: whoever is killed leaves the one before. A container may
+write one file in its life, so who begins a run deletes old files that nobody reads. The reports of
+a run are in the run's own folder (``maintenance_files``), which `sluice clean` deletes. No file
+contains a secret.
 """
 
 from __future__ import annotations

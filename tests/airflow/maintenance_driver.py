@@ -1,4 +1,7 @@
-"""In place of spark-submit: a maintenance of two tables, killed after the first one, once."""
+"""In place of spark-submit: a maintenance of two tables, killed after the first one, once.
+
+If it is asked for one table, it is not killed.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,13 @@ def main(arguments: list[str]) -> int:
 
     assert arguments[-3].endswith("/maintain_tables.py"), arguments
     files = MaintenanceFiles(arguments[arguments.index("--request") + 1])
-    done = files.read_request().done
-    for name in ("shop.a", "shop.b"):
-        if name in done:
+    request = files.read_request()
+    is_whole = request.tables == ("*",)
+    for name in ("shop.a", "shop.b") if is_whole else request.tables:
+        if name in request.done:
             continue
         files.begin(name)
-        if name == "shop.b" and not done:
+        if name == "shop.b" and is_whole and not request.done:
             os.kill(os.getpid(), signal.SIGKILL)
         health = TableHealth(equality_files=2)
         report = MaintenanceReport(name, health, TableHealth(), orphans_removed=3)

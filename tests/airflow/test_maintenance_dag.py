@@ -120,14 +120,21 @@ def test_the_page_names_all_arguments() -> None:
     assert shown == {*MaintenanceArguments.__annotations__, "dag_id", "schedule"}
 
 
-def own_file(files: Path) -> str:
+MAPPED = """
+from sluice_airflow.operators.maintain import SluiceMaintainOperator
+with dag:
+    SluiceMaintainOperator.partial(task_id="each").expand(tables=[["shop.a"], ["shop.b"]])
+"""
+
+
+def own_file(files: Path, more: str = "") -> str:
     """A DAG file whose task is tried again at once."""
     path = files / "own.py"
     path.write_text(
         "from datetime import timedelta\n"
         "from sluice_airflow.maintenance import lake_maintenance_dag\n"
         "at_once = {'retry_delay': timedelta(0)}\n"
-        "dag = lake_maintenance_dag('own', schedule=None, default_args=at_once)\n"
+        f"dag = lake_maintenance_dag('own', schedule=None, default_args=at_once)\n{more}"
     )
     return str(path)
 
@@ -137,19 +144,24 @@ def test_a_retry_maintains_what_a_killed_driver_has_left(place: Place, files: Pa
     submit.write_text(f'#!/bin/sh\nexec {sys.executable} {HERE / "maintenance_driver.py"} "$@"\n')
     submit.chmod(0o755)
     seen = len(place.airflow.log.read_text())
-    run = place.run(file=own_file(files), AIRFLOW__SLUICE__SPARK_BINARY=str(submit))
+    file = own_file(files, MAPPED)
+    run = place.run(file=file, AIRFLOW__SLUICE__SPARK_BINARY=str(submit))
     log = place.airflow.log.read_text()[seen:]
-    assert (run["state"], run["tries"]) == ("success", {TASK: 2}), log[-6000:]
+    assert run["state"] == "success", log[-6000:]
+    assert run["tries"][TASK] == 2
     assert "the maintenance ended early at table shop.b: the Spark driver ended" in log
     report = run["xcoms"][TASK]["report"]
     assert (report["tables"], report["needed"], report["problems"]) == (2, 2, 0)
     assert report["numbers"]["orphans_removed"] == 6
     assert report["folder"].endswith("/maintenance")
-    [names] = place.work.rglob("run.json")
-    assert json.loads(names.read_text())["dag_id"] == "own"
-    [task] = newest_runs(str(place.work))
-    [noted] = task.runs
-    assert (noted.dag_id, noted.task_id, noted.map_index) == ("own", TASK, -1)
+    tasks = newest_runs(str(place.work))
+    found = {one.map_index: one for task in tasks for one in task.runs}
+    assert {index: one.task_id for index, one in found.items()} == {-1: TASK, 0: "each", 1: "each"}
+    assert len(tasks) == 3, "instances of a mapped task do not write the same file"
+    assert len({one.folder for one in found.values()}) == 3
+    noted = found[-1]
+    names = place.work / noted.folder / "run.json"
+    assert (noted.dag_id, json.loads(names.read_text())["dag_id"]) == ("own", "own")
     assert noted.run_id == json.loads(names.read_text())["run_id"]
     assert f"/dags/own/runs/{noted.run_id}/tasks/{TASK}?try_number=2" in unquote(noted.url)
     assert (noted.folder, noted.applied) == (names.parent.name, True)
@@ -157,9 +169,15 @@ def test_a_retry_maintains_what_a_killed_driver_has_left(place: Place, files: Pa
     assert noted.began_ms <= noted.ended_ms
     request = request_uri(f"file://{place.work}", noted.folder, noted.attempt)
     assert read_outcome(request).has_ended, "of the second try"
-    asked = sorted(place.work.rglob("*-request.json"), key=lambda path: path.stat().st_mtime_ns)
-    done = [json.loads(path.read_text())["done"] for path in asked]
-    assert done == [[], ["shop.a"]]
+    asked = {index: requests_in(place.work / one.folder) for index, one in found.items()}
+    assert [one["done"] for one in asked[-1]] == [[], ["shop.a"]]
+    assert [one["tables"] for one in (*asked[0], *asked[1])] == [["shop.a"], ["shop.b"]]
+
+
+def requests_in(folder: Path) -> list[dict[str, Any]]:
+    """What the tries of one task instance asked for."""
+    files = sorted(folder.rglob("*-request.json"), key=lambda path: path.stat().st_mtime_ns)
+    return [json.loads(path.read_text()) for path in files]
 
 
 def test_an_unknown_key_of_a_run(place: Place, files: Path) -> None:

@@ -751,7 +751,7 @@ export interface components {
             error?: string | null;
             /**
              * Runs
-             * @description The newest runs, the newest first
+             * @description The newest runs, the newest first; of a run of Airflow, each of its tasks
              */
             runs: components["schemas"]["MaintenanceRunModel"][];
             /**
@@ -789,7 +789,7 @@ export interface components {
         };
         /**
          * MaintenanceRunModel
-         * @description A run that maintained tables, or only looked at them.
+         * @description A run that maintained tables, or only looked at them; in Airflow, one of its tasks.
          */
         MaintenanceRunModel: {
             /**
@@ -803,6 +803,11 @@ export interface components {
              */
             by: string;
             /**
+             * Deployment Id
+             * @description The id of its Airflow
+             */
+            deployment_id?: string | null;
+            /**
              * Dag Id
              * @description Null: no run of Airflow
              */
@@ -811,6 +816,11 @@ export interface components {
             run_id?: string | null;
             /** Task Id */
             task_id?: string | null;
+            /**
+             * Map Index
+             * @description Null: the task is not mapped
+             */
+            map_index?: number | null;
             /**
              * Url
              * @description The task instance in Airflow

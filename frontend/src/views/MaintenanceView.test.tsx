@@ -91,16 +91,41 @@ test("the last run is linked, and a dry run is named", async () => {
   expect(runs).toHaveTextContent("2 tables, 1 needed something, 1 problem, 4 expired snapshots");
 });
 
+test("a run of several tasks shows each of them", async () => {
+  const of = { ...RUN, dag_id: "nightly", run_id: "7", task_id: "each" };
+  server.on(
+    "GET /maintenance",
+    answer({
+      runs: [
+        { ...of, folder: "a", map_index: 1, state: "failed", error: "no coordinator" },
+        { ...RUN, folder: "b", dag_id: "nightly", run_id: "7", deployment_id: "east" },
+        { ...of, folder: "c", map_index: 0 },
+        { ...of, folder: "d", task_id: "after", url: null },
+      ],
+    }),
+  );
+  show();
+  const runs = await screen.findByRole("region", { name: "Last runs" });
+  expect(runs).toHaveTextContent("3 tasks");
+  const tasks = within(runs).getByRole("list", { name: `Tasks of ${RUN.by}` });
+  const [after, zero, one] = within(tasks).getAllByRole("listitem");
+  expect(after).toHaveTextContent(/^ended ?after/);
+  expect(within(zero!).getByRole("link", { name: "each, map index 0" })).toBeInTheDocument();
+  expect(one).toHaveTextContent(/^failed ?each, map index 1.*no coordinator$/);
+  expect(within(runs).getAllByRole("listitem")).toHaveLength(5);
+});
+
 test("a run without an end says where it is, and nothing that is not known", async () => {
   const open = { ended_ms: null, at: "shop.orders", last_sign_ms: NOW_MS - 7_200_000 };
   server.on(
     "GET /maintenance",
     answer({
       runs: [
-        { ...RUN, ...open, began_ms: 3, state: "running" },
-        { ...RUN, ...open, began_ms: 2, state: "lost" },
+        { ...RUN, ...open, folder: "3", began_ms: 3, state: "running" },
+        { ...RUN, ...open, folder: "2", began_ms: 2, state: "lost" },
         {
           ...RUN,
+          folder: "1",
           began_ms: 1,
           tables: 0,
           state: "unreported",

@@ -198,9 +198,9 @@ function Runs({ data }: { data: Maintenance }) {
     <section aria-label="Last runs" className="section">
       <h2>Last runs</h2>
       <ul className="runs">
-        {runs.map((run) => (
-          <li key={`${run.folder}/${run.began_ms}`}>
-            <RunLine run={run} />
+        {groupsOf(runs).map((tasks) => (
+          <li key={`${tasks[0].folder}/${tasks[0].began_ms}`}>
+            {tasks.length === 1 ? <RunLine run={tasks[0]} /> : <Tasks tasks={tasks} />}
           </li>
         ))}
       </ul>
@@ -208,7 +208,51 @@ function Runs({ data }: { data: Maintenance }) {
   );
 }
 
-function RunLine({ run }: { run: Run }) {
+type Tasks = [Run, ...Run[]];
+
+/** Runs in the order of the answer, each with its tasks in Airflow's order. */
+function groupsOf(runs: Run[]): Tasks[] {
+  const groups = new Map<string, Tasks>();
+  for (const run of runs) {
+    const { deployment_id, dag_id, run_id } = run;
+    const key = dag_id ? JSON.stringify([deployment_id, dag_id, run_id]) : run.folder;
+    const tasks = groups.get(key);
+    if (tasks) tasks.push(run);
+    else groups.set(key, [run]);
+  }
+  for (const tasks of groups.values()) {
+    tasks.sort(
+      (a, b) =>
+        (a.task_id ?? "").localeCompare(b.task_id ?? "") || (a.map_index ?? 0) - (b.map_index ?? 0),
+    );
+  }
+  return [...groups.values()];
+}
+
+function Tasks({ tasks }: { tasks: Tasks }) {
+  return (
+    <>
+      <div className="run-line">
+        <span>{tasks[0].by}</span>
+        <Ago ms={Math.min(...tasks.map((each) => each.began_ms))} />
+        <span className="quiet">{counted(tasks.length, "task")}</span>
+      </div>
+      <ul className="runs of-run" aria-label={`Tasks of ${tasks[0].by}`}>
+        {tasks.map((task) => (
+          <li key={task.folder}>
+            <RunLine run={task} name={taskName(task)} />
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+function taskName({ task_id, map_index }: Run): string {
+  return map_index == null ? (task_id ?? "") : `${task_id}, map index ${map_index}`;
+}
+
+function RunLine({ run, name = run.by }: { run: Run; name?: string }) {
   const isBad = run.state === "failed" || run.state === "lost";
   const isOpen = run.state === "running" || run.state === "lost";
   const words = [
@@ -224,7 +268,7 @@ function RunLine({ run }: { run: Run }) {
         <span className={`outcome ${isBad ? "failed" : run.state === "ended" ? "committed" : ""}`}>
           {RUN_STATES[run.state]}
         </span>
-        {run.url ? <a href={run.url}>{run.by}</a> : <span>{run.by}</span>}
+        {run.url ? <a href={run.url}>{name}</a> : <span>{name}</span>}
         <Ago ms={run.began_ms} />
         {!run.applied && <span className="hint">dry run: it changed nothing</span>}
         <span className="quiet">{words.join(", ")}</span>

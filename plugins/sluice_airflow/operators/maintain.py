@@ -152,7 +152,7 @@ class SluiceMaintainOperator(SparkDriverOperator):
         connection = self._checked(context)
         work_uri = connection.require_work_uri()
         run = RunName(ti.dag_id, str(context["run_id"]))
-        folder = lease_of_run(connection, run.dag_id, run.run_id, self.task_id)
+        folder = lease_of_run(connection, run.dag_id, run.run_id, self._instance(ti))
         earlier: Sequence[TableReport] = ()
         if ti.try_number > 1:
             earlier = reports_to_continue(work_uri, folder)
@@ -202,13 +202,17 @@ class SluiceMaintainOperator(SparkDriverOperator):
             map_index=ti.map_index,
             url=str(getattr(ti, "log_url", "")),
         )
-        name = lease_of_run(connection, run.dag_id, "", self.task_id)
+        name = lease_of_run(connection, run.dag_id, "", self._instance(ti))
         note_run(connection.work_uri, name, noted)
         try:
             yield
         finally:
             noted = replace(noted, ended_ms=SystemClock().now_ms())
             note_run(connection.work_uri, name, noted)
+
+    def _instance(self, ti: Any) -> str:
+        """Names the task; instances of a mapped one have folders of their own."""
+        return self.task_id if ti.map_index < 0 else f"{self.task_id}/{ti.map_index}"
 
     def _checked(self, context: Context) -> FlussConnection:
         """Checks what the run needs on this machine, before Spark starts."""

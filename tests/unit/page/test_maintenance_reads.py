@@ -19,7 +19,7 @@ from sluice.model import Reason, TablePath, TieringRound, TieringStatus
 from sluice.page.local_place import LocalPlace
 from sluice.page.maintenance_reader import READ_EVERY_S, MaintenanceReader, maintenance_of
 from sluice.page.maintenance_rounds import RoundFacts, facts_of
-from sluice.page.maintenance_runs import LOST_AFTER_MS, REPORT_BYTES_MAX, SeenRun
+from sluice.page.maintenance_runs import LOST_AFTER_MS, REPORT_BYTES_MAX, RUNS_MAX, SeenRun
 from sluice.page.maintenance_tables import MaintenanceListing, Wanted, matching, table_model
 from sluice.page.seen import Seen, SeenTable
 from sluice.page.serving import local_app
@@ -32,7 +32,7 @@ from sluice.rounds.maintenance_files import (
     TableReport,
     request_uri,
 )
-from sluice.rounds.maintenance_runs import MaintenanceRun, note_run
+from sluice.rounds.maintenance_runs import RUNS_KEPT, MaintenanceRun, note_run
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.processes import wait_for
 from tests.support.status_shop import OwnClock, Shop, status_shop
@@ -166,12 +166,12 @@ def maintain(
         ended_ms=began_ms + 500 if ends else None,
         by="the run r of DAG own",
         dag_id="own",
-        run_id="r",
+        run_id=f"r{began_ms}",
         task_id="maintain_tables",
         url=TASK_URL,
     )
     run = replace(run, **changes)
-    note_run(work, changes.get("dag_id", "own"), run)
+    note_run(work, f"{run.dag_id}-{run.map_index}", run)
     files = MaintenanceFiles(request_uri(work, folder, attempt))
     write_json(files.request, MaintenanceRequest("grpc://x:1", ("*",), run.applied).to_json())
     for one in reports:
@@ -258,6 +258,31 @@ def test_names_of_a_dag_are_hidden_from_who_may_not_read_it(embedded: Shop, work
     assert shown["url"]
 
 
+def test_a_run_is_shown_with_all_of_its_tasks(embedded: Shop, work: str) -> None:
+    embedded.create("t0")
+    for number in range(RUNS_MAX + 2):
+        maintain(work, converted("shop.t0"), began_ms=1_000 + number)
+    missing = MaintenanceReport("shop.x*", error="no table of the cluster matches this pattern")
+    for index in range(RUNS_MAX + 2):
+        maintain(
+            work,
+            *([] if index else [missing]),
+            began_ms=2_000 + index,
+            folder=f"sluice-west-2000-{index}",
+            run_id="mapped",
+            map_index=index,
+        )
+    with page_of(embedded, work) as page:
+        found = page.read()
+    runs = found["runs"]
+    mapped = [one for one in runs if one["run_id"] == "mapped"]
+    assert [one["map_index"] for one in mapped] == [*reversed(range(RUNS_MAX + 2))]
+    assert {one["map_index"] for one in runs} == {None, *range(RUNS_MAX + 2)}
+    assert len(runs) == len(mapped) + RUNS_KEPT
+    assert len({one["folder"] for one in runs}) == len(runs)
+    assert [one["path"] for one in found["tables"]] == ["shop.x*", "shop.t0"], "of the newest run"
+
+
 def test_search_filter_sort_and_pages(embedded: Shop, work: str) -> None:
     for name in ("a", "b", "c", "d"):
         embedded.create(name)
@@ -334,7 +359,7 @@ def test_a_run_under_way_one_that_gave_up_and_one_that_was_killed(
             "shop.b": "ok",
         }
         maintain(work, began_ms=4_000, ends=False)
-        note_run(work, "own", replace(again, folder="sluice-west-5000", began_ms=5_000))
+        note_run(work, "own--1", replace(again, folder="sluice-west-5000", began_ms=5_000))
         states = {one["began_ms"]: one["state"] for one in page.read()["runs"]}
         assert states[4_000] == "running", "another run of the task says nothing of it"
         assert states[5_000] == "unreported", "it has ended, and nobody knows how"
@@ -368,7 +393,7 @@ def test_a_run_is_lost_once_it_was_silent_for_hours(embedded: Shop, work: str) -
 
 def test_a_run_that_ended_without_its_end_file_is_lost(embedded: Shop, work: str) -> None:
     run = maintain(work, converted("shop.a"), ends=False)
-    note_run(work, "own", replace(run, ended_ms=1_500))
+    note_run(work, "own--1", replace(run, ended_ms=1_500))
     with page_of(embedded, work) as page:
         [shown] = page.read()["runs"]
     assert (shown["state"], shown["problem"]) == ("lost", None)
