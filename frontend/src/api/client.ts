@@ -15,7 +15,7 @@ export type Round = Schemas["Round"];
 const folder = new URL(".", document.baseURI).href.replace(/\/$/, "");
 
 /** The server refuses a change without this header, which no foreign page can send. */
-export const OWN_HEADER = { "X-Sluice-Page": "1" };
+const OWN_HEADER = { "X-Sluice-Page": "1" };
 
 export const api = createClient<paths>({ baseUrl: folder, headers: OWN_HEADER });
 api.use({

@@ -79,7 +79,7 @@ function FailedBand({ x, width }: { x: number; width: number }) {
 }
 
 /** The mark of a failed round: a shape, not only a colour. */
-export function Cross({ x, y }: { x: number; y: number }) {
+function Cross({ x, y }: { x: number; y: number }) {
   return <path className="failed-mark" d={`M${x - 3.5},${y - 3.5}l7,7m0,-7l-7,7`} />;
 }
 

@@ -278,7 +278,7 @@ function LagChart(plot: Plot) {
 function Present({ x, y, from }: { x: number; y: number; from: { x: number; y: number } | null }) {
   const isFalling = from !== null && from.y < y - 4; // the label must not lie on the line
   return (
-    <g className="present">
+    <g>
       {from && <path className="lag-line to-now" d={`M${from.x},${from.y}L${x},${y}`} />}
       <circle className="lag-dot" cx={x} cy={y} r="2.5" />
       <text x={x} y={isFalling && y < PLOT_HEIGHT - 16 ? y + 14 : y - 6} textAnchor="end">

@@ -2,7 +2,7 @@
 import type { Round } from "../api/client";
 import { bytes, counted, duration } from "../format";
 
-export interface Phase {
+interface Phase {
   key: keyof Round & `${string}_ms`;
   name: string;
   /** What the time was spent on. */
@@ -24,7 +24,7 @@ export const PHASES: Phase[] = [
 /** What is left of the duration: the start, waits and the report. */
 export const REST = "other";
 
-export interface PhaseTime {
+interface PhaseTime {
   name: string;
   ms: number;
 }

@@ -16,7 +16,7 @@ export function compact(n: number): string {
   return COMPACT.format(n);
 }
 
-export type Measure = "count" | "bytes" | "ms";
+type Measure = "count" | "bytes" | "ms";
 
 /** Steps of seconds, minutes and hours that people read. */
 const TIME_STEPS_MS = [

@@ -9,7 +9,7 @@ import { MoonIcon, OutsideIcon, RefreshIcon, Sign, SunIcon, SystemIcon } from ".
 import { Ago } from "./Times";
 
 /** Readings older than this are called old: some of them have failed or take long. */
-export const OLD_MS = 60_000;
+const OLD_MS = 60_000;
 
 const VIEWS = [
   { name: "Tables", path: "/", isHere: (at: string) => at === "/" || at.startsWith("/tables") },

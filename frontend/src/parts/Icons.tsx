@@ -106,7 +106,7 @@ export const SystemIcon = () => (
 );
 /** The sign of the page: water that runs into a lake. */
 export const Sign = () => (
-  <svg viewBox="0 0 20 20" width="20" height="20" aria-hidden="true" className="sign">
+  <svg viewBox="0 0 20 20" width="20" height="20" aria-hidden="true">
     <rect width="20" height="20" rx="5" fill="var(--accent)" />
     <path
       d="M4 7.5c2 0 2-1.5 4-1.5s2 1.5 4 1.5 2-1.5 4-1.5M4 11c2 0 2-1.5 4-1.5S10 11 12 11s2-1.5 4-1.5M4 14.5c2 0 2-1.5 4-1.5s2 1.5 4 1.5 2-1.5 4-1.5"

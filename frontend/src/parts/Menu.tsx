@@ -1,7 +1,7 @@
 /** A button with a menu below it. Arrow keys walk, Escape closes. */
 import { useEffect, useId, useRef, useState, type KeyboardEvent, type ReactNode } from "react";
 
-export interface MenuItem {
+interface MenuItem {
   label: string;
   /** What a reader hears; the label if absent. */
   name?: string;

@@ -2,7 +2,7 @@
 import type { Overview, Table } from "../api/client";
 
 /** What an action has to know of its table. */
-export type ActedTable = Pick<Table, "path" | "database" | "table"> &
+type ActedTable = Pick<Table, "path" | "database" | "table"> &
   Partial<Pick<Table, "paused" | "failures" | "status" | "claimed_by" | "why_not_act">>;
 
 export type TableActionKind = "tier" | "retry" | "pause" | "resume" | "compact";

@@ -53,7 +53,7 @@ export function storyOf(table: Table, nowMs: number): string[] {
   return story;
 }
 
-export function lastTiered(table: Table, nowMs: number): string {
+function lastTiered(table: Table, nowMs: number): string {
   if (table.last_tiered_ms) return `last tiered ${ago(table.last_tiered_ms, nowMs)}`;
   return table.lake_snapshot_id ? "last tiered: unknown" : "never tiered";
 }
@@ -87,7 +87,7 @@ export function reasonOf(table: Table): string | null {
 }
 
 /** What the server concludes about a table that nobody wrote a reason for. */
-export function explanationOf(table: Table): string | null {
+function explanationOf(table: Table): string | null {
   if (!table.why || recordedReason(table) === table.why) return null;
   return `${table.why.charAt(0).toUpperCase()}${table.why.slice(1)}.`;
 }

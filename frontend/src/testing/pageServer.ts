@@ -12,7 +12,7 @@ export interface Seen {
 }
 
 type Reply = { status?: number; json: unknown } | Promise<{ status?: number; json: unknown }>;
-export type Handler = (seen: Seen) => Reply;
+type Handler = (seen: Seen) => Reply;
 
 export class PageServer {
   readonly seen: Seen[] = [];

@@ -168,7 +168,7 @@ function States({ data, chosen, onChoose }: StatesProps) {
         <button
           key={key}
           type="button"
-          className={`button small ${key === "problem" ? "bad-button" : ""}`}
+          className="button small"
           title={means}
           aria-pressed={chosen === key}
           onClick={() => onChoose(chosen === key ? null : key)}

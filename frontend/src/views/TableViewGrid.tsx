@@ -199,7 +199,7 @@ function Heading<Row>({ column, sort, onSort }: HeadingProps<Row>) {
   );
 }
 
-export function sortedRows<Row>(rows: Row[], columns: Column<Row>[], sort: Sort): Row[] {
+function sortedRows<Row>(rows: Row[], columns: Column<Row>[], sort: Sort): Row[] {
   const by = columns.find((each) => each.key === sort.key)?.sortBy;
   if (!by) return rows;
   const sign = sort.isDescending ? -1 : 1;

@@ -71,7 +71,7 @@ export function Splits({ database, table, details }: SectionProps) {
             onChange={(event) => change({ filter: event.target.value })}
           />
         </label>
-        <label className="check">
+        <label>
           <input
             type="checkbox"
             checked={onlyLag}

@@ -30,7 +30,7 @@ export const TableRow = memo(function TableRow({ table, index, style, measure }:
       role="row"
       aria-rowindex={index + 2}
       aria-busy={table ? undefined : true}
-      className={table ? "row" : "row loading"}
+      className="row"
       data-index={index}
       ref={measure}
       style={style}
@@ -70,7 +70,7 @@ function Cells({ table }: { table: Table }) {
           </span>
         )}
       </div>
-      <div role="cell" className="cell-lag-rows number" data-label="Lag">
+      <div role="cell" className="number" data-label="Lag">
         <Lag table={table} />
       </div>
       <div role="cell" className={cell("lag-age", !table.lag_ms)} data-label="Oldest row">
@@ -83,7 +83,7 @@ function Cells({ table }: { table: Table }) {
       >
         <Sparkline points={table.rounds_shown} />
       </div>
-      <div role="cell" className="cell-tiered number" data-label="Last tiered">
+      <div role="cell" className="number" data-label="Last tiered">
         {table.last_tiered_ms ? (
           <Ago ms={table.last_tiered_ms} />
         ) : table.lake_snapshot_id ? (
@@ -95,7 +95,7 @@ function Cells({ table }: { table: Table }) {
       <div role="cell" className={cell("failures", failures === 0)} data-label="Failures">
         {failures > 0 ? <strong className="bad">{count(failures)}</strong> : <None />}
       </div>
-      <div role="cell" className="cell-next number" data-label="Next attempt">
+      <div role="cell" className="number" data-label="Next attempt">
         <Next table={table} />
       </div>
       <div role="cell" className={cell("size", table.lake_bytes == null)} data-label="Lake size">
