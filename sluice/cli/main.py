@@ -30,7 +30,7 @@ from sluice.cli.logs import show_warnings
 from sluice.cli.lookup import lookup, snapshots
 from sluice.cli.maintain import maintain
 from sluice.cli.options import examples
-from sluice.cli.pause import pause, resume, retier, retry
+from sluice.cli.pause import compact, pause, resume, retier, retry
 from sluice.cli.repair import repair
 from sluice.cli.serve import serve
 from sluice.cli.skip_damaged import skip_damaged
@@ -129,6 +129,7 @@ for command in (
     resume,
     retry,
     retier,
+    compact,
     doctor,
     exporter,
     ui,

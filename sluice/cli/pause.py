@@ -1,4 +1,4 @@
-"""`sluice pause`, `resume`, `retry` and `retier`: a user's requests for the tiering of a table."""
+"""`sluice pause`, `resume`, `retry`, `retier`, `compact`: what users request for one table."""
 
 from __future__ import annotations
 
@@ -87,3 +87,26 @@ def retier(table: TablePath, settings: Settings) -> None:
     from sluice.client import user_requests
 
     _send(table, settings, user_requests.retier)
+
+
+@click.command(
+    short_help="Request a compaction of a table.",
+    epilog=examples("sluice compact shop.orders"),
+)
+@click.argument("table", type=TABLE_PATH)
+@with_settings
+def compact(table: TablePath, settings: Settings) -> None:
+    """Request that the next round of TABLE compacts it.
+
+    The round merges small files, and rewrites files of which many rows are deleted, also in buckets
+    without new rows. It does so whatever options the table has. The request stays until a round has
+    rewritten all that is worth it, and ends after a day, or twice the table's freshness if that is
+    longer. `sluice status` shows it. A paused table is compacted by its first round after
+    `sluice resume`.
+
+    The command does not look at the lake, and needs no Java. `sluice maintain --yes` requests a
+    compaction only of tables that need it.
+    """
+    from sluice.client import user_requests
+
+    _send(table, settings, user_requests.compact)

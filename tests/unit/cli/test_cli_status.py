@@ -1,4 +1,4 @@
-"""`sluice status`, `pause`, `resume`, `retry` and `retier` on tables in every condition."""
+"""`sluice status`, and what users request of a table, on tables in every condition."""
 
 from __future__ import annotations
 
@@ -269,7 +269,20 @@ def test_retier_does_not_wait_for_the_freshness(shop: Shop) -> None:
     assert shop.client.tiering.claim([path]) is not None
 
 
-@pytest.mark.parametrize("command", ["pause", "resume", "retry", "retier"])
+def test_compact_requests_a_compaction_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluice.client.user_requests.SystemClock", lambda: shop.clock)
+    path = TablePath("shop", "healthy")
+    asked_ms = shop.clock.ms
+    for already in ("", " already"):
+        told = shop.run("compact", "shop.healthy")
+        done = f"a compaction is requested{already}: the table's next round makes it"
+        assert (told.exit_code, told.stdout) == (0, f"table shop.healthy: {done}\n"), told.stderr
+        [status] = shop.client.statuses.list(path)
+        assert status.compaction_requested_ms == asked_ms
+        shop.clock.ms += 1_000
+
+
+@pytest.mark.parametrize("command", ["pause", "resume", "retry", "retier", "compact"])
 def test_a_table_that_is_not_tiered_is_refused(shop: Shop, command: str) -> None:
     told = shop.run(command, "shop.plain")
     assert told.exit_code == 1
