@@ -163,6 +163,11 @@ class Airflow:
             return "the API server"
 
     @property
+    def token(self) -> str:
+        """Logs the user in, as a cookie `_token` or a Bearer token; empty until it is ready."""
+        return self._token
+
+    @property
     def dag_path(self) -> str:
         """Path of the DAG in the REST API."""
         return f"/api/v2/dags/{self.dag_id}"
