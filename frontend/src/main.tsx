@@ -2,6 +2,7 @@ import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { Router } from "wouter";
+import { retriesOnce } from "./api/client";
 import { App } from "./App";
 import { openLinksOutside, shareHash } from "./frame";
 import { useHashLocation } from "./location";
@@ -14,7 +15,7 @@ openLinksOutside();
 applyTheme(storedTheme());
 
 const queries = new QueryClient({
-  defaultOptions: { queries: { refetchOnWindowFocus: true, retry: 1, staleTime: 2_000 } },
+  defaultOptions: { queries: { refetchOnWindowFocus: true, retry: retriesOnce, staleTime: 2_000 } },
 });
 
 createRoot(document.getElementById("root")!).render(

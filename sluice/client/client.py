@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Sequence
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ from sluice.client.statuses import StatusClient
 from sluice.client.tiering import TieringClient
 from sluice.clock import Clock
 from sluice.config import ClientConfig
-from sluice.errors import LeaseLost
+from sluice.errors import LeaseLost, NetworkError
 from sluice.model import BucketSnapshot, TableBucket, TablePath
 
 
@@ -49,6 +50,20 @@ class Client:
         self.tiering = TieringClient(self._connection, self.admin, self._recorded)
         self.leases = LeaseClient(self._connection)
         self.damage = DamageClient(self._connection)
+        self._lock = threading.Lock()  # guards the rest
+        self._within: dict[int, Client] | None = {}  # None: closed
+
+    def within(self, most_ms: int) -> Client:
+        """Returns a client of the same cluster whose calls last no longer; it ends with this one.
+
+        It has connections of its own. The same time has the same client.
+        """
+        with self._lock:
+            if self._within is None:
+                raise NetworkError("the client is closed")
+            if most_ms not in self._within:
+                self._within[most_ms] = Client(self.config.within(most_ms), self._clock)
+            return self._within[most_ms]
 
     def idle_check(self) -> IdleCheck:
         """Returns a check of which claimed tables are idle; use it in a ``with`` block."""
@@ -214,6 +229,10 @@ class Client:
 
     def close(self) -> None:
         """Closes the connections. Close the writers first."""
+        with self._lock:
+            others, self._within = list((self._within or {}).values()), None
+        for other in others:
+            other.close()
         self._recorded.close()
         self._connection.close()
 

@@ -237,7 +237,8 @@ class RoundLeases:
             uri = plan_uri(self._work_uri, lease_id, claim)
             reading = self._pool.submit(stored_plan, uri, PLAN_BYTES_MAX, self._stored.get(uri))
             asked[reading] = lease_id, status.table_id, uri
-        done, late = wait([*asked, *noted.values()], PLANS_WAIT_S)
+        every: list[Future[Any]] = [*asked, *noted.values()]
+        done, late = wait(every, PLANS_WAIT_S)
         self._late = {one for one in late if not one.cancel()}
         plans.unread = len(of_runs) - len(done & asked.keys())
         if late:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from sluice.page.models import Link
+from sluice.page.models import OLD, Link, Old
 
 
 class LeasedTable(BaseModel):
@@ -59,6 +59,7 @@ class Leases(BaseModel):
     """All leases, or those that are known where the cluster lists none."""
 
     now_ms: int
+    old: Old | None = OLD
     is_complete: bool
     note: str | None = Field(
         default=None, description="Where the list comes from, if it is not complete"

@@ -9,11 +9,11 @@ from fastapi import APIRouter
 
 from sluice.client import Client
 from sluice.client.lease_ids import LeaseHolder, holder_of
-from sluice.client.round_leases import RoundLease, RoundLeases, what_is_unknown
+from sluice.client.round_leases import KnownLeases, RoundLease, RoundLeases, what_is_unknown
 from sluice.errors import UnsupportedVersion
 from sluice.model import LeasedTable as HeldTable
 from sluice.model import LeaseInfo, TablePath
-from sluice.page.calls import CALLS_CLUSTER
+from sluice.page.calls import ByCalls, Known
 from sluice.page.known_runs import KnownRuns
 from sluice.page.lease_models import Lease, LeasedTable, Leases
 from sluice.page.masked import masked, masked_or_none
@@ -28,27 +28,38 @@ TABLES_MAX = 100
 LEASES_MAX = 500
 """Most leases of one answer."""
 
-lease_reads = APIRouter(dependencies=[CALLS_CLUSTER])
+lease_reads = APIRouter()
+
+_Found = Sequence[LeaseInfo] | KnownLeases
+"""All leases; or those of rounds in progress, where the cluster lists none."""
 
 
 @lease_reads.get("/leases")
-def leases(place: AtPlace) -> Leases:
+def leases(place: AtPlace, calls: ByCalls) -> Leases:
     """All leases, or those that are known where the cluster lists none."""
-    try:
-        return _listed(place, place.client.leases.all())
-    except UnsupportedVersion:
-        return _known(place)
+
+    def read(client: Client) -> _Found:
+        try:
+            return client.leases.all()
+        except UnsupportedVersion:
+            return _of_rounds(place, client)
+
+    return _answer(place, calls.read(("leases",), read))
 
 
 @lease_reads.get("/tables/{database}/{table}/leases")
-def leases_of_table(place: AtPlace, database: str, table: str) -> Leases:
+def leases_of_table(place: AtPlace, calls: ByCalls, database: str, table: str) -> Leases:
     """The leases that hold KV snapshots of a table: `tables` has what they hold of it."""
     path = TablePath(database, table)
-    info = place.client.admin.table_info(path)
-    try:
-        return _listed(place, place.client.leases.of_table(info.table_id))
-    except UnsupportedVersion:
-        return _known(place, only=path)
+
+    def read(client: Client) -> _Found:
+        info = client.admin.table_info(path)
+        try:
+            return client.leases.of_table(info.table_id)
+        except UnsupportedVersion:
+            return _of_rounds(place, client)
+
+    return _answer(place, calls.read(("leases", path), read), only=path)
 
 
 def drop_unlisted(place: Place, lease_id: str) -> str:
@@ -88,6 +99,23 @@ def _tiered_under(place: Place, lease_id: str, holder: LeaseHolder) -> Iterable[
             yield path
 
 
+def _of_rounds(place: Place, client: Client) -> KnownLeases:
+    """The leases of rounds in progress, from recorded statuses and plan files."""
+    statuses = [each.status for each in place.reader.seen.tables.values()]
+    return _memory(place).looks.known(client, statuses)
+
+
+def _answer(place: Place, found: Known[_Found], only: TablePath | None = None) -> Leases:
+    """:param only: those that hold this table, and of their tables this one."""
+    if isinstance(found.value, KnownLeases):
+        answer = _known(place, found.value, only)
+    else:
+        answer = _listed(place, found.value)
+    if found.old is not None:  # the ages of the leases go on
+        answer.old, answer.now_ms = found.old, place.clock.now_ms()
+    return answer
+
+
 def _listed(place: Place, found: Sequence[LeaseInfo]) -> Leases:
     now_ms = found[0].now_ms if found else place.clock.now_ms()
     shown = found
@@ -104,13 +132,7 @@ def _listed(place: Place, found: Sequence[LeaseInfo]) -> Leases:
     )
 
 
-def _known(place: Place, only: TablePath | None = None) -> Leases:
-    """The leases of rounds in progress, from recorded statuses and plan files.
-
-    :param only: those that hold this table, and of their tables this one.
-    """
-    statuses = [each.status for each in place.reader.seen.tables.values()]
-    known = _memory(place).looks.known(place.client, statuses)
+def _known(place: Place, known: KnownLeases, only: TablePath | None) -> Leases:
     found = [
         one
         for one in known.leases

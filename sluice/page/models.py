@@ -37,6 +37,16 @@ class Link(BaseModel):
     url: str
 
 
+class Old(BaseModel):
+    """That an answer was read earlier: the cluster does not answer now."""
+
+    read_ms: int = Field(description="When it was read")
+    why: str = Field(description="Why it was not read now, without secrets")
+
+
+OLD = Field(default=None, description="When it was read, if not now, and why; null: now")
+
+
 class Answer(BaseModel):
     """What an action did."""
 

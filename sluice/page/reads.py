@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import unquote
 
 from fastapi import APIRouter, Query, Response
 
 from sluice import __version__
-from sluice.model import TablePath
+from sluice.client import Client
+from sluice.errors import SluiceError
+from sluice.model import TablePath, TieringRound
 from sluice.model.tiering_round import ROUNDS_KEPT
-from sluice.page.calls import CALLS_CLUSTER
+from sluice.page.calls import AWAY, ByCalls, Known, old
 from sluice.page.changed import AS_NEW
 from sluice.page.list_models import DagState, Health, Overview, SortKey, Table, Tables
 from sluice.page.models import Reading
@@ -105,19 +108,31 @@ def _shown_tables(
     ]
 
 
-@reads.get("/tables/{database}/{table}/rounds", dependencies=[CALLS_CLUSTER])
+@reads.get("/tables/{database}/{table}/rounds")
 def rounds(
     place: AtPlace,
+    calls: ByCalls,
     database: str,
     table: str,
     limit: Annotated[int, Query(ge=1, le=ROUNDS_KEPT)] = ROUNDS_KEPT,
 ) -> Rounds:
-    """The newest rounds of a table, the newest first."""
+    """The newest rounds of a table, the newest first.
+
+    If the cluster is away, those that were read before; at least those of the list of tables.
+    """
     path = TablePath(database, table)
     place.reader.look_at([path])
-    found = place.client.statuses.history(path, limit)
+
+    def read(client: Client) -> Sequence[TieringRound]:
+        return client.statuses.history(path, ROUNDS_KEPT)
+
+    try:
+        found = calls.read(("rounds", path), read)
+    except AWAY as error:
+        found = _in_short(place, path, error)
     return Rounds(
         now_ms=place.clock.now_ms(),
+        old=found.old,
         kept=ROUNDS_KEPT,
         rounds=[
             Round(
@@ -125,9 +140,32 @@ def rounds(
                 duration_ms=each.duration_ms,
                 links=place.round_links(path, each),
             )
-            for each in found
+            for each in found.value[:limit]
         ],
     )
+
+
+def _in_short(place: Place, path: TablePath, error: SluiceError) -> Known[Sequence[TieringRound]]:
+    """The rounds of a table as the list of tables has them.
+
+    :raises SluiceError: it has none.
+    """
+    seen = place.reader.seen.tables.get(path)
+    if seen is None:
+        raise error
+    (points,), are_newest = place.reader.rounds_of([seen])
+    if not points:
+        raise error
+    last = seen.status.rounds if are_newest else None
+    found = [
+        replace(
+            point.as_round(),
+            table_id=seen.status.table_id,
+            round_number=None if last is None else last - at,
+        )
+        for at, point in enumerate(reversed(points))
+    ]
+    return Known(found, old(seen.status_read_ms, error))
 
 
 def _shown(place: Place, values: dict[str, Any]) -> dict[str, Any]:

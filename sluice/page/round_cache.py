@@ -26,6 +26,17 @@ class Point:
     lag_rows_after: int | None
     duration_ms: int | None
 
+    def as_round(self) -> TieringRound:
+        """As much of its round as it has."""
+        is_timed = self.ended_ms is not None and self.duration_ms is not None
+        return TieringRound(
+            started_ms=(self.ended_ms or 0) - (self.duration_ms or 0) if is_timed else None,
+            ended_ms=self.ended_ms,
+            outcome=self.outcome,
+            rows_written=self.rows_written,
+            lag_rows_after=self.lag_rows_after,
+        )
+
 
 class RoundCache:
     """Rounds by table, as of a number of ended rounds. Safe for use by many threads."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field
 
 from sluice.page.list_models import Table
-from sluice.page.models import Link
+from sluice.page.models import OLD, Link, Old
 from sluice.page.recorded_models import RecordedRoundModel
 
 if TYPE_CHECKING:  # mypy knows no class that is made at run time
@@ -17,20 +17,24 @@ else:
 
 
 class TableDetails(BaseModel):
-    """One table: its status, facts of its definition, and links."""
+    """One table: its status, facts of its definition, and links.
+
+    The facts of its definition are null, or empty, if the cluster was away before they were read.
+    """
 
     table: Table
+    old: Old | None = OLD
     is_tiered: bool = Field(default=True, description="Whether its tiering is enabled")
     how_to_enable: str | None = Field(
         default=None, description="The statements that enable its tiering; null: it is enabled"
     )
-    has_primary_key: bool
+    has_primary_key: bool | None = None
     primary_key: list[str]
     partition_keys: list[str]
-    bucket_count: int
+    bucket_count: int | None = None
     bucket_keys: list[str]
-    freshness_ms: int
-    created_ms: int
+    freshness_ms: int | None = None
+    created_ms: int | None = None
     columns: list[Column]
     properties: dict[str, str] = Field(description="Its options, without secrets")
     damage: list[str] = Field(
@@ -59,6 +63,7 @@ class Rounds(BaseModel):
     """The newest rounds of a table, the newest first."""
 
     now_ms: int
+    old: Old | None = OLD
     kept: int = Field(description="Rounds that are kept of a table")
     rounds: list[Round]
 
@@ -87,6 +92,7 @@ class Splits(BaseModel):
     """
 
     now_ms: int
+    old: Old | None = OLD
     read_ms: int = Field(
         description="When they were read: those who look at a table within 5 s share one read"
     )
@@ -133,6 +139,7 @@ class LakeSnapshots(BaseModel):
     """The lake snapshots that rounds committed, the newest first."""
 
     now_ms: int
+    old: Old | None = OLD
     registered_snapshot_id: str | None = Field(default=None, description="The one that Fluss names")
     snapshots: list[LakeSnapshot]
     note: str = Field(description="What the list cannot have")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
@@ -21,11 +22,11 @@ from sluice.errors import (
 from sluice.masking import is_secret_name, mask
 from sluice.model import TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.model.tiering_round import ROUNDS_KEPT
-from sluice.page.calls import CALLS_CLUSTER
+from sluice.page.calls import AWAY, ByCalls, Known, old
 from sluice.page.changed import AS_NEW
 from sluice.page.masked import masked_or_none
 from sluice.page.per_owner import PerOwner
-from sluice.page.ports import AtPlace, By, Place, why_not_act
+from sluice.page.ports import AtPlace, By, Place, Viewer, why_not_act
 from sluice.page.reads import paused_dag
 from sluice.page.seen import SeenTable
 from sluice.page.split_cache import Asked, SplitCache
@@ -34,7 +35,7 @@ from sluice.page.table_splits import read_splits
 from sluice.page.tables import judge, table_model
 from sluice.statuses import UNKNOWN, freshness_ms
 
-table_reads = APIRouter(prefix="/tables/{database}/{table}", dependencies=[CALLS_CLUSTER])
+table_reads = APIRouter(prefix="/tables/{database}/{table}")
 SPLITS_MAX = 1_000
 DAMAGE_MAX = 100
 """Damaged ranges that are named; their number is told if there are more."""
@@ -47,25 +48,64 @@ _SNAPSHOTS_NOTE = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What is read of one table, besides its status."""
+
+    info: TableInfo
+    damage: Sequence[str]
+    seen: SeenTable
+    """Its status then, for a table that the reader in the background does not know."""
+
+
 @table_reads.get("", dependencies=[AS_NEW])
-def details(place: AtPlace, viewer: By, database: str, table: str) -> TableDetails:
+def details(place: AtPlace, calls: ByCalls, viewer: By, database: str, table: str) -> TableDetails:
     """One table: its status, facts of its definition, and links.
 
     A table that is not tiered has them, too, and says how to enable its tiering.
     """
     path = TablePath(database, table)
+    place.reader.look_at([path])
+
+    def read(client: Client) -> _Read:
+        info = client.admin.table_info(path)
+        return _Read(info, _damage(client, path), _seen(place, client, info))
+
+    dag = paused_dag(place.dag())
     with _named(path):
-        info = place.client.admin.table_info(path)
-        place.reader.look_at([path])
-        enable = None if info.datalake_enabled else how_to_enable(path)
-        seen = _seen(place, info, enable)
-        damage = _damage(place, path)
-    descriptor = info.descriptor
-    judged = judge(seen, place.clock.now_ms(), paused_dag(place.dag()))
+        try:
+            found = calls.read(("details", path), read)
+        except AWAY as error:
+            seen = place.reader.seen.tables.get(path)
+            if seen is None:
+                raise
+            judged = judge(seen, place.clock.now_ms(), dag)
+            return TableDetails(
+                table=table_model(judged, why_not_act=why_not_act(place, viewer, path)),
+                old=old(seen.status_read_ms, error),
+                **_UNREAD,
+                links=place.table_links(path),
+            )
+    return _details(place, viewer, found, dag)
+
+
+def _details(place: Place, viewer: Viewer, found: Known[_Read], dag: str | None) -> TableDetails:
+    info, read = found.value.info, found.value
+    descriptor, path = info.descriptor, info.path
+    newest = place.reader.seen.tables.get(path)
+    is_newer = (
+        newest is not None
+        and info.datalake_enabled
+        and newest.status.table_id == info.table_id
+        and newest.status_read_ms >= read.seen.status_read_ms
+    )
+    seen = newest if newest is not None and is_newer else read.seen
+    judged = judge(seen, place.clock.now_ms(), dag)
     return TableDetails(
         table=table_model(judged, why_not_act=why_not_act(place, viewer, path)),
+        old=found.old,
         is_tiered=info.datalake_enabled,
-        how_to_enable=enable,
+        how_to_enable=None if info.datalake_enabled else how_to_enable(path),
         has_primary_key=info.has_primary_key,
         primary_key=list(info.schema.primary_key),
         partition_keys=list(descriptor.partition_keys),
@@ -83,7 +123,7 @@ def details(place: AtPlace, viewer: By, database: str, table: str) -> TableDetai
                 {**descriptor.properties, **descriptor.custom_properties}.items()
             )
         },
-        damage=damage,
+        damage=list(read.damage),
         links=place.table_links(path),
     )
 
@@ -91,6 +131,7 @@ def details(place: AtPlace, viewer: By, database: str, table: str) -> TableDetai
 @table_reads.get("/splits")
 def splits(
     place: AtPlace,
+    calls: ByCalls,
     database: str,
     table: str,
     offset: Annotated[int, Query(ge=0)] = 0,
@@ -99,13 +140,18 @@ def splits(
     """The buckets of a table, the largest lag first; of many partitions, the newest first."""
     path = TablePath(database, table)
     with _named(path):
-        found, read_ms = _split_caches.of(place.client, lambda: SplitCache(place.clock)).of(
-            Asked(path, offset, limit), lambda: read_splits(place.client, path, offset, limit)
+        known = calls.read(
+            ("splits", path, offset, limit),
+            lambda client: _split_caches.of(place.client, lambda: SplitCache(place.clock)).of(
+                Asked(path, offset, limit), lambda: read_splits(client, path, offset, limit)
+            ),
         )
+    found, read_ms = known.value
     snapshot_id = found.lake_snapshot_id
     return Splits(
         now_ms=place.clock.now_ms(),
         read_ms=read_ms,
+        old=known.old,
         lake_snapshot_id=None if snapshot_id is None else str(snapshot_id),
         total=found.total,
         offset=offset,
@@ -115,15 +161,21 @@ def splits(
 
 
 @table_reads.get("/snapshots")
-def snapshots(place: AtPlace, database: str, table: str) -> LakeSnapshots:
+def snapshots(place: AtPlace, calls: ByCalls, database: str, table: str) -> LakeSnapshots:
     """The lake snapshots that rounds committed, the newest first."""
     path = TablePath(database, table)
+
+    def read(client: Client) -> tuple[int | None, Sequence[TieringRound]]:
+        registered = client.admin.lake_snapshot(path)
+        registered_id = None if registered is None else registered.snapshot_id
+        return registered_id, client.statuses.history(path, ROUNDS_KEPT)
+
     with _named(path):
-        registered = place.client.admin.lake_snapshot(path)
-        rounds = place.client.statuses.history(path, ROUNDS_KEPT)
-    registered_id = None if registered is None else registered.snapshot_id
+        found = calls.read(("snapshots", path), read)
+    registered_id, rounds = found.value
     return LakeSnapshots(
         now_ms=place.clock.now_ms(),
+        old=found.old,
         registered_snapshot_id=None if registered_id is None else str(registered_id),
         snapshots=[
             _snapshot(place, path, each, each.lake_snapshot_id == registered_id)
@@ -131,6 +183,13 @@ def snapshots(place: AtPlace, database: str, table: str) -> LakeSnapshots:
         ],
         note=_SNAPSHOTS_NOTE,
     )
+
+
+_UNREAD: dict[str, Any] = {
+    **dict.fromkeys(("primary_key", "partition_keys", "bucket_keys", "columns"), ()),
+    "properties": {},
+}
+"""What is empty in the details of a table whose definition was not read."""
 
 
 @contextmanager
@@ -142,25 +201,29 @@ def _named(path: TablePath) -> Iterator[None]:
         raise TableNotExist(f"table {path} does not exist: {error.message}") from error
 
 
-def _seen(place: Place, info: TableInfo, enable: str | None) -> SeenTable:
+def _seen(place: Place, client: Client, info: TableInfo) -> SeenTable:
     """The table as it was read last; it is read now if that was another table of its name."""
     path = info.path
     seen = place.reader.seen.tables.get(path)
-    if seen is not None and seen.status.table_id == info.table_id and enable is None:
+    if seen is not None and seen.status.table_id == info.table_id and info.datalake_enabled:
         return seen
     now_ms = place.clock.now_ms()
-    if enable is None:
-        for status in place.client.statuses.list(path):
+    if info.datalake_enabled:
+        for status in client.statuses.list(path):
             return SeenTable.reported(status, now_ms)
     # Tiering was just switched on, or is off: nobody has a status of it.
-    note = f"table {path} is not tiered: {enable}" if enable else "its tiering was just enabled"
+    note = (
+        "its tiering was just enabled"
+        if info.datalake_enabled
+        else f"table {path} is not tiered: {how_to_enable(path)}"
+    )
     return SeenTable(TieringStatus(path, info.table_id, UNKNOWN, 0, note=note), now_ms)
 
 
-def _damage(place: Place, path: TablePath) -> list[str]:
+def _damage(client: Client, path: TablePath) -> list[str]:
     """What the server's disk has damaged, as `sluice status` says it."""
     try:
-        found = place.client.damage.list(path)
+        found = client.damage.list(path)
     except AuthorizationError:  # the rest is shown to those who may see only that
         return []
     shown = [

@@ -17,7 +17,18 @@ const folder = new URL(".", document.baseURI).href.replace(/\/$/, "");
 /** The server refuses a change without this header, which no foreign page can send. */
 const OWN_HEADER = { "X-Sluice-Page": "1" };
 
-export const api = createClient<paths>({ baseUrl: folder, headers: OWN_HEADER });
+/** The server answers a read within some seconds, whatever the cluster does. */
+const READ_MS = 15_000;
+
+/** A read ends also if the server hangs; an action has the time that it needs. */
+function bounded(request: Request): Promise<Response> {
+  if (request.method !== "GET") return globalThis.fetch(request);
+  return globalThis.fetch(request, {
+    signal: AbortSignal.any([request.signal, AbortSignal.timeout(READ_MS)]),
+  });
+}
+
+export const api = createClient<paths>({ baseUrl: folder, headers: OWN_HEADER, fetch: bounded });
 api.use({
   onRequest({ request }) {
     const changed = request.method === "GET" ? changedHeader() : null;
@@ -34,6 +45,11 @@ export class ApiError extends Error {
   ) {
     super(message);
   }
+}
+
+/** Only what had no answer is asked again at once: views ask again soon anyway. */
+export function retriesOnce(failures: number, error: unknown): boolean {
+  return failures < 1 && error instanceof ApiError && error.status === 0;
 }
 
 interface Outcome<T> {

@@ -45,7 +45,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The newest rounds of a table, the newest first */
+        /**
+         * The newest rounds of a table, the newest first
+         * @description If the cluster is away, those that were read before; at least those of the list of tables.
+         */
         get: operations["table_rounds"];
         put?: never;
         post?: never;
@@ -394,6 +397,8 @@ export interface components {
         LakeSnapshots: {
             /** Now Ms */
             now_ms: number;
+            /** @description When it was read, if not now, and why; null: now */
+            old?: components["schemas"]["Old"] | null;
             /**
              * Registered Snapshot Id
              * @description The one that Fluss names
@@ -523,6 +528,8 @@ export interface components {
         Leases: {
             /** Now Ms */
             now_ms: number;
+            /** @description When it was read, if not now, and why; null: now */
+            old?: components["schemas"]["Old"] | null;
             /** Is Complete */
             is_complete: boolean;
             /**
@@ -883,6 +890,22 @@ export interface components {
              * @description Why its reports cannot be read
              */
             problem?: string | null;
+        };
+        /**
+         * Old
+         * @description That an answer was read earlier: the cluster does not answer now.
+         */
+        Old: {
+            /**
+             * Read Ms
+             * @description When it was read
+             */
+            read_ms: number;
+            /**
+             * Why
+             * @description Why it was not read now, without secrets
+             */
+            why: string;
         };
         /**
          * Overview
@@ -1315,6 +1338,8 @@ export interface components {
         Rounds: {
             /** Now Ms */
             now_ms: number;
+            /** @description When it was read, if not now, and why; null: now */
+            old?: components["schemas"]["Old"] | null;
             /**
              * Kept
              * @description Rounds that are kept of a table
@@ -1362,6 +1387,8 @@ export interface components {
         Splits: {
             /** Now Ms */
             now_ms: number;
+            /** @description When it was read, if not now, and why; null: now */
+            old?: components["schemas"]["Old"] | null;
             /**
              * Read Ms
              * @description When they were read: those who look at a table within 5 s share one read
@@ -1550,9 +1577,13 @@ export interface components {
         /**
          * TableDetails
          * @description One table: its status, facts of its definition, and links.
+         *
+         *     The facts of its definition are null, or empty, if the cluster was away before they were read.
          */
         TableDetails: {
             table: components["schemas"]["Table"];
+            /** @description When it was read, if not now, and why; null: now */
+            old?: components["schemas"]["Old"] | null;
             /**
              * Is Tiered
              * @description Whether its tiering is enabled
@@ -1565,19 +1596,19 @@ export interface components {
              */
             how_to_enable?: string | null;
             /** Has Primary Key */
-            has_primary_key: boolean;
+            has_primary_key?: boolean | null;
             /** Primary Key */
             primary_key: string[];
             /** Partition Keys */
             partition_keys: string[];
             /** Bucket Count */
-            bucket_count: number;
+            bucket_count?: number | null;
             /** Bucket Keys */
             bucket_keys: string[];
             /** Freshness Ms */
-            freshness_ms: number;
+            freshness_ms?: number | null;
             /** Created Ms */
-            created_ms: number;
+            created_ms?: number | null;
             /** Columns */
             columns: components["schemas"]["Column"][];
             /**

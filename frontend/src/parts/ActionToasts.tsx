@@ -40,7 +40,9 @@ function FailedToast({ toast, onClose }: ToastProps<"failed">) {
     <div className="toast failed">
       <div className="toast-text">
         <strong>{toast.title}</strong>
-        <p>{toast.message}</p>
+        <p>
+          <Commands text={toast.message} />
+        </p>
         <button
           type="button"
           className="button"

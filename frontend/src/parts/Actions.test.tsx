@@ -98,7 +98,9 @@ test("an error shows the server's message whole, and may be tried again", async 
   await userEvent.click(within(dialog).getByRole("button", { name: "Drop lease" }));
 
   await waitFor(() => expect(screen.getByRole("alert")).toHaveTextContent("LeaseNotExist"));
-  expect(within(screen.getByRole("alert")).getByText(/no lease job-7/).textContent).toBe(message);
+  const told = within(screen.getByRole("alert")).getByText(/no lease job-7/);
+  expect(told.textContent).toBe(message.replaceAll("`", ""));
+  expect(within(told).getByText("sluice leases list").tagName).toBe("CODE");
   await userEvent.click(screen.getByRole("button", { name: "Try again" }));
   expect(screen.getByRole("dialog", { name: "Drop the lease job-7?" })).toBeInTheDocument();
 });

@@ -4,6 +4,7 @@ import { ApiError, type Overview } from "../api/client";
 import { useNow } from "../clock";
 import { count, counted, span } from "../format";
 import { Banner } from "./Banner";
+import { Commands } from "./Commands";
 
 interface Props {
   overview: Overview | undefined;
@@ -45,7 +46,9 @@ function CutOff({ error, overview }: { error: Error; overview: Overview | undefi
         </button>
       }
     >
-      <strong>{error.message}</strong>
+      <strong>
+        <Commands text={error.message} />
+      </strong>
     </Banner>
   );
 }
@@ -54,7 +57,9 @@ function Unread({ overview }: { overview: Overview }) {
   return (
     <Banner kind="error" aside={<Old overview={overview} />}>
       <strong>The cluster could not be read.</strong>
-      <span className="banner-reason">{overview.reading.error}</span>
+      <span className="banner-reason">
+        <Commands text={overview.reading.error ?? ""} />
+      </span>
     </Banner>
   );
 }

@@ -145,6 +145,14 @@ test("commands in the note are code", async () => {
   expect(await screen.findByText("sluice leases")).toBeInstanceOf(HTMLElement);
 });
 
+test("leases of a cluster that is away are those that were read", async () => {
+  server.on("GET /leases", answer({ old: { read_ms: NOW_MS - 60_000, why: "nothing listens" } }));
+  show();
+  expect(await screen.findByText("The leases cannot be read now.")).toBeVisible();
+  expect(screen.getByText("nothing listens")).toBeVisible();
+  expect(rows()).toHaveLength(2);
+});
+
 test("without leases, the view says what that means", async () => {
   server.on("GET /leases", answer({ leases: [] }));
   show();

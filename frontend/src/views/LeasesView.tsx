@@ -5,9 +5,9 @@ import { Link } from "wouter";
 import { api, dataOf, type Schemas } from "../api/client";
 import { useNow } from "../clock";
 import { ago, bytes, count, counted, moment, spanSince } from "../format";
-import { Banner } from "../parts/Banner";
 import { ActionButton } from "../parts/Actions";
 import { Commands } from "../parts/Commands";
+import { NotAgain, Old } from "../parts/Old";
 import { tableAddress, useAddress } from "./TableViewAddress";
 import { Grid, sortOf, sortText, type Column } from "./TableViewGrid";
 import { Links } from "./TableViewHead";
@@ -36,9 +36,8 @@ export function LeasesView() {
       </p>
       {data ? (
         <>
-          {error && (
-            <Banner kind="warning">The newest list could not be read: {error.message}</Banner>
-          )}
+          <NotAgain error={error} what="The leases" />
+          <Old old={data.old} what="The leases" />
           {!data.is_complete && data.note && (
             <p className="notice whole">
               <Commands text={data.note} />

@@ -4,8 +4,8 @@ import { useEffect } from "react";
 import { Link } from "wouter";
 import { api, dataOf, type Schemas } from "../api/client";
 import { count, counted, span } from "../format";
-import { Banner } from "../parts/Banner";
 import { Commands } from "../parts/Commands";
+import { NotAgain } from "../parts/Old";
 import { Ago } from "../parts/Times";
 import { maintenanceColumns, More } from "./MaintenanceViewTable";
 import { useAddress } from "./TableViewAddress";
@@ -72,9 +72,7 @@ export function MaintenanceView() {
       </p>
       {data ? (
         <>
-          {error && (
-            <Banner kind="warning">The newest state could not be read: {error.message}</Banner>
-          )}
+          <NotAgain error={error} what="The state" />
           <Runs data={data} />
           {data.note && (
             <p className="notice whole">

@@ -154,6 +154,51 @@ test("an error shows the server's message, and reads again", async () => {
   expect(await screen.findByRole("region", { name: "Last error" })).toBeInTheDocument();
 });
 
+const AWAY = { read_ms: answers.prices.table.status_read_ms, why: "nothing listens at `fluss:1`" };
+
+test("a cluster that is away leaves what was read, and says since when and why", async () => {
+  server
+    .on("GET /tables/shop/prices", { ...answers.prices, old: AWAY })
+    .on("GET /tables/shop/prices/rounds", { ...answers.orders_rounds, old: AWAY });
+  show();
+  expect(await screen.findByText("The table cannot be read now.")).toBeVisible();
+  expect(screen.getByText(/^Shown is what was read/)).toHaveTextContent(/ago\.$/);
+  expect(screen.getByText("fluss:1").tagName).toBe("CODE");
+  expect(await screen.findByRole("table", { name: "Rounds, the newest first" })).toBeVisible();
+  expect(screen.queryByText("The rounds cannot be read now.")).toBeNull(); // said once
+});
+
+test("where the head of the page says why, a view says only since when", async () => {
+  const overview = overviewOf();
+  const reading = { ...overview.reading, error: "NetworkError: nothing listens" };
+  server
+    .on("GET /overview", { ...overview, reading })
+    .on("GET /tables/shop/prices", { ...answers.prices, old: AWAY });
+  show();
+  expect(await screen.findByText(/^The table as read/)).toHaveTextContent(/ago\.$/);
+  expect(screen.queryByText("The table cannot be read now.")).toBeNull();
+});
+
+test("a table that was never open has its state, and not its definition", async () => {
+  const unread = { bucket_count: null, freshness_ms: null, created_ms: null, columns: [] };
+  server.on("GET /tables/shop/prices", { ...answers.prices, ...unread, old: AWAY });
+  location.hash = "#/tables/shop/prices?section=definition";
+  show();
+  expect(await screen.findByText(/^The definition was not read/)).toBeVisible();
+  expect(screen.getByText("Freshness target").closest("div")).toHaveTextContent("not read");
+  expect(screen.getByRole("region", { name: "Last error" })).toBeVisible();
+});
+
+test("an answer of the server is not asked for twice at once", async () => {
+  server.on("GET /tables/shop/prices", () => ({
+    status: 502,
+    json: { error: "NetworkError", message: "the cluster did not answer lately" },
+  }));
+  show();
+  expect(await screen.findByText("the cluster did not answer lately")).toBeVisible();
+  expect(server.requests("GET /tables/shop/prices")).toHaveLength(1);
+});
+
 test("a table without rounds says who records one", async () => {
   server.on("GET /tables/shop/prices/rounds", { ...answers.orders_rounds, rounds: [] });
   show();

@@ -3,8 +3,8 @@ import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { Link } from "wouter";
 import { api, ApiError, dataOf, type Schemas } from "../api/client";
 import { REFRESH_MS } from "../api/queries";
-import { Banner } from "../parts/Banner";
 import { TableActions } from "../parts/Actions";
+import { NotAgain, Old } from "../parts/Old";
 import { tableAddress, useAddress } from "./TableViewAddress";
 import { Definition } from "./TableViewDefinition";
 import { Head } from "./TableViewHead";
@@ -43,7 +43,6 @@ export function TableView({ database, table }: Props) {
       ),
     refetchInterval: REFRESH_MS,
     placeholderData: keepPreviousData,
-    retry: (failures, problem) => failures < 1 && !isMissing(problem),
   });
 
   const details = isPlaceholderData ? undefined : data;
@@ -56,11 +55,8 @@ export function TableView({ database, table }: Props) {
       </nav>
       {details ? (
         <>
-          {error && (
-            <Banner kind="warning">
-              The newest state could not be read: {error.message} Shown is an earlier one.
-            </Banner>
-          )}
+          <NotAgain error={error} what="The table" />
+          <Old old={details.old} what="The table" />
           <Head
             details={details}
             actions={details.is_tiered === false ? null : <TableActions table={details.table} />}

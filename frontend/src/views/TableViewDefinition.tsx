@@ -3,8 +3,12 @@ import type { Schemas } from "../api/client";
 import { counted, moment, span } from "../format";
 import type { SectionProps } from "./TableView";
 import { Grid } from "./TableViewGrid";
+import { Nothing } from "./TableViewStates";
 
 export function Definition({ details }: SectionProps) {
+  const { bucket_count: buckets, freshness_ms: freshness, created_ms: created } = details;
+  if (buckets == null || freshness == null || created == null)
+    return <Nothing title="The definition was not read before the cluster went away" />;
   const options = Object.entries(details.properties).sort(([a], [b]) => a.localeCompare(b));
   return (
     <>
@@ -15,13 +19,13 @@ export function Definition({ details }: SectionProps) {
         <Fact
           name="Buckets"
           text={
-            counted(details.bucket_count, "bucket") +
+            counted(buckets, "bucket") +
             (details.partition_keys.length > 0 ? " in each partition" : "") +
             (details.bucket_keys.length > 0 ? `, by ${details.bucket_keys.join(", ")}` : "")
           }
         />
-        <Fact name="Freshness" text={span(details.freshness_ms, 2)} />
-        <Fact name="Created" text={moment(details.created_ms)} />
+        <Fact name="Freshness" text={span(freshness, 2)} />
+        <Fact name="Created" text={moment(created)} />
         <Fact name="Table id" text={String(details.table.table_id)} />
       </dl>
       <h2 className="section-title">Columns</h2>

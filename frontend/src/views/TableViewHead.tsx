@@ -153,7 +153,7 @@ function KeyFigures({ details }: { details: Schemas["TableDetails"] }) {
       />
       <Figure
         name="Freshness target"
-        value={span(details.freshness_ms, 2)}
+        value={details.freshness_ms == null ? "not read" : span(details.freshness_ms, 2)}
         more="how old the lake may be"
       />
       <Figure name="In the lake" {...lakeOf(table)} />

@@ -3,6 +3,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "wouter";
 import { api, dataOf } from "../api/client";
 import { Commands } from "../parts/Commands";
+import { NotAgain, Old } from "../parts/Old";
 import { LeaseList } from "./LeasesView";
 import type { SectionProps } from "./TableView";
 import { Failed, Nothing, Skeleton } from "./TableViewStates";
@@ -17,9 +18,9 @@ export function TableLeases({ database, table, details }: SectionProps) {
         }),
       ),
     refetchInterval: 10_000,
-    enabled: details.has_primary_key,
+    enabled: details.has_primary_key !== false,
   });
-  if (!details.has_primary_key) {
+  if (details.has_primary_key === false) {
     return (
       <Nothing title="Only tables with a primary key have leases">
         <p>A lease keeps KV snapshots, and a log table has none.</p>
@@ -32,6 +33,8 @@ export function TableLeases({ database, table, details }: SectionProps) {
   }
   return (
     <>
+      <NotAgain error={error} what="The leases" />
+      {!details.old && <Old old={data.old} what="The leases" />}
       {data.note && (
         <p className="notice whole">
           <Commands text={data.note} />

@@ -8,6 +8,7 @@ import { oldestFirst } from "../charts/rounds";
 import type { XMode } from "../charts/xAxis";
 import { useNow } from "../clock";
 import { counted } from "../format";
+import { NotAgain, Old } from "../parts/Old";
 import type { SectionProps } from "./TableView";
 import { useAddress } from "./TableViewAddress";
 import { RoundList, roundKey } from "./TableViewRoundList";
@@ -47,6 +48,8 @@ export function RoundsSection({ database, table, details }: SectionProps) {
   const mode: XMode | null = byHand === "time" || byHand === "round" ? byHand : null;
   return (
     <>
+      <NotAgain error={error} what="The rounds" />
+      {!details.old && <Old old={data.old} what="The rounds" />}
       <RoundCharts
         rounds={rounds}
         nowMs={Math.max(now, data.now_ms)}

@@ -2,6 +2,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { api, dataOf, type Schemas } from "../api/client";
 import { bytes, count } from "../format";
+import { NotAgain, Old } from "../parts/Old";
 import { Ago } from "../parts/Times";
 import type { SectionProps } from "./TableView";
 import { Grid, type Column } from "./TableViewGrid";
@@ -9,7 +10,7 @@ import { Failed, Nothing, Skeleton } from "./TableViewStates";
 
 type Snapshot = Schemas["LakeSnapshot"];
 
-export function Snapshots({ database, table }: SectionProps) {
+export function Snapshots({ database, table, details }: SectionProps) {
   const { data, error, refetch } = useQuery({
     queryKey: ["table", database, table, "snapshots"],
     queryFn: () =>
@@ -27,6 +28,8 @@ export function Snapshots({ database, table }: SectionProps) {
   const isListed = data.snapshots.some((each) => each.is_registered);
   return (
     <>
+      <NotAgain error={error} what="The lake snapshots" />
+      {!details.old && <Old old={data.old} what="The lake snapshots" />}
       <p className="quiet">
         {data.registered_snapshot_id ? (
           <>

@@ -2,6 +2,7 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { api, dataOf, type Schemas } from "../api/client";
 import { count, counted } from "../format";
+import { NotAgain, Old } from "../parts/Old";
 import { Ago } from "../parts/Times";
 import type { SectionProps } from "./TableView";
 import { useAddress } from "./TableViewAddress";
@@ -59,8 +60,10 @@ export function Splits({ database, table, details }: SectionProps) {
         ? "the newest partition first"
         : "by bucket"
       : "the largest lag first";
+  const readMs = data.pages[0]!.old?.read_ms ?? data.pages[0]!.now_ms;
   return (
     <>
+      {!details.old && <Old old={data.pages[0]!.old} what="The splits" />}
       <div className="filters">
         <label>
           <span>Filter</span>
@@ -83,7 +86,7 @@ export function Splits({ database, table, details }: SectionProps) {
           {shown.length < read.length ? `${count(shown.length)} of ` : ""}
           {counted(read.length, "split")}
           {read.length < newest.total ? ` read, ${count(newest.total)} in all` : ""}, {order}; read{" "}
-          <Ago ms={data.pages[0]!.now_ms} />
+          <Ago ms={readMs} />
         </p>
       </div>
       {shown.length === 0 ? (
@@ -104,7 +107,7 @@ export function Splits({ database, table, details }: SectionProps) {
           keyOf={nameOf}
         />
       )}
-      {error && <p className="notice whole">More splits could not be read: {error.message}</p>}
+      <NotAgain error={error} what="The splits" />
       {query.hasNextPage && (
         <button
           type="button"

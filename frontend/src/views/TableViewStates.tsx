@@ -1,5 +1,7 @@
 /** What a view shows in place of its data: loading, failed, and nothing there. */
 import type { ReactNode } from "react";
+import { Commands } from "../parts/Commands";
+import { useIsTold } from "../parts/Old";
 
 interface SkeletonProps {
   /** What is being read, for screen readers. */
@@ -25,10 +27,15 @@ interface FailedProps {
 }
 
 export function Failed({ what, error, onRetry }: FailedProps) {
+  const isTold = useIsTold(error);
   return (
     <div className="state failed-state" role="alert">
       <h2>{what} could not be read</h2>
-      <p className="whole">{error.message}</p>
+      {!isTold && (
+        <p className="whole">
+          <Commands text={error.message} />
+        </p>
+      )}
       <button type="button" className="button" onClick={onRetry}>
         Read again
       </button>

@@ -2,7 +2,8 @@
 import { useCallback, useLayoutEffect, useRef, useState } from "react";
 import type { Health } from "../api/client";
 import { useOverview, useTablePages } from "../api/queries";
-import { Banner } from "../parts/Banner";
+import { Commands } from "../parts/Commands";
+import { NotAgain, useIsTold } from "../parts/Old";
 import { Attention } from "./tables/Attention";
 import { Empty, NoMatch } from "./tables/Empty";
 import { addressOf, useFilters, withHealth, type Filters } from "./tables/filters";
@@ -61,9 +62,7 @@ export function TablesView() {
             total={head?.total}
           />
         )}
-        {pages.error && head && (
-          <Banner kind="warning">The list could not be read again: {pages.error.message}</Banner>
-        )}
+        {head && <NotAgain error={pages.error} what="The list" />}
         <List
           filters={filters}
           onFilters={setFilters}
@@ -86,11 +85,16 @@ interface ListProps {
 
 function List({ filters, onFilters, pages, onPages, isComplete }: ListProps) {
   const { head, error } = pages;
+  const isTold = useIsTold(error);
   if (!head) {
     return error ? (
       <div className="empty card" role="alert">
         <h2>The tables could not be read</h2>
-        <p>{error.message}</p>
+        {!isTold && (
+          <p>
+            <Commands text={error.message} />
+          </p>
+        )}
       </div>
     ) : (
       <LoadingList />

@@ -9,9 +9,11 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from fastapi.testclient import TestClient
 
 from sluice.client import Client
 from sluice.config import ClientConfig
+from sluice.page import calls
 from sluice.page.calls import AT_ONCE, BUSY
 from sluice.page.local_place import LocalPlace
 from sluice.page.serving import local_app
@@ -59,6 +61,21 @@ def test_a_cluster_that_hangs_leaves_threads_for_others(place: LocalPlace) -> No
             assert again.status_code in (502, 504)
 
     asyncio.run(ask())
+
+
+@pytest.mark.parametrize("scheme", ["grpc", "fluss"])
+def test_a_read_waits_for_less_than_an_action(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "READ_MS", 100)
+    times = dict.fromkeys(("request_timeout_ms", "connect_timeout_ms", "retry_timeout_ms"), 10_000)
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
+        address = f"{scheme}://127.0.0.1:{silent.getsockname()[1]}"
+        with Client(ClientConfig(address, **times)) as client:
+            page = TestClient(local_app(LocalPlace(client)))
+            started_s = time.monotonic()
+            for path in READS:
+                answer = page.get(f"/api/v1/tables/shop/orders{path}")
+                assert answer.status_code in (502, 504)
+            assert time.monotonic() - started_s < 10
 
 
 def test_a_cluster_that_is_known_to_be_away_is_not_called(place: LocalPlace) -> None:
