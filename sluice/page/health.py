@@ -2,6 +2,10 @@
 
 The bounds are those of the alert rules, docs/prometheus-sluice.yaml. A table is failing from its
 first failed round on, though the alert waits for the third: whoever looks wants to see it.
+
+A table that no round has tiered is new, and never ok, however short its lag is: "ok" would say that
+somebody tiers it. The same bounds end that state. A shorter one, its freshness, would call each new
+table late whose DAG runs every ten minutes.
 """
 
 from __future__ import annotations
@@ -11,6 +15,8 @@ from dataclasses import dataclass
 from sluice.model import TieringStatus
 from sluice.page.list_models import Health
 from sluice.page.seen import SeenTable
+from sluice.statuses import UNKNOWN, State
+from sluice.statuses.recorded import NO_ROUND_RECORDED
 
 LATE_MS = 1_800_000
 """The age of the oldest missing row from which a table is late: ten times Fluss's freshness."""
@@ -21,7 +27,16 @@ WAITING_MS = 3_600_000
 DAY_MS = 86_400_000
 """A table without a successful round for this long is late, whatever its lag."""
 
-ORDER: tuple[Health, ...] = ("failing", "late", "waiting", "unknown", "paused", "tiering", "ok")
+ORDER: tuple[Health, ...] = (
+    "failing",
+    "late",
+    "waiting",
+    "unknown",
+    "new",
+    "paused",
+    "tiering",
+    "ok",
+)
 """The worst first."""
 NEEDS_A_PERSON: frozenset[Health] = frozenset({"failing", "late", "waiting"})
 """A paused table was paused by a person, and an unknown one has had no round of Sluice."""
@@ -29,6 +44,7 @@ NEEDS_A_PERSON: frozenset[Health] = frozenset({"failing", "late", "waiting"})
 NOT_CLAIMED = "it is due, and no worker has claimed it"
 LAG_UNKNOWN = "its lag is not known"
 NO_ROUND = "no round has succeeded for a day"
+NOT_TIERED = "no round has tiered it yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +66,17 @@ def verdict(seen: SeenTable, now_ms: int, paused_dag: str | None = None) -> Verd
         return Verdict("paused", None, "paused by a user")
     if status.is_failing or status.last_error is not None:  # also after a retry was asked for
         return Verdict("failing", _failing_since_ms(seen), status.last_error)
-    found = _late(seen, now_ms) or _waiting(status, now_ms) or _unsure(seen, now_ms)
+    found = (
+        _late(seen, now_ms)
+        or _waiting(status, now_ms)
+        or _unsure(seen, now_ms)
+        or _new(seen, now_ms)
+    )
     if found is not None:
         return found if paused_dag is None else _under_paused_dag(found, paused_dag)
-    if status.status == "Unknown":
+    if status.status == UNKNOWN:
         return Verdict("unknown", None, status.note)
-    return Verdict("tiering" if status.status == "Tiering" else "ok")
+    return Verdict("tiering" if status.status == State.TIERING.value else "ok")
 
 
 def _failing_since_ms(seen: SeenTable) -> int | None:
@@ -77,7 +98,7 @@ def _late(seen: SeenTable, now_ms: int) -> Verdict | None:
         return Verdict("late", tiered_ms, f"{NO_ROUND}: {_why_late(status, now_ms)}")
     # By readings: nobody knows whether the round went on after the last one.
     took_ms = seen.status_read_ms - (seen.round_seen_ms or seen.status_read_ms)
-    if status.status == "Tiering" and took_ms > LATE_MS:
+    if status.status == State.TIERING.value and took_ms > LATE_MS:
         return Verdict("late", seen.round_seen_ms, _why_late(status, now_ms))
     return None
 
@@ -107,7 +128,7 @@ def _why_late(status: TieringStatus, now_ms: int) -> str:
     """What keeps its next round away, as far as the status says it."""
     if status.stopped:
         return status.stopped
-    if status.status == "Tiering":
+    if status.status == State.TIERING.value:
         return f"its round by {status.claimed_by or 'a worker'} has not ended"
     if status.note:
         return status.note
@@ -118,9 +139,23 @@ def _why_late(status: TieringStatus, now_ms: int) -> str:
 
 def _waiting(status: TieringStatus, now_ms: int) -> Verdict | None:
     due_ms = status.next_attempt_ms
-    if due_ms is None or now_ms - due_ms <= WAITING_MS or status.status == "Tiering":
+    if due_ms is None or now_ms - due_ms <= WAITING_MS or status.status == State.TIERING.value:
         return None
     return Verdict("waiting", due_ms, NOT_CLAIMED)
+
+
+def _new(seen: SeenTable, now_ms: int) -> Verdict | None:
+    """A table that neither a round of Sluice nor anybody else has tiered."""
+    status = seen.status
+    if status.last_tiered_ms is not None or status.lake_snapshot_id is not None:
+        return None
+    if status.status == UNKNOWN:
+        # Others may tier tables of an Apache Fluss: the lake snapshot is read with the lag.
+        is_known = status.note == NO_ROUND_RECORDED and seen.lag_read_ms is not None
+        return Verdict("new", None, NOT_TIERED) if is_known else None
+    if status.status == State.TIERING.value:
+        return None
+    return Verdict("new", None, f"{NOT_TIERED}: {_why_late(status, now_ms)}")
 
 
 def _under_paused_dag(found: Verdict, dag: str) -> Verdict:

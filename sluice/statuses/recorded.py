@@ -20,6 +20,9 @@ from sluice.statuses.transitions import State
 UNKNOWN = "Unknown"
 """The state of a table whose status is not known; Fluss has no such state."""
 
+NO_ROUND_RECORDED = "no round of Sluice is recorded"
+"""Why the state of a table without a claim is not known: others may tier it."""
+
 SILENCE_MS = 120_000
 """Apache Fluss revokes a claim that had no heartbeat for this long.
 
@@ -303,7 +306,7 @@ def _state(
         ago_s = max(now_ms - since_ms, 0) // 1000
         return UNKNOWN, None, f"claimed {ago_s} s ago by {row.claimed_by}, no end reported"
     if row.outcome is None:
-        return UNKNOWN, None, "no round of Sluice is recorded"
+        return UNKNOWN, None, NO_ROUND_RECORDED
     if row.outcome == FAILED:
         due_ms = row.next_attempt_ms
         waits = _waits_after_failure(row, now_ms)

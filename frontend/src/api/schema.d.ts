@@ -1542,7 +1542,7 @@ export interface components {
              * Health
              * @enum {string}
              */
-            health: "failing" | "late" | "waiting" | "paused" | "tiering" | "ok" | "unknown";
+            health: "failing" | "late" | "waiting" | "new" | "paused" | "tiering" | "ok" | "unknown";
             /**
              * Stuck Since Ms
              * @description failing: the end of the first failed round since the last success; where the history of rounds does not say it, the end of the last success, or of the last failure if there was none. late: when the oldest row that the lake lacks was written, or the end of the last success. waiting: when it became due. Null otherwise: nobody records when a table was paused
@@ -1793,7 +1793,7 @@ export interface operations {
         parameters: {
             query?: {
                 search?: string;
-                health?: ("failing" | "late" | "waiting" | "paused" | "tiering" | "ok" | "unknown")[] | null;
+                health?: ("failing" | "late" | "waiting" | "new" | "paused" | "tiering" | "ok" | "unknown")[] | null;
                 database?: string | null;
                 sort?: "attention" | "table" | "health" | "lag_rows" | "lag" | "last_tiered" | "failures" | "next_attempt" | "lake_bytes" | "lake_rows";
                 descending?: boolean;

@@ -46,6 +46,12 @@ const SHAPES: Record<Health, ReactNode> = {
       <path d="M6.5 6.3a1.5 1.5 0 1 1 2.3 1.3c-.5.3-.8.6-.8 1.2m0 2v.05" />
     </>
   ),
+  new: (
+    <>
+      {RING}
+      <path d="M8 5v6M5 8h6" />
+    </>
+  ),
   paused: <path d="M5.7 3.8v8.4m4.6-8.4v8.4" strokeWidth="2.2" />,
   tiering: <path d="M8 1.8a6.2 6.2 0 1 1-6.2 6.2" className="spin" />,
   ok: (

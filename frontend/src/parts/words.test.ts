@@ -8,6 +8,7 @@ import {
   isUnclaimed,
   meaningOf,
   nextAttempt,
+  notTiered,
   reasonOf,
   roundsInShort,
   roundsInWords,
@@ -30,7 +31,7 @@ test("a stuck table tells how often, how much and since when", () => {
     "last tiered 3 h ago",
     "last failed 4 min ago",
   ]);
-  expect(storyOf(tableOf(), NOW_MS)).toEqual(["never tiered"]);
+  expect(storyOf(tableOf(), NOW_MS)).toEqual(["not tiered yet"]);
   expect(storyOf(tableOf({ lake_snapshot_id: "7" }), NOW_MS)).toEqual(["last tiered: unknown"]);
 });
 
@@ -79,6 +80,26 @@ test("that nobody claims a table is not said twice", () => {
     "No round has succeeded for a day.",
   );
   expect(besidesOf({ ...late, why: "its round by anna has not ended" })).toContain("by anna");
+});
+
+test("a table that no round has tiered is new, says so, and since when it is due", () => {
+  const why = "no round has tiered it yet: it is due, and no worker has claimed it";
+  const fresh = tableOf({
+    health: "new",
+    status: "Pending",
+    why,
+    next_attempt_ms: NOW_MS - 12 * 60_000,
+  });
+  expect(meaningOf("new")).toBe("New: no round has tiered it yet");
+  expect(reasonOf(fresh)).toBe(
+    "No round has tiered it yet: it is due, and no worker has claimed it.",
+  );
+  expect(nextAttempt(fresh, NOW_MS)).toBe("due for 12 min");
+  expect(notTiered(fresh)).toBe("not yet");
+  expect(notTiered({ ...fresh, lake_snapshot_id: "7" })).toBe("unknown");
+  expect(isStuck(fresh)).toBe(false);
+  expect(isUnclaimed(fresh)).toBe(true);
+  expect(besidesOf(fresh)).toBe("No round has tiered it yet.");
 });
 
 test("failing, late and waiting tables are stuck, and those whose state cannot be read", () => {

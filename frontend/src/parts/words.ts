@@ -7,6 +7,7 @@ export const HEALTH_WORDS: Record<Health, string> = {
   late: "Late",
   waiting: "Waiting",
   unknown: "Unknown",
+  new: "New",
   paused: "Paused",
   tiering: "Tiering",
   ok: "OK",
@@ -23,6 +24,7 @@ export const HEALTH_MEANS: Record<Health, string> = {
     ` or no round has succeeded for ${span(BOUNDS.DAY_MS)}`,
   waiting: `due for over ${span(BOUNDS.WAITING_MS)}, and no worker has claimed it`,
   unknown: "its state cannot be read, or no round of Sluice is recorded",
+  new: "no round has tiered it yet",
   paused: "a user paused it, and no round starts",
   tiering: "a round is running",
   ok: "none of the other states",
@@ -55,7 +57,12 @@ export function storyOf(table: Table, nowMs: number): string[] {
 
 function lastTiered(table: Table, nowMs: number): string {
   if (table.last_tiered_ms) return `last tiered ${ago(table.last_tiered_ms, nowMs)}`;
-  return table.lake_snapshot_id ? "last tiered: unknown" : "never tiered";
+  return table.lake_snapshot_id ? "last tiered: unknown" : "not tiered yet";
+}
+
+/** In place of the time of the last success: the lake may have the table from somebody else. */
+export function notTiered(table: Table): string {
+  return table.lake_snapshot_id ? "unknown" : "not yet";
 }
 
 /** Workers look for due tables now and then: only what is due for longer says since when. */
@@ -94,8 +101,10 @@ function explanationOf(table: Table): string | null {
 
 /** Whether it needs a worker that claims it: it is due, and none does. */
 export function isUnclaimed(table: Table): boolean {
-  return (table.health === "late" || table.health === "waiting") && table.status === "Pending";
+  return UNCLAIMED.includes(table.health) && table.status === "Pending";
 }
+
+const UNCLAIMED: Health[] = ["late", "waiting", "new"];
 
 /** How sluice/page/health.py says that nobody claims a table. */
 const NOT_CLAIMED = /(: )?it is due, and no worker has claimed it(: the DAG .* is paused)?$/;

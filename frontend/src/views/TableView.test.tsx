@@ -38,7 +38,7 @@ test("a failing table says since when and why, whole, with what may be done", as
   expect(names.map((each) => each.textContent)).toEqual(["Retry", "Tier now", "Pause"]);
   const figure = (name: string) => screen.getByText(name).closest("div");
   expect(figure("Failures in a row")).toHaveTextContent("1");
-  expect(figure("Last tiered")).toHaveTextContent("never");
+  expect(figure("Last tiered")).toHaveTextContent("not yet");
   expect(figure("Lag")).toHaveTextContent("3 rows");
 });
 

@@ -7,7 +7,14 @@ import { HealthMark } from "../parts/HealthMark";
 import { CopyButton } from "../parts/Reason";
 import { Ago, For } from "../parts/Times";
 import { Unclaimed } from "../parts/Unclaimed";
-import { besidesOf, isUnclaimed, nextAttempt, reasonOf, recordedReason } from "../parts/words";
+import {
+  besidesOf,
+  isUnclaimed,
+  nextAttempt,
+  notTiered,
+  reasonOf,
+  recordedReason,
+} from "../parts/words";
 
 interface Props {
   details: Schemas["TableDetails"];
@@ -133,15 +140,7 @@ function KeyFigures({ details }: { details: Schemas["TableDetails"] }) {
       <Figure name="Lag" {...lagOf(table, now)} />
       <Figure
         name="Last tiered"
-        value={
-          table.last_tiered_ms ? (
-            <Ago ms={table.last_tiered_ms} />
-          ) : table.lake_snapshot_id ? (
-            "unknown"
-          ) : (
-            "never"
-          )
-        }
+        value={table.last_tiered_ms ? <Ago ms={table.last_tiered_ms} /> : notTiered(table)}
         more={table.last_round_ms ? `that round took ${duration(table.last_round_ms)}` : null}
       />
       <Figure name="Next attempt" value={nextAttempt(table, now)} more={`state ${table.status}`} />

@@ -19,6 +19,7 @@ from sluice.page.health import (
     LATE_MS,
     NEEDS_A_PERSON,
     NOT_CLAIMED,
+    NOT_TIERED,
     ORDER,
     WAITING_MS,
     verdict,
@@ -26,6 +27,7 @@ from sluice.page.health import (
 from sluice.page.list_models import Health
 from sluice.page.round_cache import SHOWN, RoundCache, failing_since_ms
 from sluice.page.seen import SeenTable, merged
+from sluice.statuses.recorded import NO_ROUND_RECORDED
 from sluice.statuses.transitions import State
 
 NOW_MS = 1_790_000_000_000
@@ -34,8 +36,14 @@ RULES = (Path(__file__).parents[3] / "docs/prometheus-sluice.yaml").read_text()
 
 
 def table(state: str = "Scheduled", seen: dict[str, Any] | None = None, **fields: Any) -> SeenTable:
-    status = TieringStatus(PATH, 1, state, 5, **fields)
+    """A table that was tiered once, unless ``lake_snapshot_id`` is None."""
+    status = TieringStatus(PATH, 1, state, 5, **{"lake_snapshot_id": 7, **fields})
     return SeenTable(status, NOW_MS, **{"lag_read_ms": NOW_MS, **(seen or {})})
+
+
+def fresh(state: str = "Pending", seen: dict[str, Any] | None = None, **fields: Any) -> SeenTable:
+    """A table that no round has tiered."""
+    return table(state, seen, lake_snapshot_id=None, **fields)
 
 
 def judged(each: SeenTable, dag: str | None = None) -> tuple[str, int | None, str | None]:
@@ -86,6 +94,49 @@ def test_what_is_wrong_since_when_and_why(
     each: SeenTable, health: str, since_ms: int | None, why: str | None
 ) -> None:
     assert judged(each) == (health, since_ms, why)
+
+
+@pytest.mark.parametrize(
+    ("each", "health", "since_ms", "why"),
+    [
+        # The embedded server: due since it was created, far longer than its freshness.
+        (fresh(lag_rows=7, lag_ms=LATE_MS, next_attempt_ms=NOW_MS - LATE_MS), "new", None,
+         f"{NOT_TIERED}: {NOT_CLAIMED}"),
+        (fresh(lag_rows=0, lag_ms=0, next_attempt_ms=NOW_MS - WAITING_MS), "new", None,
+         f"{NOT_TIERED}: {NOT_CLAIMED}"),
+        (fresh(seen={"lag_read_ms": None}, next_attempt_ms=NOW_MS), "new", None,
+         f"{NOT_TIERED}: {NOT_CLAIMED}"),
+        (fresh("Scheduled", next_attempt_ms=NOW_MS + 1), "new", None,
+         f"{NOT_TIERED}: its next round is not due yet"),
+        # The bounds of all tables hold for it, too.
+        (fresh(lag_ms=LATE_MS + 1, next_attempt_ms=NOW_MS - LATE_MS - 1), "late",
+         NOW_MS - LATE_MS - 1, NOT_CLAIMED),
+        (fresh(lag_rows=0, lag_ms=0, next_attempt_ms=NOW_MS - WAITING_MS - 1), "waiting",
+         NOW_MS - WAITING_MS - 1, NOT_CLAIMED),
+        (fresh("Tiering"), "tiering", None, None),
+        (fresh(paused=True), "paused", None, "paused by a user"),
+        (fresh(failures=1, last_error="disk", last_error_ms=7), "failing", 7, "disk"),
+        # Apache Fluss: with the lag one learns that the lake has nothing of it.
+        (fresh("Unknown", lag_rows=7, lag_ms=9, note=NO_ROUND_RECORDED), "new", None, NOT_TIERED),
+        (fresh("Unknown", {"lag_read_ms": None}, note=NO_ROUND_RECORDED), "unknown", None,
+         NO_ROUND_RECORDED),
+        (table("Unknown", lag_rows=0, lag_ms=0, note=NO_ROUND_RECORDED), "unknown", None,
+         NO_ROUND_RECORDED),
+        (fresh("Unknown", lag_rows=7, lag_ms=LATE_MS + 1, note=NO_ROUND_RECORDED), "late",
+         NOW_MS - LATE_MS - 1, NO_ROUND_RECORDED),
+        (fresh("Unknown", note="claimed 300 s ago by run-7, no end reported"), "unknown", None,
+         "claimed 300 s ago by run-7, no end reported"),
+    ],
+)  # fmt: skip
+def test_a_table_that_no_round_has_tiered_is_never_ok(
+    each: SeenTable, health: str, since_ms: int | None, why: str | None
+) -> None:
+    assert judged(each) == (health, since_ms, why)
+
+
+def test_a_new_table_under_a_paused_dag_names_it() -> None:
+    why = judged(fresh(next_attempt_ms=NOW_MS), "lake")[2]
+    assert why == f"{NOT_TIERED}: {NOT_CLAIMED}: the DAG lake is paused"
 
 
 HOUR_MS = 3_600_000
@@ -179,6 +230,7 @@ STATUSES = st.builds(
     stopped=st.none() | st.text(max_size=5),
     lag_rows=times(),
     lag_ms=times(),
+    lake_snapshot_id=st.none() | st.integers(0, 3),
     claimed_by=st.none() | st.text(max_size=5),
     note=st.none() | st.text(max_size=5),
 )
@@ -191,6 +243,8 @@ def test_every_status_has_a_verdict(each: SeenTable, now_ms: int | None, dag: st
     assert found.health in ORDER
     if found.health in ("ok", "tiering"):
         assert (found.since_ms, found.why) == (None, None)
+    if found.health == "ok":
+        assert each.status.last_tiered_ms is not None or each.status.lake_snapshot_id is not None
     if found.health in ("late", "waiting"):
         assert found.since_ms is not None
         assert found.why is not None

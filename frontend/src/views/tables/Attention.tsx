@@ -78,6 +78,7 @@ function Calm({ overview }: { overview: Overview }) {
   const { by_health: by, total, reading } = overview;
   const paused = by.paused ?? 0;
   const unknown = by.unknown ?? 0;
+  const fresh = by.new ?? 0;
   const isSure = reading.is_complete && !reading.error;
   if (total === 0) return <h1 className="hidden">Lake tables</h1>;
   return (
@@ -96,6 +97,8 @@ function Calm({ overview }: { overview: Overview }) {
         {unknown > 0 &&
           unknown < total &&
           ` The state of ${counted(unknown, "table")} is unknown: it cannot be read, or no round is recorded.`}
+        {fresh > 0 &&
+          ` ${counted(fresh, "table")} ${fresh === 1 ? "is" : "are"} new: no round has tiered ${fresh === 1 ? "it" : "them"} yet.`}
         {paused > 0 && ` ${counted(paused, "table")} ${paused === 1 ? "is" : "are"} paused.`}
       </p>
     </section>

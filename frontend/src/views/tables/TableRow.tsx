@@ -11,7 +11,7 @@ import { MoreIcon } from "../../parts/Icons";
 import { Menu } from "../../parts/Menu";
 import { Sparkline } from "../../parts/Sparkline";
 import { Ago, For } from "../../parts/Times";
-import { nextAttempt, reasonOf } from "../../parts/words";
+import { nextAttempt, notTiered, reasonOf } from "../../parts/words";
 import { tableAddress } from "../TableViewAddress";
 
 /** A lag that was read longer ago than this says when. */
@@ -83,14 +83,8 @@ function Cells({ table }: { table: Table }) {
       >
         <Sparkline points={table.rounds_shown} />
       </div>
-      <div role="cell" className="number" data-label="Last tiered">
-        {table.last_tiered_ms ? (
-          <Ago ms={table.last_tiered_ms} />
-        ) : table.lake_snapshot_id ? (
-          "unknown"
-        ) : (
-          "never"
-        )}
+      <div role="cell" className="cell-tiered number" data-label="Last tiered">
+        {table.last_tiered_ms ? <Ago ms={table.last_tiered_ms} /> : notTiered(table)}
       </div>
       <div role="cell" className={cell("failures", failures === 0)} data-label="Failures">
         {failures > 0 ? <strong className="bad">{count(failures)}</strong> : <None />}

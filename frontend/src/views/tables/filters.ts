@@ -20,6 +20,7 @@ export const HEALTHS: Health[] = [
   "late",
   "waiting",
   "unknown",
+  "new",
   "paused",
   "tiering",
   "ok",
