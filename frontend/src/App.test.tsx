@@ -67,3 +67,43 @@ test("the focus follows the heading of a view that loads", async () => {
   await waitFor(() => expect(screen.getByRole("heading", { name: "shop.orders" })).toHaveFocus());
   expect(document.activeElement).not.toBe(before);
 });
+
+const LOGGED_OUT = {
+  status: 401,
+  json: { error: "Unauthorized", message: "Not logged in: open the link of `sluice ui`." },
+};
+
+test.each([true, false])(
+  "a session that is gone is said once, with the command as code (tables were read: %s)",
+  async (wasRead) => {
+    if (!wasRead) server.on("GET /overview", () => LOGGED_OUT).on("GET /tables", () => LOGGED_OUT);
+    show();
+    if (wasRead) {
+      await screen.findByRole("heading", { name: "Nothing is stuck" });
+      server.on("GET /overview", () => LOGGED_OUT).on("GET /tables", () => LOGGED_OUT);
+      await userEvent.click(screen.getByRole("button", { name: "Refresh" }));
+    }
+    const told = await screen.findAllByText("sluice ui");
+    expect(told.map((each) => each.tagName)).toEqual(["CODE"]);
+    expect(told[0]!.closest("[role=alert]")).toHaveTextContent(
+      "Not logged in: open the link of sluice ui.",
+    );
+    expect(screen.getByRole("button", { name: "Reload the page" })).toBeVisible();
+    expect(document.body).not.toHaveTextContent("`");
+    if (!wasRead) {
+      expect(await screen.findByText("The tables could not be read")).toBeVisible();
+      expect(screen.queryByText("Reading the tables")).toBeNull();
+    }
+  },
+);
+
+test("a cluster that never answered is no list that loads", async () => {
+  const reading = { ...overviewOf().reading, error: "NetworkError: nothing listens" };
+  const unread = { ...reading, read_ms: null, is_complete: false };
+  server
+    .on("GET /overview", overviewOf({ reading: unread, total: 0 }))
+    .on("GET /tables", { reading: unread, total: 0, matched: 0, offset: 0, tables: [] });
+  show();
+  expect(await screen.findByText("No table was read yet")).toBeVisible();
+  expect(screen.getByText("The cluster could not be read.")).toBeVisible();
+});

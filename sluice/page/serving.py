@@ -27,7 +27,13 @@ LOGIN_HINT = (
     " browser, then `sluice ui` prints the next one. If that terminal is gone, stop `sluice ui` and"
     " start it again."
 )
+LOGGED_OUT = (
+    "This browser is not logged in: open the newest link that `sluice ui` has printed in its"
+    " terminal."
+)
+"""For programs and for the page itself, which shows it above all that it has read."""
 
+_CODE = re.compile(r"`([^`]+)`")
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([\w.-]+))(?::\d{1,5})?", re.ASCII)
 """A Host header: an IPv6 address, or a name or IPv4 address; and a port. Nothing else: libraries
 make addresses of it, in which a `/` or a `?` would move the path."""
@@ -126,7 +132,7 @@ class _Door:
         if is_known or path.startswith("/assets/"):
             return _foreign(request)
         if path.startswith(API) or request.method != "GET":
-            return problem(401, LOGIN_HINT)
+            return problem(401, LOGGED_OUT)
         return _page(401, "Log in", LOGIN_HINT)
 
     def _login(self, request: Request) -> Response:
@@ -160,11 +166,13 @@ def _foreign(request: Request) -> Response | None:
 
 
 def _page(status: int, title: str, text: str) -> HTMLResponse:
+    """:param text: commands in it are between backticks."""
+    shown = _CODE.sub(r"<code>\1</code>", escape(text))
     content = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'
         f"<title>{escape(title)}</title>"
-        f"</head><body><main><h1>{escape(title)}</h1><p>{escape(text)}</p></main></body></html>"
+        f"</head><body><main><h1>{escape(title)}</h1><p>{shown}</p></main></body></html>"
     )
     return HTMLResponse(content, status, headers=dict(HEADERS))

@@ -5,7 +5,7 @@ import { useOverview, useTablePages } from "../api/queries";
 import { Commands } from "../parts/Commands";
 import { NotAgain, useIsTold } from "../parts/Old";
 import { Attention } from "./tables/Attention";
-import { Empty, NoMatch } from "./tables/Empty";
+import { Empty, NoMatch, NothingRead } from "./tables/Empty";
 import { addressOf, useFilters, withHealth, type Filters } from "./tables/filters";
 import { HealthStrip } from "./tables/HealthStrip";
 import { TableList } from "./tables/TableList";
@@ -47,7 +47,7 @@ export function TablesView() {
         <Attention overview={overview.data}>{strip}</Attention>
       ) : (
         <>
-          <LoadingAttention />
+          {!overview.error && <LoadingAttention />}
           {strip}
         </>
       )}
@@ -100,7 +100,10 @@ function List({ filters, onFilters, pages, onPages, isComplete }: ListProps) {
       <LoadingList />
     );
   }
-  if (head.total === 0) return isComplete ? <Empty /> : <LoadingList />;
+  if (head.total === 0) {
+    if (isComplete) return <Empty />;
+    return head.reading.error ? <NothingRead /> : <LoadingList />;
+  }
   if (head.matched === 0 && !pages.isPrevious)
     return <NoMatch filters={filters} onFilters={onFilters} />;
   return <TableList filters={filters} onFilters={onFilters} pages={pages} onPages={onPages} />;

@@ -33,7 +33,8 @@ def test_a_link_logs_in_once(page: LocalPage, caplog: pytest.LogCaptureFixture) 
     other = page.browser()
     refused = other.get(link)
     assert refused.status_code == 403
-    assert "Open the newest link that `sluice ui` has printed" in refused.text
+    assert "Open the newest link that <code>sluice ui</code> has printed" in refused.text
+    assert "`" not in refused.text
     assert other.get(OVERVIEW).status_code == 401
     assert page.access.link != link
     assert other.get(page.access.link).status_code == 303

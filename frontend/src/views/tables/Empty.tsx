@@ -22,6 +22,16 @@ export function Empty() {
   );
 }
 
+/** The head of the page says why. */
+export function NothingRead() {
+  return (
+    <div className="empty card">
+      <h2>No table was read yet</h2>
+      <p className="quiet">The tables appear here when the cluster answers.</p>
+    </div>
+  );
+}
+
 interface Props {
   filters: Filters;
   onFilters: (filters: Filters) => void;
