@@ -89,6 +89,7 @@ def test_a_person_who_may_only_look(cluster: PageCluster, browser: Any) -> None:
         retry = page.get_by_role("button", name=f"Retry: {FAILING}", exact=True).first
         expect(retry).to_have_attribute("aria-disabled", "true")
         expect(retry).to_have_attribute("title", re.compile("--read-only"))
+        expect(page.get_by_text(re.compile("^Read-only")).first).to_be_visible()
         retry.click(force=True)
         expect(page.get_by_role("dialog")).to_have_count(0)
         answer = page.evaluate(

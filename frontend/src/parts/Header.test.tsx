@@ -31,6 +31,26 @@ test("the page of another DAG is opened as by a link, which leaves a frame", asy
 });
 
 test.each([
+  [false, "`sluice ui --read-only` shows the page only", /^Read-only: sluice ui --read-only shows/],
+  [false, null, /^Read-only: You may only look at this page\.$/],
+  [true, null, null],
+])("who may not act (%s) sees a badge that says why: %s", (may_act, why_not, text) => {
+  const overview = overviewOf({ may_act, why_not });
+  startServer().on("GET /overview", overview);
+  render(
+    <Page>
+      <Header overview={overview} isCutOff={false} />
+    </Page>,
+  );
+  const badge = screen.queryByText(/^Read-only/);
+  if (text === null) expect(badge).toBeNull();
+  else {
+    expect(badge).toHaveTextContent(text);
+    expect(badge?.title).toBe(badge?.textContent?.replace("Read-only: ", ""));
+  }
+});
+
+test.each([
   [{ lags_unread: 0 }, /^read [^,]* ago$/],
   [{ lags_unread: 1 }, /^read .* ago, without 1 lag$/],
   [{ lags_unread: 1200 }, /^read .* ago, without 1,200 lags$/],

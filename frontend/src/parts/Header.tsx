@@ -5,6 +5,7 @@ import type { Overview, Schemas } from "../api/client";
 import { useNow } from "../clock";
 import { counted, moment, span } from "../format";
 import { useTheme, THEMES, type Theme } from "../theme";
+import { Commands } from "./Commands";
 import { MoonIcon, OutsideIcon, RefreshIcon, Sign, SunIcon, SystemIcon } from "./Icons";
 import { Ago } from "./Times";
 
@@ -43,6 +44,7 @@ export function Header({ overview, isCutOff }: Props) {
           ))}
         </nav>
         <div className="top-tools">
+          {overview?.may_act === false && <ReadOnly why={whyNot(overview)} />}
           <Freshness reading={overview?.reading} isCutOff={isCutOff} />
           <Refresh />
           <ThemeSwitch />
@@ -56,6 +58,18 @@ export function Header({ overview, isCutOff }: Props) {
       </div>
       {overview && <Where overview={overview} />}
     </header>
+  );
+}
+
+function whyNot(overview: Overview): string {
+  return overview.why_not ?? "You may only look at this page.";
+}
+
+function ReadOnly({ why }: { why: string }) {
+  return (
+    <span className="tag read-only" title={why.replaceAll("`", "")}>
+      Read-only<span className="hidden">: {why.replaceAll("`", "")}</span>
+    </span>
   );
 }
 
@@ -78,8 +92,9 @@ function Where({ overview }: { overview: Overview }) {
         </span>
       )}
       {!overview.may_act && (
-        <span className="where-part quiet">
-          {overview.why_not ?? "You may only look at this page."}
+        // the badge says it to screen readers; a finger has no hover
+        <span className="where-part quiet" aria-hidden="true">
+          <Commands text={whyNot(overview)} />
         </span>
       )}
     </div>
