@@ -1,5 +1,31 @@
+import { readdirSync, readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { ago, bytes, clockTime, counted, duration, moment, span, timeZone } from "./format";
+import {
+  ago,
+  bytes,
+  clockTime,
+  counted,
+  duration,
+  lastOf,
+  moment,
+  plural,
+  span,
+  timeZone,
+} from "./format";
+
+test("one thing has another word than several", () => {
+  expect([1, 3].map((n) => lastOf(n, "round"))).toEqual(["last round", "last 3 rounds"]);
+  expect([1, 2].map((n) => plural(n, "is", "are"))).toEqual(["is", "are"]);
+});
+
+test("no other file knows which word it is", () => {
+  const files = readdirSync("src", { recursive: true, encoding: "utf8" }).filter(
+    (name) => /\.tsx?$/.test(name) && !/format\.ts$|\.test\./.test(name),
+  );
+  expect(files.length).toBeGreaterThan(40);
+  const chosen = /(?<!% \d+) === 1\s+\?\s*["`]|count\([^()]*\)\}\s+[a-z]+s\b/;
+  expect(files.filter((name) => chosen.test(readFileSync(`src/${name}`, "utf8")))).toEqual([]);
+});
 
 test("durations have the largest units", () => {
   expect(span(57_000)).toBe("57 s");

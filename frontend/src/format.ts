@@ -6,9 +6,19 @@ export function count(n: number): string {
   return COUNT.format(n);
 }
 
+/** The word for one thing or for several: the only place that knows which. */
+export function plural(n: number, one: string, several = `${one}s`): string {
+  return n === 1 ? one : several;
+}
+
 /** `3 rows`, `1 row` */
 export function counted(n: number, noun: string): string {
-  return `${count(n)} ${noun}${n === 1 ? "" : "s"}`;
+  return `${count(n)} ${plural(n, noun)}`;
+}
+
+/** `last 3 rounds`, `last round` */
+export function lastOf(n: number, noun: string): string {
+  return plural(n, `last ${noun}`, `last ${counted(n, noun)}`);
 }
 
 const SPANS: [number, string][] = [

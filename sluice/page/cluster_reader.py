@@ -20,6 +20,7 @@ from sluice.model import TablePath
 from sluice.page.detail_reader import DetailReader
 from sluice.page.round_cache import Point
 from sluice.page.seen import Seen, SeenStore, SeenTable
+from sluice.quantities import counted
 
 READ_EVERY_S = 5.0
 SHARE = 4
@@ -237,7 +238,7 @@ class ClusterReader:
                 return
             if done < len(paths) and time.monotonic() > until_s:
                 raise _SlowPass(
-                    f"the cluster is slow: {done} of {len(paths)} tables were read in"
+                    f"the cluster is slow: {done:,} of {counted(len(paths), 'table')} were read in"
                     f" {self._pass_s:.0f} s, and the next read begins with the others"
                 )
         self._store.complete(read_ms, unread)

@@ -9,7 +9,7 @@ import {
   type ReactNode,
 } from "react";
 import type { Round } from "../api/client";
-import { bytes, count, counted, moment, span } from "../format";
+import { bytes, count, counted, lastOf, moment, span } from "../format";
 import { Bars, Chart, LEFT, PLOT_HEIGHT, RIGHT } from "./Chart";
 import { PhaseBars, PhaseLegend, phaseSummary } from "./PhaseBars";
 import { Readout } from "./Readout";
@@ -104,7 +104,7 @@ export function RoundCharts({ rounds, nowMs, mode, onMode, picked, onPick, lagRo
         data-columns={columns}
         role="slider"
         tabIndex={0}
-        aria-label={`Charts of the last ${rounds.length === 1 ? "round" : counted(rounds.length, "round")}`}
+        aria-label={`Charts of the ${lastOf(rounds.length, "round")}`}
         aria-describedby={help}
         aria-valuemin={1}
         aria-valuemax={rounds.length}

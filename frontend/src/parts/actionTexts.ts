@@ -1,5 +1,6 @@
 /** The actions of the page: which there are, and what each does and does not do. */
 import type { Overview, Table } from "../api/client";
+import { counted, plural } from "../format";
 
 /** What an action has to know of its table. */
 type ActedTable = Pick<Table, "path" | "database" | "table"> &
@@ -160,8 +161,11 @@ export function describe(kind: Action["kind"], manner: Manner): string {
 function failuresOf(table: ActedTable): string {
   const failures = table.failures ?? 0;
   if (failures === 0) return "Failures of the table are cleared";
-  if (failures === 1) return "The failure of the table is cleared";
-  return `The ${failures} failures of the table are cleared`;
+  return plural(
+    failures,
+    "The failure of the table is cleared",
+    `The ${counted(failures, "failure")} of the table are cleared`,
+  );
 }
 
 function tierSays(table: ActedTable, manner: Manner): string[] {

@@ -1,6 +1,6 @@
 /** What the page says of a table, in the words of docs/status.md. */
 import type { Health, Table } from "../api/client";
-import { ago, count, counted, span, spanSince } from "../format";
+import { ago, count, counted, lastOf, plural, span, spanSince } from "../format";
 
 export const HEALTH_WORDS: Record<Health, string> = {
   failing: "Failing",
@@ -124,9 +124,9 @@ export function roundsInShort(points: Table["rounds_shown"], stopped?: string | 
 function endedInShort(points: Table["rounds_shown"]): string {
   const shown = points ?? [];
   const failed = shown.filter((point) => point.outcome === "failed").length;
-  const rounds = shown.length === 1 ? "last round" : `last ${count(shown.length)} rounds`;
+  const rounds = lastOf(shown.length, "round");
   if (failed === shown.length)
-    return shown.length === 1 ? `${rounds} failed` : `${rounds}: all failed`;
+    return plural(shown.length, `${rounds} failed`, `${rounds}: all failed`);
   return `${rounds}: ${failed > 0 ? `${count(failed)} failed` : "none failed"}`;
 }
 
@@ -141,5 +141,5 @@ export function roundsInWords(points: Table["rounds_shown"]): string {
     ...(idle > 0 ? [`${idle} without new rows`] : []),
     `${counted(rows, "row")} tiered`,
   ];
-  return `the last ${points.length === 1 ? "round" : `${count(points.length)} rounds`}: ${parts.join(", ")}`;
+  return `the ${lastOf(points.length, "round")}: ${parts.join(", ")}`;
 }

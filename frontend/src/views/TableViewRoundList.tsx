@@ -87,7 +87,7 @@ function groupCell(
       return (
         <>
           <span className="outcome failed wraps">
-            failed {count(group.length)} times with the same reason
+            failed {counted(group.length, "time")} with the same reason
           </span>
           <span className="outcome-why">{firstLine(group[0]!.reason ?? "")}</span>
           <button

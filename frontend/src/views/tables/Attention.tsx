@@ -3,7 +3,7 @@ import { useState, type ReactNode } from "react";
 import { Link } from "wouter";
 import type { Overview, Table } from "../../api/client";
 import { useNow } from "../../clock";
-import { count, counted } from "../../format";
+import { count, counted, plural } from "../../format";
 import { TableActions } from "../../parts/Actions";
 import type { TableActionKind } from "../../parts/actionTexts";
 import { HealthMark } from "../../parts/HealthMark";
@@ -47,7 +47,7 @@ export function Attention({ overview, children }: Props) {
   return (
     <section aria-labelledby="attention">
       <h1 id="attention">
-        {count(all)} of {counted(overview.total, "table")} {all === 1 ? "needs" : "need"} attention
+        {count(all)} of {counted(overview.total, "table")} {plural(all, "needs", "need")} attention
       </h1>
       {children}
       <ul className="attention card">
@@ -85,7 +85,7 @@ function Calm({ overview }: { overview: Overview }) {
     <section className="calm" aria-label="Attention">
       <h1>
         {unknown === total
-          ? `The state of ${total === 1 ? "the table" : `all ${counted(total, "table")}`} is unknown`
+          ? `The state of ${plural(total, "the table", `all ${counted(total, "table")}`)} is unknown`
           : !isSure
             ? "Nothing is stuck so far"
             : unknown > 0
@@ -98,8 +98,8 @@ function Calm({ overview }: { overview: Overview }) {
           unknown < total &&
           ` The state of ${counted(unknown, "table")} is unknown: it cannot be read, or no round is recorded.`}
         {fresh > 0 &&
-          ` ${counted(fresh, "table")} ${fresh === 1 ? "is" : "are"} new: no round has tiered ${fresh === 1 ? "it" : "them"} yet.`}
-        {paused > 0 && ` ${counted(paused, "table")} ${paused === 1 ? "is" : "are"} paused.`}
+          ` ${counted(fresh, "table")} ${plural(fresh, "is", "are")} new: no round has tiered ${plural(fresh, "it", "them")} yet.`}
+        {paused > 0 && ` ${counted(paused, "table")} ${plural(paused, "is", "are")} paused.`}
       </p>
     </section>
   );
