@@ -19,6 +19,7 @@ from sluice.page.lease_models import LeaseToDrop
 from sluice.page.lease_reads import drop_unlisted, uses_of
 from sluice.page.models import Answer
 from sluice.page.ports import AtPlace, By, Place
+from sluice.page.reads import paused_dag
 
 NAMED_MAX = 5
 """Most leases that an error names."""
@@ -35,6 +36,8 @@ def tier_now(place: AtPlace, viewer: By, database: str, table: str) -> Answer:
     answer = place.tier_now(path, viewer)
     answer.changed_ms = place.clock.now_ms()
     place.reader.read_soon(path)
+    if place.tier_now_by == "request":  # a run says it itself
+        answer.message += _unless_paused(place)
     return answer
 
 
@@ -47,7 +50,7 @@ def retry(place: AtPlace, database: str, table: str) -> Answer:
 @actions.post("/tables/{database}/{table}/pause")
 def pause(place: AtPlace, database: str, table: str) -> Answer:
     """Pauses tiering of a table until it is resumed."""
-    return _send(place, user_requests.pause, database, table)
+    return _send(place, user_requests.pause, database, table, starts=False)
 
 
 @actions.post("/tables/{database}/{table}/resume")
@@ -77,13 +80,24 @@ def drop_lease(place: AtPlace, lease: LeaseToDrop) -> Answer:
     return Answer(message=f"lease {lease_id} is dropped. {uses_of(place, lease_id, is_told=True)}")
 
 
-def _send(place: Place, request: Request, database: str, table: str) -> Answer:
+def _send(
+    place: Place, request: Request, database: str, table: str, *, starts: bool = True
+) -> Answer:
+    """:param starts: whether a round may follow."""
     path = TablePath(database, table)
     try:
-        message = f"table {path}: {request(place.client, path)}"
-        return Answer(message=message, changed_ms=place.clock.now_ms())
+        done = request(place.client, path)
+        changed_ms = place.clock.now_ms()
     finally:
         place.reader.read_soon(path)
+    message = f"table {path}: {done}{_unless_paused(place) if starts else ''}"
+    return Answer(message=message, changed_ms=changed_ms)
+
+
+def _unless_paused(place: Place) -> str:
+    """That no run follows, to append to an answer; empty if the DAG is not paused."""
+    dag = paused_dag(place.dag())
+    return "" if dag is None else f"; DAG {dag} is paused, so no run starts until it is unpaused"
 
 
 def _named(lease_ids: Sequence[str]) -> str:

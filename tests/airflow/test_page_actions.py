@@ -152,5 +152,7 @@ def test_a_dag_with_other_tasks_is_not_started_for_one_table(page: PagePlace) ->
     program = page.server.program("admin")
     assert program.get(api("overview", "own")).json()["tier_now"] == "request"
     answer = program.post(api("tables/shop/acted/tier", "own"))
-    assert answer.json()["message"].startswith("table shop.acted: a round is requested")
+    message = answer.json()["message"]
+    assert message.startswith("table shop.acted: a round is requested")
+    assert message.endswith("; DAG own is paused, so no run starts until it is unpaused")
     assert runs(program, "own") == []

@@ -105,6 +105,25 @@ test("an error shows the server's message whole, and may be tried again", async 
   expect(screen.getByRole("dialog", { name: "Drop the lease job-7?" })).toBeInTheDocument();
 });
 
+test("a dialog says that the DAG is paused, and what that means", async () => {
+  const dag = { dag_id: "lake", url: "/dags/lake", is_paused: true };
+  server.on("GET /overview", overviewOf({ dag, tier_now: "run" }));
+  show(<ActionButton action={{ kind: "tier", table: tableOf() }} />);
+  await userEvent.click(await enabled("Tier now: shop.orders"));
+  expect(screen.getByRole("dialog")).toHaveTextContent(
+    "The DAG lake is paused: the run stays queued until somebody unpauses the DAG in Airflow.",
+  );
+  const request = { tier_now: "request" as const, is_fluss: false, dag };
+  for (const kind of ["tier", "retry", "resume", "compact"] as const)
+    expect(wordsOf({ kind, table: tableOf() }, request).says.at(-1)).toBe(
+      "The DAG lake is paused: no run starts until somebody unpauses it in Airflow.",
+    );
+  const says = (action: Parameters<typeof wordsOf>[0], is_paused: boolean) =>
+    wordsOf(action, { ...request, dag: { ...dag, is_paused } }).says.join(" ");
+  expect(says({ kind: "pause", table: tableOf() }, true)).not.toContain("The DAG lake");
+  expect(says({ kind: "tier", table: tableOf() }, false)).not.toContain("The DAG lake");
+});
+
 test("a viewer reads why they may not act", async () => {
   server.on("GET /overview", overviewOf({ may_act: false, why_not: "needs edit on the DAG" }));
   show(<TableActions table={tableOf()} />);

@@ -13,7 +13,7 @@ export type Action =
   { kind: TableActionKind; table: ActedTable } | { kind: "drop"; leaseId: string; holder?: string };
 
 /** How the page acts in this cluster. */
-export type Manner = Pick<Overview, "tier_now" | "is_fluss">;
+export type Manner = Pick<Overview, "tier_now" | "is_fluss"> & Partial<Pick<Overview, "dag">>;
 
 interface Words {
   /** On the button that asks. */
@@ -74,6 +74,7 @@ export function wordsOf(action: Action, manner: Manner): Words {
         says: [
           `${failuresOf(action.table)}, so that the next round may start now. Retry once the ` +
             "cause is repaired: if the round fails again, the table waits again.",
+          ...unlessPaused(manner),
         ],
         isDangerous: false,
       };
@@ -102,6 +103,7 @@ export function wordsOf(action: Action, manner: Manner): Words {
         says: [
           "The pause ends, and the next round starts when the table is due. Its failures and its " +
             "last error stay until a round succeeds.",
+          ...unlessPaused(manner),
         ],
         isDangerous: false,
       };
@@ -117,6 +119,7 @@ export function wordsOf(action: Action, manner: Manner): Words {
           ...(action.table.paused
             ? ["The table stays paused, and that round starts after it is resumed."]
             : []),
+          ...unlessPaused(manner),
         ],
         isDangerous: false,
       };
@@ -184,5 +187,15 @@ function tierSays(table: ActedTable, manner: Manner): string[] {
         : "A round is under way. The requested one follows it.",
     );
   }
-  return says;
+  return [...says, ...unlessPaused(manner, manner.tier_now === "run")];
+}
+
+/** @param isRun whether the action itself starts a run */
+function unlessPaused({ dag }: Manner, isRun = false): string[] {
+  if (!dag?.is_paused) return [];
+  return [
+    isRun
+      ? `The DAG ${dag.dag_id} is paused: the run stays queued until somebody unpauses the DAG in Airflow.`
+      : `The DAG ${dag.dag_id} is paused: no run starts until somebody unpauses it in Airflow.`,
+  ];
 }

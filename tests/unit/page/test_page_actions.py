@@ -17,6 +17,7 @@ from sluice.model import Reason, TablePath
 from sluice.page import cluster_reader
 from sluice.page.cluster_reader import ClusterReader
 from sluice.page.local_place import LocalPlace
+from sluice.page.models import DagState
 from sluice.page.serving import local_app
 from sluice.rounds.requested_compaction import REQUEST_MS_MAX
 from sluice.server.cluster import EmbeddedCluster
@@ -63,9 +64,10 @@ class Page:
     """The page of a shop, as a browser calls it."""
 
     shop: Shop
+    place: type[LocalPlace] = LocalPlace
 
     def __post_init__(self) -> None:
-        self._http = TestClient(local_app(LocalPlace(self.shop.client, self.shop.clock)))
+        self._http = TestClient(local_app(self.place(self.shop.client, self.shop.clock)))
 
     def post(self, path: str) -> tuple[int, dict[str, Any]]:
         answer = self._http.post(f"/api/v1/{path}")
@@ -148,6 +150,22 @@ def test_tier_now_says_when_the_round_starts(page: Page) -> None:
     page.done(path, "pause")
     starts = "a round is requested, and starts after `sluice resume shop.orders`"
     assert page.done(path, "tier") == starts
+
+
+class OfPausedDag(LocalPlace):
+    """As in Airflow, where somebody has paused the DAG."""
+
+    def dag(self) -> DagState:
+        return DagState(dag_id="lake", url="/dags/lake", is_paused=True)
+
+
+def test_an_answer_says_that_the_dag_is_paused(embedded: Shop) -> None:
+    page, path = Page(embedded, OfPausedDag), embedded.create("orders")
+    embedded.client.tiering.finished(embedded.claim(path))
+    said = "; DAG lake is paused, so no run starts until it is unpaused"
+    for action in ("tier", "retry", "resume", "compact"):
+        assert page.done(path, action).endswith(said), action
+    assert page.done(path, "pause") == "paused until `sluice resume shop.orders`"
 
 
 def test_tier_now_during_a_round(embedded: Shop, plain: Shop) -> None:
