@@ -25,7 +25,8 @@ class SeenTable:
     round_seen_ms: int | None = None
     """When an earlier reading first saw the round that is under way; None: none did."""
     freshness_ms: int | None = None
-    """``table.datalake.freshness``. None: not read."""
+    """``table.datalake.freshness``. None: not read. On an embedded server it is read only of
+    tables that it tells something of: see :mod:`sluice.page.requests`."""
     lag_unread_ms: int | None = None
     """Since when its lag cannot be read; None: it can, or was not tried."""
 
@@ -221,6 +222,6 @@ def merged(old: SeenTable | None, new: SeenTable) -> SeenTable:
         lag_read_ms,
         since_ms,
         round_ms,
-        new.freshness_ms,
+        old.freshness_ms if new.freshness_ms is None else new.freshness_ms,
         old.lag_unread_ms if new.lag_read_ms is None else None,
     )

@@ -4,7 +4,9 @@ import { counted, plural } from "../format";
 
 /** What an action has to know of its table. */
 type ActedTable = Pick<Table, "path" | "database" | "table"> &
-  Partial<Pick<Table, "paused" | "failures" | "status" | "claimed_by" | "why_not_act">>;
+  Partial<
+    Pick<Table, "paused" | "failures" | "status" | "claimed_by" | "why_not_act" | "requested_ms">
+  >;
 
 export type TableActionKind = "tier" | "retry" | "pause" | "resume" | "compact";
 
@@ -186,6 +188,8 @@ function tierSays(table: ActedTable, manner: Manner): string[] {
         ? "A round is under way. An Apache Fluss cluster refuses the request until it has ended."
         : "A round is under way. The requested one follows it.",
     );
+  } else if (table.requested_ms != null) {
+    says.push("A round of the table is requested already, and no worker has claimed it yet.");
   }
   return [...says, ...unlessPaused(manner, manner.tier_now === "run")];
 }

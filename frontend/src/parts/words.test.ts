@@ -4,12 +4,14 @@ import { NOW_MS, tableOf } from "../testing/samples";
 import {
   besidesOf,
   BOUNDS,
+  compactionRequested,
   isStuck,
   isUnclaimed,
   meaningOf,
   nextAttempt,
   notTiered,
   reasonOf,
+  requested,
   roundsInShort,
   roundsInWords,
   storyOf,
@@ -43,6 +45,17 @@ test("the next attempt is a time, now, paused or running", () => {
   expect(nextAttempt(tableOf({ paused: true }), NOW_MS)).toBe("paused");
   expect(nextAttempt(tableOf({ status: "Tiering" }), NOW_MS)).toBe("running");
   expect(nextAttempt(tableOf(), NOW_MS)).toBe("–");
+});
+
+test("a request of somebody else is told, with its time where that is known", () => {
+  const asked = tableOf({ status: "Pending", requested_ms: NOW_MS - 240_000 });
+  expect(requested(asked, NOW_MS)).toBe("round requested 4 min ago");
+  expect(requested({ ...asked, last_error: "no space" }, NOW_MS)).toBe("retry requested");
+  expect(requested(tableOf(), NOW_MS)).toBeNull();
+  expect(storyOf({ ...asked, health: "late" }, NOW_MS)).toContain("round requested 4 min ago");
+  const compaction = tableOf({ compaction_requested_ms: NOW_MS - 7_200_000 });
+  expect(compactionRequested(compaction, NOW_MS)).toBe("compaction requested 2 h ago");
+  expect(compactionRequested(tableOf(), NOW_MS)).toBeNull();
 });
 
 test("states are explained by the server's own bounds", () => {

@@ -48,6 +48,7 @@ export function storyOf(table: Table, nowMs: number): string[] {
   const failures = table.failures ?? 0;
   if (failures > 0) story.push(`${counted(failures, "failure")} in a row`);
   else if (table.health === "failing") story.push("a retry was requested");
+  else if (table.requested_ms != null) story.push(requested(table, nowMs)!);
   if (table.lag_rows) story.push(`${counted(table.lag_rows, "row")} missing in the lake`);
   if (table.lag_rows && table.lag_ms) story.push(`the oldest ${spanSince(0, table.lag_ms)} old`);
   story.push(lastTiered(table, nowMs));
@@ -76,6 +77,20 @@ export function nextAttempt(table: Table, nowMs: number): string {
   const left = table.next_attempt_ms - nowMs;
   if (left > 500) return `in ${span(left)}`;
   return left > -DUE_NOW_MS ? "now" : `due for ${spanSince(table.next_attempt_ms, nowMs)}`;
+}
+
+/** That somebody asked for the next round: what, and since when as far as that is known. */
+export function requested(table: Table, nowMs: number): string | null {
+  if (table.requested_ms == null) return null;
+  // a retry of a table that is due already leaves since when it is due
+  if (table.last_error) return "retry requested";
+  return `round requested ${ago(table.requested_ms, nowMs)}`;
+}
+
+/** That the next round has to compact the table. */
+export function compactionRequested(table: Table, nowMs: number): string | null {
+  const at = table.compaction_requested_ms;
+  return at == null ? null : `compaction requested ${ago(at, nowMs)}`;
 }
 
 /** The text that a worker or the server wrote down about a stuck table; null: there is none. */

@@ -26,6 +26,23 @@ function show(table = "prices") {
   );
 }
 
+test("a requested round and compaction are told to everybody who looks", async () => {
+  const table = {
+    ...answers.prices.table,
+    ...{ status: "Pending", failures: 0, last_error: null, requested_ms: Date.now() - 240_000 },
+    compaction_requested_ms: Date.now() - 7_200_000,
+  };
+  server.on("GET /tables/shop/prices", { ...answers.prices, table });
+  show();
+  const figure = (await screen.findByText("Next attempt")).closest("div");
+  expect(figure).toHaveTextContent("state Pending, round requested");
+  expect(figure).toHaveTextContent("compaction requested");
+  const [button] = await screen.findAllByRole("button", { name: "Tier now: shop.prices" });
+  await waitFor(() => expect(button).toHaveAttribute("aria-disabled", "false"));
+  await userEvent.click(button!);
+  expect(screen.getByRole("dialog")).toHaveTextContent("is requested already");
+});
+
 test("a failing table says since when and why, whole, with what may be done", async () => {
   show();
   const error = await screen.findByRole("region", { name: "Last error" });

@@ -8,6 +8,8 @@ import { CopyButton } from "../parts/Reason";
 import { Ago, For } from "../parts/Times";
 import { Unclaimed } from "../parts/Unclaimed";
 import {
+  compactionRequested,
+  requested,
   besidesOf,
   isUnclaimed,
   nextAttempt,
@@ -143,7 +145,13 @@ function KeyFigures({ details }: { details: Schemas["TableDetails"] }) {
         value={table.last_tiered_ms ? <Ago ms={table.last_tiered_ms} /> : notTiered(table)}
         more={table.last_round_ms ? `that round took ${duration(table.last_round_ms)}` : null}
       />
-      <Figure name="Next attempt" value={nextAttempt(table, now)} more={`state ${table.status}`} />
+      <Figure
+        name="Next attempt"
+        value={nextAttempt(table, now)}
+        more={[`state ${table.status}`, requested(table, now), compactionRequested(table, now)]
+          .filter(Boolean)
+          .join(", ")}
+      />
       <Figure
         name="Failures in a row"
         value={table.failures == null ? "unknown" : count(failures)}
@@ -159,7 +167,6 @@ function KeyFigures({ details }: { details: Schemas["TableDetails"] }) {
       <Figure
         name="Who tiers it now"
         value={table.claimed_by ?? (table.status === "Tiering" ? "not known" : "nobody")}
-        more={table.compaction_requested_ms ? "a compaction is requested" : null}
         isText={table.claimed_by != null}
       />
     </dl>

@@ -21,6 +21,7 @@ from sluice.errors import RequestTimeOut
 from sluice.model import Reason, TableDescriptor, TablePath, TieringRound
 from sluice.page import detail_reader
 from sluice.page.cluster_reader import FIRST, ClusterReader
+from sluice.page.requests import requested_ms
 from sluice.page.round_cache import RoundCache
 from sluice.page.seen import SeenTable, lag_reads
 from sluice.server.cluster import EmbeddedCluster
@@ -97,6 +98,25 @@ def sees(reader: ClusterReader, path: TablePath, what: Callable[[SeenTable], obj
 
     wait_for(f"{path} to be seen", is_so)
     return found[0]
+
+
+def test_a_requested_round_and_a_retry_leave_a_trace(shop: Shop) -> None:
+    asked, due, broken = (shop.create(name) for name in ("asked", "due", "broken"))
+    fails(shop, broken)
+    for path in (due, asked):
+        succeeds(shop, path)  # a minute after the one before, which is their freshness
+    with reading(shop.client, shop.clock) as reader:
+        assert requested_ms(sees(reader, broken, lambda each: each.status.failures)) is None
+        shop.clock.ms += 1_000
+        at_ms = shop.clock.ms
+        shop.client.statuses.request_round(asked)
+        shop.client.statuses.retry(broken)
+        assert requested_ms(sees(reader, asked, requested_ms)) == at_ms
+        assert sees(reader, broken, requested_ms).status.failures == 0
+        late = sees(reader, due, lambda each: each.status.status == "Pending" and each.freshness_ms)
+        assert requested_ms(late) is None
+        succeeds(shop, asked)
+        assert requested_ms(sees(reader, asked, lambda each: each.status.rounds == 2)) is None
 
 
 def fails(shop: Shop, path: TablePath) -> None:

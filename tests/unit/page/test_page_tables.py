@@ -39,7 +39,7 @@ def status(name: str, table_id: int = 1, **fields: Any) -> TieringStatus:
 
 
 SHOP = seen(
-    status("shop.orders", lag_rows=5, lag_ms=10),
+    status("shop.orders", lag_rows=5, lag_ms=10, lake_snapshot_id=7),
     status("shop.prices", failures=2, last_error="disk FULL", last_error_ms=7, lag_rows=0),
     status("crm.users", lag_ms=7_200_000, lag_rows=9),
     status("crm.Visits", paused=True),

@@ -11,7 +11,13 @@ import { MoreIcon } from "../../parts/Icons";
 import { Menu } from "../../parts/Menu";
 import { Sparkline } from "../../parts/Sparkline";
 import { Ago, For } from "../../parts/Times";
-import { nextAttempt, notTiered, reasonOf } from "../../parts/words";
+import {
+  compactionRequested,
+  nextAttempt,
+  notTiered,
+  reasonOf,
+  requested,
+} from "../../parts/words";
 import { tableAddress } from "../TableViewAddress";
 
 /** A lag that was read longer ago than this says when. */
@@ -138,7 +144,13 @@ function Lag({ table }: { table: Table }) {
 
 function Next({ table }: { table: Table }) {
   const now = useNow();
-  return <>{nextAttempt(table, now)}</>;
+  const asked = [requested(table, now), compactionRequested(table, now)].filter(Boolean);
+  return (
+    <>
+      {nextAttempt(table, now)}
+      {asked.length > 0 && <span className="quiet small">{asked.join(", ")}</span>}
+    </>
+  );
 }
 
 /** Of clusters whose rounds write it down. */
