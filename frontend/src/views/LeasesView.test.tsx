@@ -104,6 +104,46 @@ test("a drop is confirmed, sends the id, and the list is read anew", async () =>
   expect(server.requests("POST /leases/drop")[0]!.body).toEqual({ lease_id: "job-7" });
 });
 
+async function drop(leaseId: string, left: Lease[]): Promise<void> {
+  server.on("POST /leases/drop", () => {
+    server.on("GET /leases", answer({ leases: left }));
+    return { json: { message: `lease ${leaseId} is dropped` } };
+  });
+  const button = await screen.findByRole("button", { name: `Drop lease: ${leaseId}` });
+  await waitFor(() => expect(button).toHaveAttribute("aria-disabled", "false"));
+  await userEvent.click(button);
+  const dialog = screen.getByRole("dialog");
+  await userEvent.click(within(dialog).getByRole("button", { name: "Drop lease" }));
+  await waitFor(() => expect(button).not.toBeInTheDocument());
+}
+
+test("after a drop the focus is in the row that is there now", async () => {
+  show();
+  await drop(RUN.lease_id, [READER]); // the first row
+  await waitFor(() =>
+    expect(within(rows()[0]!).getByRole("link", { name: "job-7" })).toHaveFocus(),
+  );
+});
+
+test("after the drop of the last lease the focus is on the heading", async () => {
+  server.on("GET /leases", answer({ leases: [READER] }));
+  show();
+  await drop(READER.lease_id, []);
+  await waitFor(() => expect(screen.getByRole("heading", { name: "Leases" })).toHaveFocus());
+});
+
+test("a lease that goes while the focus is elsewhere does not take it", async () => {
+  show();
+  const sort = await screen.findByRole("button", { name: /^Held by/ });
+  await userEvent.click(screen.getByRole("link", { name: "job-7" }));
+  sort.focus();
+  await drop(RUN.lease_id, [READER]);
+  sort.focus();
+  server.on("GET /leases", answer({ leases: [RUN] }));
+  await waitFor(() => expect(rows()[0]).toHaveTextContent("run manual__1"), { timeout: 8_000 });
+  expect(sort).toHaveFocus();
+});
+
 test("an address names a lease", async () => {
   location.hash = "#/leases?lease=job-7";
   show();

@@ -8,6 +8,7 @@ import { ago, bytes, count, counted, moment, spanSince } from "../format";
 import { ActionButton } from "../parts/Actions";
 import { Commands } from "../parts/Commands";
 import { NotAgain, Old } from "../parts/Old";
+import { useRowFocus } from "../rowFocus";
 import { tableAddress, useAddress } from "./TableViewAddress";
 import { Grid, sortOf, sortText, type Column } from "./TableViewGrid";
 import { Links } from "./TableViewHead";
@@ -109,6 +110,10 @@ export function LeaseList({ leases, nowMs, wanted = null }: ListProps) {
   const [params, change] = useAddress();
   const now = Math.max(useNow(), nowMs);
   const box = useRef<HTMLDivElement>(null);
+  useRowFocus(
+    box,
+    leases.map((each) => each.lease_id),
+  );
   useEffect(() => {
     if (wanted !== null)
       box.current?.querySelector(".row-picked")?.scrollIntoView?.({ block: "center" });

@@ -111,13 +111,13 @@ function isSortable<Row>(column: Column<Row>): boolean {
   return Boolean(column.sortBy || column.isSortable);
 }
 
-function BodyRow<Row>({ row, columns, classOf, more, nameOf }: Props<Row> & { row: Row }) {
+function BodyRow<Row>({ row, columns, keyOf, classOf, more, nameOf }: Props<Row> & { row: Row }) {
   const [isOpen, setOpen] = useState(false);
   const id = useId();
   const body = more?.(row) ?? null;
   return (
     <Fragment>
-      <tr className={classOf?.(row)}>
+      <tr className={classOf?.(row)} data-key={keyOf(row)}>
         {columns.map((column) => {
           const content = column.cell(row);
           const className = column.isNumber ? "number" : undefined;
