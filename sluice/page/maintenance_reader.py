@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from weakref import WeakKeyDictionary
 
 from sluice.client import Client
 from sluice.clock import Clock
@@ -53,7 +54,9 @@ class MaintenanceReader:
         self._thread: threading.Thread | None = None
         self._began_s: float | None = None
         self._seen = SeenMaintenance()  # replaced as a whole
-        self._listed: tuple[Seen, SeenMaintenance, MaintenanceListing] | None = None
+        self._listed: WeakKeyDictionary[Seen, tuple[SeenMaintenance, MaintenanceListing]] = (
+            WeakKeyDictionary()  # a reading that is replaced takes its list with it
+        )
 
     def listing(self, seen: Seen) -> tuple[SeenMaintenance, MaintenanceListing]:
         """What is known now. If that is old, it is read again in the background.
@@ -61,12 +64,12 @@ class MaintenanceReader:
         :param seen: the tables of the cluster.
         """
         self._read_soon(seen)
-        found, listed = self._seen, self._listed
-        if listed is None or listed[0] is not seen or listed[1] is not found:
+        found, listed = self._seen, self._listed.get(seen)
+        if listed is None or listed[0] is not found:
             facts = found.rounds.known if found.rounds is not None else {}
-            listed = seen, found, MaintenanceListing(seen, found.runs, facts)
-            self._listed = listed
-        return found, listed[2]
+            listed = found, MaintenanceListing(seen, found.runs, facts)
+            self._listed[seen] = listed
+        return listed
 
     def wait(self, timeout_s: float) -> bool:
         """Waits for the read that is under way; returns whether none is left."""

@@ -114,7 +114,7 @@ def _run_model(each: SeenRun, *, is_in_airflow: bool) -> MaintenanceRunModel:
         ended_ms=run.ended_ms,
         state=each.state,
         applied=run.applied,
-        tables=len(each.tables),
+        tables=each.reported,
         needed=totals.needed,
         problems=totals.problems,
         numbers=dict(totals.numbers),

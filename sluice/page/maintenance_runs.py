@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +27,10 @@ REPORTS_MAX = 20_000
 """Reports that are read of one run."""
 REPORT_BYTES_MAX = 1 << 18
 """A longer report is not read."""
+TEXTS_MAX = 20
+"""Texts that are kept of one list of a report: problems, needs, and the like."""
+TEXTS_CHARS_MAX = 4_096
+"""Characters of all of them."""
 _READERS = 8
 _STEP = 200
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, ImportError, SluiceError)
@@ -65,7 +69,10 @@ class SeenRun:
 
     run: MaintenanceRun
     tables: Mapping[str, TableReport]
-    """The newest report of each table; without ``details``."""
+    """The newest report of each table, without ``details``. Once the run is whole, without
+    ``numbers`` and without the tables that a newer run tells more of: see :func:`slim`."""
+    reported: int
+    """Tables with a report."""
     totals: Totals
     state: RunState = "running"
     error: str = ""
@@ -82,7 +89,32 @@ class SeenRun:
     def of(cls, run: MaintenanceRun, reports: Iterable[TableReport], **changes: Any) -> SeenRun:
         """:param reports: in the order of their writing."""
         tables = {report.table: report for report in reports if report.table}
-        return cls(run, tables, Totals.of(tables.values()), **changes)
+        return cls(run, tables, len(tables), Totals.of(tables.values()), **changes)
+
+
+def slim(runs: Iterable[SeenRun]) -> Iterator[SeenRun]:
+    """The runs with what is shown of them: of each table the newest report, and the newest one of a
+    run that maintained it. One after the other, so that no two have more in memory.
+
+    :param runs: the newest first.
+    """
+    told: set[str] = set()
+    maintained: set[str] = set()
+    for each in runs:
+        known = told & maintained if each.run.applied else told
+        left = {table: report for table, report in each.tables.items() if table not in known}
+        told |= each.tables.keys()
+        if each.run.applied:
+            maintained |= each.tables.keys()
+        if each.is_whole and (len(left) < len(each.tables) or _has_numbers(left.values())):
+            left = {table: replace(report, numbers=None) for table, report in left.items()}
+            yield replace(each, tables=left)
+        else:
+            yield each
+
+
+def _has_numbers(reports: Iterable[TableReport]) -> bool:
+    return any(report.numbers is not None for report in reports)
 
 
 def run_key(run: MaintenanceRun) -> tuple[str, ...]:
@@ -109,7 +141,7 @@ class RunReader:
         # An error of the storage may repeat the key of the address without the address.
         self._masked = partial(masked, secrets=secrets_of(work_uri))
         self._known: dict[str, SeenRun] = {}
-        self._reports: dict[str, Mapping[str, TableReport]] = {}  # of a run, by file
+        self._reports: dict[str, Mapping[str, TableReport]] = {}  # of a run that is not whole
 
     def read(self, until_s: float) -> tuple[list[SeenRun], list[str]]:
         """The task instances of the newest runs, the newest first, and what cannot be read.
@@ -120,15 +152,34 @@ class RunReader:
         tasks = newest_runs(self._work_uri)
         runs = [run for task in tasks for run in task.runs]
         runs.sort(key=lambda run: run.began_ms, reverse=True)
-        found: dict[str, SeenRun] = {}
-        for run in _of_newest(runs):
-            known = self._known.get(run.folder)
-            if known is None or not known.is_whole or known.run != run:
-                known = self._read_run(run, until_s)
-            found[run.folder] = known
-        self._known = found
-        self._reports = {folder: each for folder, each in self._reports.items() if folder in found}
-        return [*found.values()], [self._masked(task.problem) for task in tasks if task.problem]
+        newest = _of_newest(runs)
+        self._forget(newest)
+        found = [*slim(self._known_or_read(run, until_s) for run in newest)]
+        self._known = {each.run.folder: each for each in found}
+        self._reports = {
+            folder: each for folder, each in self._reports.items() if folder in self._known
+        }
+        return found, [self._masked(task.problem) for task in tasks if task.problem]
+
+    def _known_or_read(self, run: MaintenanceRun, until_s: float) -> SeenRun:
+        known = self._known.get(run.folder)
+        if known is None or not known.is_whole or known.run != run:
+            known = self._read_run(run, until_s)
+            if known.is_whole:
+                self._reports.pop(run.folder, None)
+        return known
+
+    def _forget(self, runs: Sequence[MaintenanceRun]) -> None:
+        """Reads all runs again if one is gone that was shown of some table: the older ones have
+        only what it did not tell.
+
+        :param runs: the newest first.
+        """
+        folders = {run.folder for run in runs}
+        oldest_ms = runs[-1].began_ms if runs else 0
+        gone = [each for folder, each in self._known.items() if folder not in folders]
+        if any(each.tables and each.run.began_ms > oldest_ms for each in gone):
+            self._known = {}
 
     def _read_run(self, run: MaintenanceRun, until_s: float) -> SeenRun:
         known = self._reports.get(run.folder, {})
@@ -227,4 +278,14 @@ def _report(uri: str, hidden: Callable[[str], str]) -> TableReport | None:
 
 
 def _texts(found: Sequence[str], hidden: Callable[[str], str]) -> tuple[str, ...]:
-    return tuple(hidden(str(each)) for each in found)
+    """Without secrets; those that are too many or too long together are counted."""
+    texts: list[str] = []
+    left = TEXTS_CHARS_MAX
+    for each in found[:TEXTS_MAX]:
+        text = hidden(str(each))
+        if len(text) > left:
+            break
+        texts.append(text)
+        left -= len(text)
+    more = len(found) - len(texts)
+    return (*texts, f"and {more} more: the report has them") if more else tuple(texts)

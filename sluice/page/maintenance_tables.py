@@ -18,6 +18,8 @@ from sluice.rounds.maintenance_files import TableReport
 
 ORDER: tuple[MaintenanceState, ...] = ("problem", "needs", "requested", "unknown", "ok")
 """The worst first."""
+SEARCHED_MAX = 500
+"""Characters of problems and needs that a search looks in."""
 _RANK = {state: rank for rank, state in enumerate(ORDER)}
 
 
@@ -26,7 +28,8 @@ class Wanted:
     """Which tables are wanted, and in which order."""
 
     search: str = ""
-    """Words, each of which is in the table's path, its problems or its needs."""
+    """Words, each of which is in the table's path, or near the beginning of its problems and
+    needs."""
     state: Collection[MaintenanceState] = ()
     database: str | None = None
     sort: MaintenanceSortKey = "attention"
@@ -118,14 +121,15 @@ def _row(
     facts: RoundFacts | None,
 ) -> Row:
     state: MaintenanceState = "unknown" if newest is None else "ok"
-    words = [path]
+    words: list[str] = []
     if newest is not None:
         needs = _needs(newest.report)
-        words += [*newest.report.problems, *needs]
+        words = [*newest.report.problems, *needs]
         state = "problem" if newest.report.problems else "needs" if needs else "ok"
     if state not in ("problem", "needs") and _requested_ms(status) is not None:
         state = "requested"
-    return Row(path, status, state, newest, applied, facts, " ".join(words).lower())
+    text = f"{path} {' '.join(words)[:SEARCHED_MAX]}".lower()
+    return Row(path, status, state, newest, applied, facts, text)
 
 
 def _requested_ms(status: TieringStatus | None) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -583,3 +584,34 @@ def test_a_cluster_that_is_away_is_told_and_not_asked_at_each_look() -> None:
         reader.listing(seen)
         assert reader._thread is not first
         assert reader.wait(60)
+
+
+def test_an_older_run_is_shown_again_once_the_newer_one_is_deleted(
+    embedded: Shop, work: str
+) -> None:
+    embedded.create("a")
+    older = maintain(work, converted("shop.a"), began_ms=1_000)
+    newer = maintain(work, converted("shop.a"), began_ms=2_000)
+    with page_of(embedded, work) as page:
+        page.read()
+        assert page.table("shop.a")["reported_by"] == newer.folder
+        [notes] = Path(work.removeprefix("file://")).glob("maintenance/*.json")
+        content = json.loads(notes.read_text())
+        content["runs"] = [each for each in content["runs"] if each["folder"] == older.folder]
+        notes.write_text(json.dumps(content))
+        assert page.table("shop.a")["reported_by"] == older.folder
+
+
+def test_a_report_with_very_many_texts_is_cut(embedded: Shop, work: str) -> None:
+    for name in ("many", "long"):
+        embedded.create(name)
+    maintain(
+        work,
+        converted("shop.many", notes=tuple(f"problem {number}" for number in range(50))),
+        converted("shop.long", notes=tuple(f"{letter * 3_000}" for letter in "abc")),
+    )
+    with page_of(embedded, work) as page:
+        many = page.table("shop.many")["problems"]
+        assert many[-2:] == ["problem 19", "and 30 more: the report has them"]
+        long = page.table("shop.long")["problems"]
+        assert long == ["a" * 3_000, "and 2 more: the report has them"]
