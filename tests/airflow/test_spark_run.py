@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -61,6 +62,26 @@ def test_a_table_reaches_iceberg(
     assert TaskRun.parse(ended.airflow_task) == TaskRun(
         "sluice_lake_tiering", run["run_id"], "per_application.tier", 0, 1
     )
+    links = place.airflow.ask(
+        "round_links",
+        ended={
+            "airflow_task": ended.airflow_task,
+            "spark_application": ended.spark_application,
+            "lake_snapshot_id": ended.lake_snapshot_id,
+        },
+        addresses={
+            "spark_history_url": "https://spark.example/",
+            "lake_table_url": "https://lake.example/{database}/{table}?at={snapshot_id}",
+            "health_url": "",
+        },
+    )
+    task = urlsplit(run["urls"]["per_application.tier[0]"])  # as Airflow itself names it
+    assert links == {
+        "Task instance": f"{task.path}?{task.query}",
+        "Run": task.path.partition("/tasks/")[0],
+        "Spark application": f"https://spark.example/history/{ended.spark_application}/jobs/",
+        "Lake table": f"https://lake.example/shop/events?at={snapshot.snapshot_id}",
+    }
     log = place.airflow.log.read_text()
     log = log[log.rindex("Spark-Submit cmd:") :]
     for line in LOG.splitlines():

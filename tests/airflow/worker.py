@@ -97,6 +97,10 @@ def run(path: str, conf: dict[str, Any] | None, logical_date: str | None) -> dic
             for t in instances
         },
         "tries": {t.task_id: t.try_number for t in instances},
+        "urls": {
+            t.task_id if t.map_index < 0 else f"{t.task_id}[{t.map_index}]": t.log_url
+            for t in instances
+        },
         "xcoms": xcoms(dag.dag_id, dag_run.run_id),
         "events": asset_events(dag_run.run_id),
         "labels": {
@@ -175,6 +179,17 @@ def validate(dag: Any, conf: dict[str, Any]) -> dict[str, Any]:
     return dict(process_params(dag, dag.tasks[0], conf, suppress_exception=False))
 
 
+def round_links(ended: dict[str, Any], **addresses: str) -> dict[str, str]:
+    """The links that the page has for a round, by name."""
+    from sluice.model import TablePath, TieringRound
+    from sluice_airflow.page.addresses import links_of_round
+    from sluice_airflow.page.tiering_dags import TieringDag
+
+    dag = TieringDag("sluice_lake_tiering", "fluss_default", (), True, **addresses)
+    found = links_of_round(dag, TablePath("shop", "events"), TieringRound(**ended), lambda _: True)
+    return {link.name: link.url for link in found}
+
+
 def answer_to(path: str, request: dict[str, Any]) -> dict[str, Any]:
     if request["ask"] == "shape":
         return describe(load(path))
@@ -186,6 +201,8 @@ def answer_to(path: str, request: dict[str, Any]) -> dict[str, Any]:
         return dict(zip(("ok", "said"), FlussHook().test_connection(), strict=True))
     if request["ask"] == "validate":
         return validate(load(path), request["conf"])
+    if request["ask"] == "round_links":
+        return round_links(request["ended"], **request["addresses"])
     if request["ask"] == "variables":
         return {"keys": variables()}
     return run(request.get("file") or path, request.get("conf"), request.get("logical_date"))
