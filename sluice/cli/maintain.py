@@ -140,7 +140,7 @@ def _recorded(
     def tried(act: Callable[[], None]) -> None:
         try:
             act()
-        except (OSError, ValueError, SluiceError) as error:
+        except Exception as error:  # file systems raise errors of many kinds
             click.echo(
                 f"note: the work folder lacks a report: {reason_of(error, secrets)}", err=True
             )

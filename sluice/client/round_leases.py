@@ -17,7 +17,6 @@ from sluice.client.client import Client
 from sluice.client.lease_ids import holder_of
 from sluice.client.tier_lease import stored_tier_leases
 from sluice.clock import Clock, SystemClock
-from sluice.errors import SluiceError
 from sluice.masking import mask, secrets_of
 from sluice.model import BucketSnapshot, Claim, LeasedTable, TableBucket, TieringStatus
 from sluice.model.leases import sum_if_known
@@ -38,8 +37,6 @@ AGAIN_S = 5.0
 """Looks within this time have the same answer."""
 _AT_ONCE = 8
 _SIZES_AT_ONCE = 128
-_DAMAGED = (ValueError, KeyError, TypeError, AttributeError)
-_UNREADABLE = (OSError, *_DAMAGED, ImportError, SluiceError)
 _LISTS_NONE = "this cluster lists no leases"
 _T = TypeVar("_T")
 
@@ -171,7 +168,7 @@ class RoundLeases:
             return self._pool.submit(call, *arguments).result(PLANS_WAIT_S), ""
         except TimeoutError:
             return None, f"it did not answer within {PLANS_WAIT_S:g} s"
-        except _UNREADABLE as error:
+        except Exception as error:  # file systems raise errors of many kinds
             return None, mask(f"{type(error).__name__}: {error}", secrets_of(self._work_uri or ""))
 
     def _look(self, client: Client, rounds: Sequence[TieringStatus]) -> KnownLeases:
@@ -251,7 +248,7 @@ class RoundLeases:
             lease_id, table_id, uri = asked[future]
             try:
                 plans.found[lease_id, table_id] = self._stored[uri] = future.result()
-            except _UNREADABLE as error:
+            except Exception as error:  # of a file system or a damaged plan
                 plans.unread += 1
                 plans.error = plans.error or mask(
                     f"{type(error).__name__}: {error}", secrets_of(self._work_uri)

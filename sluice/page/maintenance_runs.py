@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from sluice.client.lease_ids import holder_of
 from sluice.clock import Clock
-from sluice.errors import SluiceError, UnknownFileVersion
+from sluice.errors import UnknownFileVersion
 from sluice.masking import secrets_of
 from sluice.page.masked import masked
 from sluice.quantities import counted
@@ -33,7 +33,6 @@ TEXTS_CHARS_MAX = 4_096
 """Characters of all of them."""
 _READERS = 8
 _STEP = 200
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, ImportError, SluiceError)
 
 LOST_AFTER_MS = 6 * 3_600_000
 """A run that wrote nothing for so long is called lost. One large table may take hours."""
@@ -187,7 +186,7 @@ class RunReader:
             end = read_end(request_uri(self._work_uri, run.folder, run.attempt))
             files = listed(f"{self._work_uri.rstrip('/')}/{run.folder}", "maintenance/*.json")
             reports, is_complete = self._read_reports(files, known, until_s)
-        except _UNREADABLE as error:
+        except Exception as error:  # file systems raise errors of many kinds
             why = self._masked(f"{type(error).__name__}: {error}")
             # Nobody knows how it ended, or whether it still writes.
             unknown: RunState = "running" if run.ended_ms is None else "unreported"

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from sluice.errors import SluiceError, UnknownFileVersion
+from sluice.errors import UnknownFileVersion
 from sluice.masking import mask
 from sluice.rounds.files import VERSION, delete_file, listed, read_json, write_json
 
@@ -34,7 +34,6 @@ DELETED_MAX = 100
 """Files that one run deletes."""
 FILE_BYTES_MAX = 1 << 16
 _FOLDER = "maintenance"
-_UNREADABLE = (OSError, ValueError, ImportError, SluiceError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +115,7 @@ def note_run(work_uri: str, name: str, run: MaintenanceRun) -> None:
         others = [one for one in earlier if one.folder != run.folder]
         newest = sorted([run, *others], key=lambda one: one.began_ms, reverse=True)[:RUNS_KEPT]
         write_json(uri, {"version": VERSION, "runs": [asdict(one) for one in newest]})
-    except _UNREADABLE as error:
+    except Exception as error:  # file systems raise errors of many kinds
         _LOG.warning("cannot name this run of the maintenance in %s: %s", uri, mask(str(error)))
         return
     if run.ended_ms is None:
@@ -138,7 +137,7 @@ def _delete_gone(work_uri: str) -> None:
             age_ms = 0 if one.modified_ms is None else newest_ms - one.modified_ms
             if one.uri not in read and age_ms >= GONE_AFTER_MS:
                 delete_file(one.uri)
-    except _UNREADABLE as error:
+    except Exception as error:  # file systems raise errors of many kinds
         _LOG.warning("cannot delete old files in %s: %s", mask(folder), mask(str(error)))
 
 
@@ -158,7 +157,7 @@ def _read(uri: str, size_bytes: int) -> RunsOfTask:
             raise ValueError(f"it has {size_bytes} bytes, more than {FILE_BYTES_MAX}")
         content = read_json(uri)
         return RunsOfTask(name, () if content is None else _runs_of(content))
-    except _UNREADABLE as error:
+    except Exception as error:  # file systems raise errors of many kinds
         return RunsOfTask(name, (), mask(f"{uri} cannot be read: {type(error).__name__}: {error}"))
 
 

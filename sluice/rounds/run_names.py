@@ -12,7 +12,6 @@ import logging
 import re
 from dataclasses import dataclass
 
-from sluice.errors import SluiceError
 from sluice.masking import mask
 from sluice.rounds.files import read_json, write_json
 
@@ -21,7 +20,6 @@ log = logging.getLogger(__name__)
 VERSION = 1
 _LEASE_ID = re.compile(r"sluice-[A-Za-z0-9._-]+-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """As sluice/client/lease_ids.py makes them. Any client may give another name to its claim."""
-_UNREADABLE = (OSError, ValueError, ImportError, SluiceError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ def write_run_name(work_uri: str, lease_id: str, name: RunName) -> None:
     content = {"version": VERSION, "dag_id": name.dag_id, "run_id": name.run_id}
     try:
         write_json(_uri(work_uri, lease_id), content)
-    except _UNREADABLE as error:
+    except Exception as error:  # file systems raise errors of many kinds
         log.warning("cannot name this run in %s: %s", work_uri, mask(str(error)))
 
 
@@ -64,7 +62,7 @@ def read_run_name(work_uri: str, lease_id: str) -> RunName | None:
         return None
     try:
         content = read_json(_uri(work_uri, lease_id)) or {}
-    except _UNREADABLE as error:
+    except Exception as error:  # file systems raise errors of many kinds
         log.warning("cannot read the name of the run %s: %s", lease_id, mask(str(error)))
         return None
     if content.get("version") != VERSION:

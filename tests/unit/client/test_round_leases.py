@@ -170,6 +170,21 @@ def test_a_plan_that_is_not_there_or_not_readable_may_hold_its_table(scene: Scen
     assert sorted(scene.known()[RUN]) == ["shop.a", "shop.b", "shop.c"]
 
 
+def test_an_error_of_a_file_system_hides_no_lease(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim_and_plan(scene.client, scene.work, RUN, PATHS[0])
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("not now")  # some have errors of their own
+
+    monkeypatch.setattr(LocalFileSystem, "ls", refuse)
+    found = scene.looks.known(scene.client)
+    assert [one.lease_id for one in found.leases] == [RUN]
+    assert (found.unread, found.error) == (1, "RuntimeError: not now")
+    assert scene.looks.drop(scene.client, RUN).endswith("a note of it: RuntimeError: not now")
+
+
 def test_a_plan_is_read_again_only_if_it_has_changed(scene: Scene) -> None:
     plan = claim_and_plan(scene.client, scene.work, RUN, PATHS[0])
     path = Path(plan_uri(str(scene.work), RUN, plan.claim))

@@ -7,13 +7,17 @@ import logging
 import os
 import subprocess
 import sys
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
 from sluice.model import Reason
+from sluice.rounds import maintenance_runs
 from sluice.rounds.clean_runs import remove_run, run_folders
+from sluice.rounds.dropped_leases import forget_drop
 from sluice.rounds.maintain import MaintenanceReport
 from sluice.rounds.maintenance_files import read_outcome, request_uri
 from sluice.rounds.maintenance_runs import (
@@ -25,7 +29,9 @@ from sluice.rounds.maintenance_runs import (
     note_run,
 )
 from sluice.rounds.recorded_maintenance import RecordedMaintenance
+from sluice.rounds.run_names import RunName, read_run_name, write_run_name
 
+RUN = f"sluice-west-{uuid.uuid5(uuid.NAMESPACE_URL, 'run')}"
 WRITER = """
 import itertools, sys
 from sluice.rounds.maintenance_runs import MaintenanceRun, note_run
@@ -168,6 +174,28 @@ def test_a_run_does_not_fail_because_it_cannot_be_named(
     with caplog.at_level(logging.WARNING):
         note_run(f"file://{tmp_path}", "west", run_at(1))
     assert "cannot name this run of the maintenance in file://" in caplog.text
+
+
+class Refused(Exception):
+    """Of a file system that has errors of its own."""
+
+
+def test_a_run_does_not_fail_by_an_error_of_any_kind(
+    work: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise Refused("not now")
+
+    note_run(work, "west", run_at(1))
+    for call in ("pipe_file", "open", "glob", "rm_file"):
+        monkeypatch.setattr(LocalFileSystem, call, refuse)
+    caplog.clear()
+    note_run(work, "west", run_at(2))
+    maintenance_runs._delete_gone(work)
+    write_run_name(work, RUN, RunName("dag", "run"))
+    assert read_run_name(work, RUN) is None
+    forget_drop(work, RUN)
+    assert [one.message.rpartition(": ")[2] for one in caplog.records] == ["not now"] * 5
 
 
 def test_a_run_of_the_command_is_recorded_as_one_of_airflow(work: str) -> None:
