@@ -19,7 +19,6 @@ from sluice.client.tier_lease import stored_tier_leases
 from sluice.clock import Clock, SystemClock
 from sluice.masking import mask, secrets_of
 from sluice.model import BucketSnapshot, Claim, LeasedTable, TableBucket, TieringStatus
-from sluice.model.leases import sum_if_known
 from sluice.quantities import counted
 from sluice.rounds.dropped_leases import Version, dropped_plans, note_drop, stored_versions
 from sluice.rounds.files import StoredPlan, plan_uri, stored_plan
@@ -55,12 +54,12 @@ class RoundLease:
     @property
     def buckets(self) -> int | None:
         """None: not known."""
-        return sum_if_known(table.buckets for table in self.tables)
+        return _sum(table.buckets for table in self.tables)
 
     @property
     def held_bytes(self) -> int | None:
         """Stored bytes of its snapshots; None: not known."""
-        return sum_if_known(table.held_bytes for table in self.tables)
+        return _sum(table.held_bytes for table in self.tables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +233,8 @@ class RoundLeases:
             uri = plan_uri(self._work_uri, lease_id, claim)
             reading = self._pool.submit(stored_plan, uri, PLAN_BYTES_MAX, self._stored.get(uri))
             asked[reading] = lease_id, status.table_id, uri
-        every: list[Future[Any]] = [*asked, *noted.values()]
-        done, late = wait(every, PLANS_WAIT_S)
+        reads: list[Future[Any]] = [*asked, *noted.values()]
+        done, late = wait(reads, PLANS_WAIT_S)
         self._late = {one for one in late if not one.cancel()}
         plans.unread = len(of_runs) - len(done & asked.keys())
         if late:
@@ -283,7 +282,7 @@ class RoundLeases:
             status.path,
             len(snapshots),
             min(one.snapshot_id for one in snapshots),
-            sum_if_known(self._sizes.get((one.bucket, one.snapshot_id)) for one in snapshots),
+            _sum(self._sizes.get((one.bucket, one.snapshot_id)) for one in snapshots),
         )
 
 
@@ -303,3 +302,12 @@ def what_is_unknown(known: KnownLeases, work_uri: str | None) -> str:
         " readers, renewal and expiry are not: a lease that is not renewed expires."
     )
     return " ".join(texts)
+
+
+def _sum(numbers: Iterable[int | None]) -> int | None:
+    total = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total
