@@ -23,6 +23,7 @@ from demo.page_tables import (
     LATE,
     LEASED,
     PAUSED,
+    SPECIAL,
     TABLES_MIN,
     WAITING,
     create,
@@ -95,9 +96,10 @@ class _Play:
         ends = sorted((o for o in opened if o not in held), key=lambda one: one.ends_ms)
         if minutes == HISTORY[-1]:
             # Still in progress when somebody looks.
+            slow = [one for one in ends if one.claim.path not in SPECIAL][-2:]
             slow_ms = SLOW_MINUTES * MINUTE_MS
-            self._open = [replace(one, ends_ms=one.ends_ms + slow_ms) for one in ends[-2:]]
-            ends = ends[:-2]
+            self._open = [replace(one, ends_ms=one.ends_ms + slow_ms) for one in slow]
+            ends = [one for one in ends if one not in slow]
         self._end_all(ends)
 
     def _is_left_out(self, path: TablePath, minutes: int) -> bool:

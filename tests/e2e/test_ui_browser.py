@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
+from demo.page_scene import running_scene
+from demo.page_tables import FAILING as BROKEN
+from demo.page_tables import LATE, TABLES_MIN, WAITING
 from sluice.model import TieringStatus
 from tests.support.browser import WAIT_MS, Watched, chromium
 from tests.support.page_cluster import FAILING, KEYED, LEASE, REASON, PageCluster, page_cluster
 from tests.support.processes import wait_for
-from tests.support.ui_process import origin_of, ui_process
+from tests.support.ui_process import LinkedUi, linked_ui, origin_of, ui_process
 
 pytestmark = pytest.mark.slow
 expect.set_options(timeout=WAIT_MS)
-SCHEMES = ("light", "dark")
+MANY = 5_000
+"""Further tables of the cluster."""
+ROWS_MAX = 60
+"""Rows that exist at once: those in sight, and some on both sides."""
+NODES_MAX = 3_000
+PHONE = {"width": 390, "height": 844}
+NARROWEST = {"width": 360, "height": 740}
+WIDE = {"width": 1280, "height": 800}
+SECTIONS = ("rounds", "splits", "snapshots", "leases", "definition")
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +39,33 @@ def browser() -> Iterator[Any]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageCluster]:
+    with page_cluster(tmp_path_factory.mktemp("many") / "data") as started:
+        started.create_more(MANY)
+        yield started
+
+
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[PageCluster]:
-    with page_cluster(tmp_path / "data") as started:
+def cluster(served: PageCluster) -> PageCluster:
+    """With a failing table and a lease, whatever the test before did."""
+    served.make_again()
+    return served
+
+
+@pytest.fixture(scope="module")
+def ui(served: PageCluster) -> Iterator[LinkedUi]:
+    with linked_ui("--bootstrap", served.address) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def scene_ui(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LinkedUi]:
+    """Of tables that are stuck for each of the reasons, leases of all kinds and maintenance."""
+    with (
+        running_scene(tmp_path_factory.mktemp("scene"), TABLES_MIN) as scene,
+        linked_ui("--bootstrap", scene.address, "--work-uri", scene.work_uri) as started,
+    ):
         yield started
 
 
@@ -45,12 +81,9 @@ def confirmed(page: Any, button: str, confirm: str, said: str) -> None:
     expect(page.get_by_role("status").filter(has_text=said).first).to_be_visible()
 
 
-def test_a_person_looks_and_acts(cluster: PageCluster, browser: Any) -> None:
-    with ui_process("--bootstrap", cluster.address) as (_, link):
-        origin = origin_of(link)
-        watched = Watched(browser.new_context(), origin)
-        page = watched.page
-        page.goto(link)
+def test_a_person_looks_and_acts(cluster: PageCluster, ui: LinkedUi, browser: Any) -> None:
+    with watched_by(browser, ui) as watched:
+        page, origin = watched.page, ui.origin
         assert page.url.rstrip("/") == origin, "the token is not in the address"
         assert "token" not in page.evaluate("JSON.stringify(performance.getEntries())").lower()
         assert page.evaluate("document.cookie") == "", "scripts cannot read the session"
@@ -78,7 +111,6 @@ def test_a_person_looks_and_acts(cluster: PageCluster, browser: Any) -> None:
         expect(page.get_by_role("link", name=str(KEYED)).first).to_be_visible()
         confirmed(page, f"Drop lease: {LEASE}", "Drop lease", f"lease {LEASE} is dropped")
         wait_for("the lease to be gone", lambda: cluster.client.leases.all() == [])
-        assert watched.wrong == []
 
 
 def test_a_person_who_may_only_look(cluster: PageCluster, browser: Any) -> None:
@@ -103,48 +135,116 @@ def test_a_person_who_may_only_look(cluster: PageCluster, browser: Any) -> None:
 
 
 def test_a_link_on_a_page_of_another_site(
-    cluster: PageCluster, browser: Any, tmp_path: Path
+    cluster: PageCluster, ui: LinkedUi, browser: Any, tmp_path: Path
 ) -> None:
     """As in a terminal that runs in the browser: the session begins all the same."""
-    with ui_process("--bootstrap", cluster.address) as (_, link):
-        watched = Watched(browser.new_context(), origin_of(link))
+    assert status(cluster, FAILING).failures == 1
+    with browser.new_context() as context:
+        watched = Watched(context, ui.origin)
         foreign = tmp_path / "foreign.html"
-        foreign.write_text(f'<a href="{link}">terminal</a>')
+        foreign.write_text(f'<a href="{ui.take_link()}">terminal</a>')
         watched.page.goto(foreign.as_uri())
         watched.page.get_by_role("link").click()
         expect(watched.page.get_by_role("heading", name=re.compile("attention"))).to_be_visible()
-        assert watched.page.url.rstrip("/") == origin_of(link)
+        assert watched.page.url.rstrip("/") == ui.origin
         assert watched.wrong == []
 
 
-def test_who_has_no_link(cluster: PageCluster, browser: Any) -> None:
-    with ui_process("--bootstrap", cluster.address) as (_, link):
-        page = browser.new_context().new_page()
-        page.goto(origin_of(link))
+def test_who_has_no_link(ui: LinkedUi, browser: Any) -> None:
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.goto(ui.origin)
         expect(page.get_by_role("heading", name="Log in")).to_be_visible()
         expect(page.get_by_text("Open the newest link")).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_people_who_use_other_means_can_use_it(
-    cluster: PageCluster, browser: Any, scheme: str
+def test_all_of_many_tables_can_be_reached(
+    cluster: PageCluster, ui: LinkedUi, browser: Any
 ) -> None:
-    """The rules of WCAG that a program can check."""
-    views: dict[str, Callable[[Any], Any]] = {
-        "#/": lambda page: page.get_by_role("heading", name=re.compile("attention")),
-        f"#/tables/shop/{FAILING.table}": lambda page: page.get_by_role(
-            "heading", name=str(FAILING), exact=True
-        ),
-        "#/leases": lambda page: page.get_by_text(LEASE, exact=True).first,
-        "#/maintenance": lambda page: page.get_by_role("heading", name="Maintenance").first,
-    }
-    with ui_process("--bootstrap", cluster.address) as (_, link):
-        watched = Watched(browser.new_context(color_scheme=scheme), origin_of(link))
-        watched.page.goto(link)
+    """Only the rows in sight exist, however many tables there are."""
+    total = len(cluster.client.statuses.lake_tables())
+    assert total > MANY
+    with watched_by(browser, ui) as watched:
+        page = watched.page
+        rows = page.get_by_role("table", name="Lake tables").locator("[data-index]")
+        expect(page.get_by_text(f"{total:,} tables", exact=True)).to_be_visible()
+        expect(rows.first).to_be_visible()
+        assert rows.count() <= ROWS_MAX
+        assert page.evaluate("document.getElementsByTagName('*').length") <= NODES_MAX
+
+        page.evaluate("window.scrollTo(0, document.documentElement.scrollHeight)")
+        last = page.locator(f"[data-index='{total - 1}']")
+        expect(last.get_by_role("link").first).to_be_in_viewport()
+        expect(page.locator("[data-index='0']")).to_have_count(0)
+        assert rows.count() <= ROWS_MAX
+        assert page.evaluate("document.getElementsByTagName('*').length") <= NODES_MAX
+
+        one = cluster.more(MANY // 2)
+        page.get_by_role("searchbox").fill(one.table)
+        expect(page.get_by_text(f"1 of {total:,} tables", exact=True)).to_be_visible()
+        expect(rows).to_have_count(1)
+        expect(rows.first).to_contain_text(one.table)
+
+
+def test_each_stuck_table_says_why(scene_ui: LinkedUi, browser: Any) -> None:
+    with watched_by(browser, scene_ui) as watched:
+        page = watched.page
+        head = page.get_by_role("heading", name=f"3 of {TABLES_MIN} tables need attention")
+        expect(head).to_be_visible()
+        for path, state, why in (
+            (BROKEN, "Failing", "s3:PutObject"),
+            (LATE, "Late", "has not ended"),
+            (WAITING, "Waiting", "no worker has claimed it"),
+        ):
+            stuck = page.get_by_role("listitem").filter(has_text=str(path)).first
+            expect(stuck).to_contain_text(state)
+            expect(stuck).to_contain_text(re.compile(r"for \d h"))
+            expect(stuck).to_contain_text(why)
+
+
+@pytest.mark.parametrize(("scheme", "size"), [("light", WIDE), ("dark", PHONE)], ids=str)
+def test_people_who_use_other_means_can_use_it(
+    scene_ui: LinkedUi, browser: Any, scheme: str, size: dict[str, int]
+) -> None:
+    """The rules of WCAG that a program can check, on each view and in a dialog."""
+    table = f"#/tables/{BROKEN.database}/{BROKEN.table}"
+    views = ["#/", *(f"{table}?section={name}" for name in SECTIONS), "#/leases", "#/maintenance"]
+    with watched_by(browser, scene_ui, color_scheme=scheme, viewport=size) as watched:
         found = {}
-        for view, shown in views.items():
-            watched.page.goto(f"{origin_of(link)}/{view}")
-            expect(shown(watched.page)).to_be_visible()
+        for view in views:
+            opened(watched.page, scene_ui, view)
             found[view] = watched.serious_violations()
+        opened(watched.page, scene_ui, table)
+        watched.page.get_by_role("button", name=f"Retry: {BROKEN}", exact=True).first.click()
+        expect(watched.page.get_by_role("dialog")).to_be_visible()
+        found["dialog"] = watched.serious_violations()
         assert {view: each for view, each in found.items() if each} == {}
+
+
+def test_nothing_is_wider_than_a_narrow_phone(scene_ui: LinkedUi, browser: Any) -> None:
+    table = f"#/tables/{BROKEN.database}/{BROKEN.table}"
+    views = ["#/", *(f"{table}?section={name}" for name in SECTIONS), "#/leases", "#/maintenance"]
+    with watched_by(browser, scene_ui, viewport=NARROWEST) as watched:
+        found = {}
+        for view in views:
+            opened(watched.page, scene_ui, view)
+            found[view] = watched.page.evaluate("document.documentElement.scrollWidth")
+        assert {view: width for view, width in found.items() if width > NARROWEST["width"]} == {}
+
+
+def opened(page: Any, ui: LinkedUi, view: str) -> None:
+    """Opens a view, and waits until it shows what it has read."""
+    page.goto(f"{ui.origin}/{view}")
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    expect(page.locator("[role=status][aria-label*=loading], .bone, .skeleton")).to_have_count(0)
+
+
+@contextmanager
+def watched_by(browser: Any, ui: LinkedUi, **context: Any) -> Iterator[Watched]:
+    """Somebody who has logged in. Whatever their page should not do fails the test."""
+    with browser.new_context(**context) as opened_context:
+        watched = Watched(opened_context, ui.origin)
+        watched.page.goto(ui.take_link())
+        expect(watched.page.get_by_role("heading", name=re.compile("attention"))).to_be_visible()
+        yield watched
         assert watched.wrong == []

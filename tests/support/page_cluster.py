@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
+
 from sluice.client import Client, connect
-from sluice.model import Reason, TablePath
+from sluice.formats.types import schema_from_arrow
+from sluice.model import Reason, TableDescriptor, TablePath
 from sluice.server.cluster import EmbeddedCluster
 from tests.unit.server.kv_support import KvCaller
 from tests.unit.server.support import Caller, config
@@ -19,6 +23,7 @@ REASON = (
     "grant s3:PutObject to the role of the driver"
 )
 LEASE = "job-7"
+KEYED_BY_NOTHING = schema_from_arrow(pa.schema([("id", pa.int64())]))
 
 
 class PageCluster:
@@ -32,10 +37,30 @@ class PageCluster:
             table = KvCaller(caller, path, properties=TIERED)
             table.put((1, "text", 1))
         cluster.take_kv_snapshots(KEYED)
-        with client.snapshot_lease(LEASE, KEYED, on_exit="keep"):
-            pass
         self.end(CALM)
-        self.end(FAILING, REASON)
+        self.make_again()
+
+    def make_again(self) -> None:
+        """The failure and the lease, if an action has ended them."""
+        [failing] = self.client.statuses.list(FAILING)
+        if not failing.failures:
+            self.end(FAILING, REASON)
+        if not self.client.leases.all():
+            with self.client.snapshot_lease(LEASE, KEYED, on_exit="keep"):
+                pass
+
+    def create_more(self, count: int) -> None:
+        """Creates further lake tables: see :meth:`more`."""
+        descriptor = TableDescriptor(KEYED_BY_NOTHING, bucket_count=1, properties=TIERED)
+        with ThreadPoolExecutor(4) as pool:
+            for _ in pool.map(
+                lambda number: self.client.admin.create_table(self.more(number), descriptor),
+                range(count),
+            ):
+                pass
+
+    def more(self, number: int) -> TablePath:
+        return TablePath(FAILING.database, f"t{number:05}")
 
     def end(self, path: TablePath, why: str | None = None) -> None:
         """One round of a table, which fails for a reason."""

@@ -14,6 +14,7 @@ from tests.support.local_page import OWN_PAGE, built_assets
 from tests.support.processes import SLUICE, environment
 
 _READY = re.compile(r"sluice: ready, log in once at (http://127\.0\.0\.1:\d+/login\?token=\S+)\n")
+_ONE_MORE = re.compile(r"sluice: link for one more: (http://127\.0\.0\.1:\d+/login\?token=\S+)\n")
 
 
 @contextmanager
@@ -40,6 +41,33 @@ def ui_process(
             yield process, found[1]
         finally:
             process.kill()
+
+
+class LinkedUi:
+    """A running page that several people log in to, one after the other."""
+
+    def __init__(self, process: subprocess.Popen[str], link: str) -> None:
+        self.origin = origin_of(link)
+        self._process = process
+        self._link: str | None = link
+
+    def take_link(self) -> str:
+        """A link that nobody has used; the one before must have been used."""
+        if self._link is None:
+            assert self._process.stdout is not None
+            line = self._process.stdout.readline()
+            found = _ONE_MORE.fullmatch(line)
+            assert found, line
+            return found[1]
+        link, self._link = self._link, None
+        return link
+
+
+@contextmanager
+def linked_ui(*words: str) -> Iterator[LinkedUi]:
+    """As :func:`ui_process`."""
+    with ui_process(*words) as (process, link):
+        yield LinkedUi(process, link)
 
 
 def origin_of(link: str) -> str:
