@@ -1559,6 +1559,11 @@ export interface components {
              */
             why_not_act?: string | null;
             /**
+             * Requested Ms
+             * @description When somebody requested the round for which it is due; null: nobody did, or its status does not say it. If `last_error` is set, a retry was requested, then or later
+             */
+            requested_ms?: number | null;
+            /**
              * Status Read Ms
              * @description When the status was read
              */
