@@ -15,4 +15,5 @@ def is_pattern(name: str) -> bool:
 
 def matches(path: TablePath, patterns: Iterable[str]) -> bool:
     """Whether a table matches one of these patterns; upper and lower case differ."""
-    return any(fnmatchcase(str(path), one) for one in patterns)
+    name = str(path)
+    return any(fnmatchcase(name, one) for one in patterns)
