@@ -96,8 +96,6 @@ def acquire(
         run = _Acquired(client, connection, lease_id, heartbeats, is_wanted)
         own = [plan.claim for plan in plans]
         try:
-            if any(plan.snapshots for plan in plans):
-                forget_drop(work_uri, lease_id)  # before: a list rather shows too much
             for plan in plans:
                 run.take_over(plan)
             settle.release_unplanned(client, lease_id, own, is_others)
@@ -259,7 +257,10 @@ def take_over(
         uri = plan_uri(work_uri, lease_id, claim)
         if isinstance(error, CLAIM_LOST) and waits_for_claim(uri):
             settle.mark_reported(uri)
-    return [plan for claim, plan in plans.items() if answers[claim] is None]
+    valid = [plan for claim, plan in plans.items() if answers[claim] is None]
+    if any(plan.snapshots for plan in valid):  # which the caller leases again
+        forget_drop(work_uri, lease_id)
+    return valid
 
 
 def requested_tables(client: Client, patterns: Sequence[str]) -> list[TablePath] | None:
