@@ -106,13 +106,27 @@ test("a run of several tasks shows each of them", async () => {
   );
   show();
   const runs = await screen.findByRole("region", { name: "Last runs" });
-  expect(runs).toHaveTextContent("3 tasks");
+  expect(runs).toHaveTextContent(/3 tasks ?1 failed or lost/);
   const tasks = within(runs).getByRole("list", { name: `Tasks of ${RUN.by}` });
   const [after, zero, one] = within(tasks).getAllByRole("listitem");
   expect(after).toHaveTextContent(/^ended ?after/);
   expect(within(zero!).getByRole("link", { name: "each, map index 0" })).toBeInTheDocument();
   expect(one).toHaveTextContent(/^failed ?each, map index 1.*no coordinator$/);
   expect(within(runs).getAllByRole("listitem")).toHaveLength(5);
+  expect(tasks.closest("details")).toHaveAttribute("open");
+});
+
+test("the many tasks of a run are folded", async () => {
+  const of = { ...RUN, dag_id: "nightly", run_id: "7", task_id: "each" };
+  const runs = Array.from({ length: 6 }, (_, index) => ({
+    ...of,
+    folder: `${index}`,
+    map_index: index,
+  }));
+  server.on("GET /maintenance", answer({ runs }));
+  show();
+  const said = await screen.findByText("6 tasks");
+  expect(said.closest("details")).not.toHaveAttribute("open");
 });
 
 test("a run without an end says where it is, and nothing that is not known", async () => {

@@ -19,6 +19,8 @@ type Run = Schemas["MaintenanceRunModel"];
 type State = Schemas["MaintainedTable"]["state"];
 
 const PAGE_ROWS = 100;
+/** A run of more tasks is folded: the tables are below it. */
+const UNFOLDED_MAX = 5;
 
 const STATES: [State, string, string][] = [
   ["problem", "Problems", "something did not work in the last maintenance"],
@@ -228,13 +230,17 @@ function groupsOf(runs: Run[]): Tasks[] {
 }
 
 function Tasks({ tasks }: { tasks: Tasks }) {
+  const bad = tasks.filter(isBad).length;
   return (
-    <>
-      <div className="run-line">
-        <span>{tasks[0].by}</span>
-        <Ago ms={Math.min(...tasks.map((each) => each.began_ms))} />
-        <span className="quiet">{counted(tasks.length, "task")}</span>
-      </div>
+    <details className="run-tasks" open={tasks.length <= UNFOLDED_MAX}>
+      <summary>
+        <span className="run-line">
+          <span>{tasks[0].by}</span>
+          <Ago ms={Math.min(...tasks.map((each) => each.began_ms))} />
+          <span className="quiet">{counted(tasks.length, "task")}</span>
+          {bad > 0 && <span className="outcome failed">{count(bad)} failed or lost</span>}
+        </span>
+      </summary>
       <ul className="runs of-run" aria-label={`Tasks of ${tasks[0].by}`}>
         {tasks.map((task) => (
           <li key={task.folder}>
@@ -242,8 +248,12 @@ function Tasks({ tasks }: { tasks: Tasks }) {
           </li>
         ))}
       </ul>
-    </>
+    </details>
   );
+}
+
+function isBad(run: Run): boolean {
+  return run.state === "failed" || run.state === "lost";
 }
 
 function taskName({ task_id, map_index }: Run): string {
@@ -251,7 +261,6 @@ function taskName({ task_id, map_index }: Run): string {
 }
 
 function RunLine({ run, name = run.by }: { run: Run; name?: string }) {
-  const isBad = run.state === "failed" || run.state === "lost";
   const isOpen = run.state === "running" || run.state === "lost";
   const words = [
     run.state === "unreported" && run.tables === 0 ? null : counted(run.tables, "table"),
@@ -263,7 +272,9 @@ function RunLine({ run, name = run.by }: { run: Run; name?: string }) {
   return (
     <>
       <div className="run-line">
-        <span className={`outcome ${isBad ? "failed" : run.state === "ended" ? "committed" : ""}`}>
+        <span
+          className={`outcome ${isBad(run) ? "failed" : run.state === "ended" ? "committed" : ""}`}
+        >
           {RUN_STATES[run.state]}
         </span>
         {run.url ? <a href={run.url}>{name}</a> : <span>{name}</span>}
