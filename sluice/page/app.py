@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,11 @@ def page_app(prefix: str, may_read: Sequence[Any], may_act: Sequence[Any]) -> Fa
 
 class _Assets(StaticFiles):
     """Built files, whose names change with their contents."""
+
+    def lookup_path(self, path: str) -> tuple[str, os.stat_result | None]:
+        if "\0" in path:  # the system refuses it, which an older Starlette lets through as an error
+            return "", None
+        return super().lookup_path(path)
 
     def file_response(self, *args: Any, **more: Any) -> Response:
         answer = super().file_response(*args, **more)
