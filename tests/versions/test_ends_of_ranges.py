@@ -35,7 +35,10 @@ def floor_of(package: str) -> str:
     return found[1]
 
 
-PAGE_PACKAGES = ("fastapi", "pydantic", "uvicorn")
+PAGE_PACKAGES = ("fastapi", "pydantic", "starlette", "uvicorn")
+LOGIN_TESTS = ROOT / "tests/unit/page/test_local_access.py"
+TOOLS = ("httpx", "hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
+"""What those tests need besides the page's packages."""
 
 
 def tier_by_hand(environment: Environment, folder: Path, **more: str) -> None:
@@ -80,6 +83,20 @@ def test_the_page(end: End, tmp_path: Path) -> None:
     away = ("--bootstrap", "grpc://127.0.0.1:1")
     with ui_process(*away, program=sluice, env=env, cwd=tmp_path) as (_, link):
         look_at(link)
+
+
+@pytest.mark.long
+def test_the_login_of_the_page_with_the_oldest_packages(tmp_path: Path) -> None:
+    """An older Starlette takes the path of a request from its Host, which a stranger chooses."""
+    environment = wheel_at(tmp_path, "lowest-direct", "ui")
+    assert version_in(environment, "starlette").startswith(floor_of("starlette"))
+    environment.install(*TOOLS, options=["--constraints", str(tmp_path / "constraints.txt")])
+    alone = ["-p", "no:cacheprovider", "--basetemp", str(tmp_path / "scratch")]
+    command = ("python", "-m", "pytest", "-q", *alone, str(LOGIN_TESTS))
+    # the tests' set-up looks for Spark's jars
+    done = environment.run(*command, cwd=ROOT, SPARK_HOME=str(pyspark_jars().parent))
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert " passed" in done.stdout
 
 
 @pytest.mark.long
