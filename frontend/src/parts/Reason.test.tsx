@@ -41,6 +41,16 @@ test("what does not fit is shown on a click, and Escape hides it", async () => {
   expect(container.querySelector(".reason-text")).toHaveClass("short");
 });
 
+test("where the buttons are does not depend on what fits, which would change again with it", () => {
+  const line = "Job aborted due to stage failure. ".repeat(10);
+  for (const all of [80, 200]) {
+    layOut(80, all);
+    const { container, unmount } = render(<Reason text={line} of="shop.prices" />);
+    expect(container.firstElementChild).toHaveAttribute("class", "reason");
+    unmount();
+  }
+});
+
 test("the first line is a part of its own, which a narrow screen wraps and does not cut", () => {
   layOut(80, 80);
   const { container } = render(<Reason text={LONG} of="shop.prices" />);

@@ -2,15 +2,21 @@
 import { useEffect, useId, useLayoutEffect, useRef, useState, type RefObject } from "react";
 import { CopyIcon } from "./Icons";
 
+/** A text that fits beside its button. */
+const SHORT_CHARS = 160;
+
 export function Reason({ text, of }: { text: string; of: string }) {
   const [isWhole, setWhole] = useState(false);
   const id = useId();
   const box = useRef<HTMLParagraphElement>(null);
   const isCut = useIsCut(box, text);
   const isLong = isWhole || isCut;
+  // By its length: if the place of the buttons depended on what fits, the width of the text would
+  // change with it, and so what fits.
+  const isShort = text.length <= SHORT_CHARS && !text.includes("\n");
   const [first = "", ...others] = text.split("\n");
   return (
-    <div className={isLong || others.length > 0 ? "reason" : "reason single"}>
+    <div className={isShort ? "reason single" : "reason"}>
       <p id={id} ref={box} className={isWhole ? "reason-text" : "reason-text short"}>
         <span className="reason-first">{first}</span>
         {others.length > 0 && <span className="reason-others">{others.join("\n")}</span>}
