@@ -1,7 +1,7 @@
 import { Window as FrameWindow } from "happy-dom";
 import { beforeEach, expect, test } from "vitest";
 import { openLinksOutside, parentScheme, sameOriginParent, shareHash } from "./frame";
-import { applyTheme } from "./theme";
+import { applyTheme, type Theme } from "./theme";
 
 beforeEach(() => {
   document.body.replaceChildren();
@@ -74,6 +74,22 @@ test("the colours follow the page around it, unless the user chose", () => {
   root.className = "";
   applyTheme("system", null);
   expect(root.dataset.theme).toBeUndefined();
+});
+
+test("the ground is that of a dark page around it, on which texts can be read", () => {
+  const root = document.documentElement;
+  const ground = (background: string, theme: Theme = "system") => {
+    document.body.style.backgroundColor = background;
+    root.classList.add("dark");
+    applyTheme(theme, window);
+    return root.style.getPropertyValue("--ground");
+  };
+  expect(ground("rgb(23, 30, 45)")).toBe("rgb(23, 30, 45)");
+  expect(ground("rgb(23, 30, 45)", "dark")).toBe("");
+  expect(ground("rgb(250, 250, 250)")).toBe("");
+  expect(ground("rgba(0, 0, 0, 0)")).toBe("");
+  root.className = document.body.style.backgroundColor = "";
+  applyTheme("system", null);
 });
 
 test("a link out of the page is opened by the page around it", () => {

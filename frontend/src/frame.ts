@@ -68,6 +68,23 @@ export function parentScheme(parent: Window | null): "light" | "dark" | null {
   return null;
 }
 
+/** The dark colour behind this page in the page around it; null if there is none in sight. */
+export function parentDarkness(parent: Window | null): string | null {
+  if (!parent) return null;
+  try {
+    const color = parent.getComputedStyle(parent.document.body).backgroundColor;
+    const parts = OPAQUE.exec(color)?.slice(1).map(Number);
+    return parts && Math.max(...parts) <= DARK_MAX ? color : null;
+  } catch {
+    return null;
+  }
+}
+
+/** As browsers write such a colour. */
+const OPAQUE = /^rgb\((\d+), (\d+), (\d+)\)$/;
+/** Texts can be read on anything darker. */
+const DARK_MAX = 56;
+
 /** Calls back when the page around this one may have changed between light and dark. */
 export function watchScheme(parent: Window | null, changed: () => void): () => void {
   if (!parent) return () => {};

@@ -1,6 +1,6 @@
 /** Light or dark: as the user chose, else as the page around this one, else as the system. */
 import { useCallback, useEffect, useState } from "react";
-import { parentScheme, sameOriginParent, watchScheme } from "./frame";
+import { parentDarkness, parentScheme, sameOriginParent, watchScheme } from "./frame";
 
 export const THEMES = ["system", "light", "dark"] as const;
 export type Theme = (typeof THEMES)[number];
@@ -30,6 +30,9 @@ export function applyTheme(theme: Theme, parent = sameOriginParent()): void {
   const root = document.documentElement;
   if (scheme) root.dataset.theme = scheme;
   else delete root.dataset.theme;
+  const ground = theme === "system" && scheme === "dark" ? parentDarkness(parent) : null;
+  if (ground) root.style.setProperty("--ground", ground);
+  else root.style.removeProperty("--ground");
 }
 
 export function useTheme(): [Theme, (theme: Theme) => void] {
