@@ -202,7 +202,11 @@ function Holder({ lease }: { lease: Lease }) {
   const address = `/leases?lease=${encodeURIComponent(lease.lease_id)}`;
   return (
     <>
-      {lease.holder !== lease.lease_id && <span className="holder">{lease.holder}</span>}
+      {lease.holder !== lease.lease_id && (
+        <span className="holder">
+          <Commands text={lease.holder} />
+        </span>
+      )}
       <Link href={address} className="lease-id" title="Link to this lease">
         <code>{lease.lease_id}</code>
       </Link>

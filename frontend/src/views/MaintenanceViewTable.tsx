@@ -83,7 +83,7 @@ function isNeedy(table: Maintained): boolean {
 
 function Needs({ table }: { table: Maintained }) {
   return (
-    <ul className="held">
+    <ul className="held needs">
       {table.problems?.map((each) => (
         <li key={each} className="bad-text clamp">
           {each}
@@ -100,11 +100,18 @@ function Maintenances({ table }: { table: Maintained }) {
   return (
     <>
       <Ago ms={table.last_maintained_ms!} />
-      {table.gains && table.gains.length > 0 && (
-        <span className="sub">{table.gains.join(", ")}</span>
-      )}
+      {table.gains?.map((each) => (
+        <span key={each} className="sub">
+          {withArrows(each)}
+        </span>
+      ))}
     </>
   );
+}
+
+/** `22 -> 1 manifests`, with an arrow that does not break at the end of a line. */
+function withArrows(text: string): string {
+  return text.replaceAll(" -> ", "\u00a0→\u00a0");
 }
 
 /** Equality deletes make scans slow, so they are seen at once. */
