@@ -53,12 +53,14 @@ class ClusterReader:
         client: Client,
         clock: Clock | None = None,
         *,
-        read_every_s: float = READ_EVERY_S,
+        read_every_s: float | None = None,
         idle_after_s: float = IDLE_AFTER_S,
         pass_s: float = PASS_S,
     ) -> None:
+        """:param read_every_s: None: :data:`READ_EVERY_S`."""
         self._clock = clock or SystemClock()
-        self._every_s, self._idle_after_s = read_every_s, idle_after_s
+        self._every_s = READ_EVERY_S if read_every_s is None else read_every_s
+        self._idle_after_s = idle_after_s
         self._pass_s = pass_s
         self._watch = client.status_watch()
         self._store = SeenStore()

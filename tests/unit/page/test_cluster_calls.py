@@ -24,7 +24,7 @@ MANY = 40
 """Threads of a server, which Airflow's own API shares."""
 
 
-@pytest.fixture(params=["grpc", "fluss"])
+@pytest.fixture(params=["fluss", pytest.param("grpc", marks=pytest.mark.long)])
 def place(request: pytest.FixtureRequest) -> Iterator[LocalPlace]:
     with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
         address = f"{request.param}://127.0.0.1:{silent.getsockname()[1]}"

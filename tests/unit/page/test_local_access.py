@@ -21,6 +21,13 @@ def page() -> Iterator[LocalPage]:
         yield served
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[LocalPage]:
+    """For tests that leave no more than a login behind."""
+    with local_page() as served:
+        yield served
+
+
 def test_a_link_logs_in_once(page: LocalPage, caplog: pytest.LogCaptureFixture) -> None:
     link, browser = page.access.link, page.browser()
     with caplog.at_level(logging.DEBUG):
@@ -75,17 +82,17 @@ def test_a_fault_of_the_login_is_answered_as_others_are(
 
 
 @pytest.mark.parametrize("token", ["", "?token=", "?token=x", "?token=%ff%ed%a0%80"])
-def test_a_wrong_token_does_not_use_up_the_link(page: LocalPage, token: str) -> None:
-    link = page.access.link
-    assert page.browser().get(f"/login{token}").status_code == 403
-    assert page.browser().head(link).status_code == 405, "as previews of links ask"
-    assert page.access.link == link
+def test_a_wrong_token_does_not_use_up_the_link(shared: LocalPage, token: str) -> None:
+    link = shared.access.link
+    assert shared.browser().get(f"/login{token}").status_code == 403
+    assert shared.browser().head(link).status_code == 405, "as previews of links ask"
+    assert shared.access.link == link
 
 
-def test_a_link_in_a_page_of_another_site(page: LocalPage) -> None:
+def test_a_link_in_a_page_of_another_site(shared: LocalPage) -> None:
     """The cookie is lax, so a link elsewhere opens the page, and may not change anything."""
-    browser, elsewhere = page.browser(), {"Sec-Fetch-Site": "cross-site"}
-    assert browser.get(page.access.link, headers=elsewhere).status_code == 303
+    browser, elsewhere = shared.browser(), {"Sec-Fetch-Site": "cross-site"}
+    assert browser.get(shared.access.link, headers=elsewhere).status_code == 303
     assert browser.get("/", headers=elsewhere).status_code == 200
     assert browser.post(PAUSE, headers={**OWN_PAGE, **elsewhere}).status_code == 403
 
@@ -99,28 +106,28 @@ def test_the_oldest_login_makes_room(page: LocalPage) -> None:
     assert first.get(OVERVIEW).status_code == 401
 
 
-def test_who_is_not_logged_in(page: LocalPage) -> None:
-    stranger = page.browser()
+def test_who_is_not_logged_in(shared: LocalPage) -> None:
+    stranger = shared.browser()
     for path in (OVERVIEW, "/api/v1/openapi.json", "/api/v1/nothing"):
         answer = stranger.get(path)
         assert (answer.status_code, answer.json()["error"]) == (401, "Unauthorized")
         assert "sluice ui" in answer.json()["message"]
     assert stranger.post(PAUSE, headers=OWN_PAGE).status_code == 401
-    forged = {"Cookie": f"{page.access.cookie}=x"}
+    forged = {"Cookie": f"{shared.access.cookie}=x"}
     assert stranger.get(OVERVIEW, headers=forged).status_code == 401
     shown = stranger.get("/")
     assert shown.status_code == 401
     assert "<h1>Log in</h1>" in shown.text
-    for name in built_assets(page.logged_in()):
+    for name in built_assets(shared.logged_in()):
         answer = stranger.get(f"/{name}")
         assert answer.status_code == 200, "the built files are the same for everybody"
         assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example:1", "10.0.0.1", "[::"])
-def test_a_foreign_name_is_refused(page: LocalPage, host: str) -> None:
+def test_a_foreign_name_is_refused(shared: LocalPage, host: str) -> None:
     """A foreign page may have had its own name resolved to this address."""
-    browser = page.logged_in()
+    browser = shared.logged_in()
     for path in ("/", OVERVIEW, "/login?token=x", built_assets(browser)[0]):
         answer = browser.get(path, headers={"Host": host})
         assert answer.status_code == 403
@@ -128,21 +135,21 @@ def test_a_foreign_name_is_refused(page: LocalPage, host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9", "[::1]:8790", "127.0.0.1"])
-def test_names_of_this_machine(page: LocalPage, host: str) -> None:
+def test_names_of_this_machine(shared: LocalPage, host: str) -> None:
     """Any port: a tunnel has another one."""
-    assert page.logged_in().get(OVERVIEW, headers={"Host": host}).status_code == 200
+    assert shared.logged_in().get(OVERVIEW, headers={"Host": host}).status_code == 200
 
 
 HIDING_A_PATH = ("/assets/?", "/assets/#", "?", "#", "@127.0.0.1", "\\assets", "%2Fassets")
 
 
 @pytest.mark.parametrize("more", HIDING_A_PATH)
-def test_a_host_with_a_path_of_its_own(page: LocalPage, more: str) -> None:
+def test_a_host_with_a_path_of_its_own(shared: LocalPage, more: str) -> None:
     """Starlette makes addresses of Host and path: earlier ones took this for one of a file."""
-    host = f"127.0.0.1:{page.port}{more}"
+    host = f"127.0.0.1:{shared.port}{more}"
     own = "".join(f"{name}: {value}\r\n" for name, value in OWN_PAGE.items())
     for request in (f"GET {OVERVIEW}", f"POST {PAUSE}", "GET /"):
-        answer = _raw(page.port, f"{request} HTTP/1.1\r\nHost: {host}\r\n{own}")
+        answer = _raw(shared.port, f"{request} HTTP/1.1\r\nHost: {host}\r\n{own}")
         assert answer.startswith("HTTP/1.1 403"), answer
         assert "this server has no name" in answer
 
@@ -158,8 +165,8 @@ def test_a_host_with_a_path_of_its_own(page: LocalPage, more: str) -> None:
         f"http://127.0.0.1/assets/..{OVERVIEW}",
     ],
 )
-def test_a_path_like_that_of_a_file(page: LocalPage, target: str) -> None:
-    answer = _raw(page.port, f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{page.port}\r\n")
+def test_a_path_like_that_of_a_file(shared: LocalPage, target: str) -> None:
+    answer = _raw(shared.port, f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{shared.port}\r\n")
     assert answer.startswith(("HTTP/1.1 401", "HTTP/1.1 404")), answer
     assert "may_act" not in answer
 
@@ -201,16 +208,16 @@ def test_names_of_a_server_in_the_network() -> None:
         ({"Authorization": "Bearer x"}, "the header X-Sluice-Page is missing"),
     ],
 )
-def test_a_change_from_a_foreign_page(page: LocalPage, headers: dict[str, str], why: str) -> None:
-    answer = page.logged_in().post(PAUSE, headers=headers)
+def test_a_change_from_a_foreign_page(shared: LocalPage, headers: dict[str, str], why: str) -> None:
+    answer = shared.logged_in().post(PAUSE, headers=headers)
     assert answer.status_code == 403
     assert why in answer.json()["message"]
 
 
-def test_a_change_from_this_page(page: LocalPage) -> None:
+def test_a_change_from_this_page(shared: LocalPage) -> None:
     """It reaches the cluster, which is away."""
-    browser = page.logged_in()
-    for headers in (OWN_PAGE, {"X-Sluice-Page": "1", "Origin": page.url}):
+    browser = shared.logged_in()
+    for headers in (OWN_PAGE, {"X-Sluice-Page": "1", "Origin": shared.url}):
         answer = browser.post(PAUSE, headers=headers)
         assert (answer.status_code, answer.json()["error"]) == (502, "NetworkError")
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.model import Reason, TableDescriptor, TablePath, TieringRound, TieringStatus
+from sluice.page import cluster_reader
 from sluice.page.health import LATE_MS
 from sluice.page.list_models import SortKey
 from sluice.page.local_place import LocalPlace
@@ -195,7 +196,8 @@ def test_5000_tables_are_filtered_in_far_less_than_100_ms_of_cpu() -> None:
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Iterator[tuple[Shop, TestClient]]:
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Shop, TestClient]]:
+    monkeypatch.setattr(cluster_reader, "READ_EVERY_S", 0.05)
     with status_shop(tmp_path / "data") as shop:
         place = LocalPlace(shop.client, shop.clock)
         place.reader.start()
