@@ -45,4 +45,7 @@ def http_place(
 def bound_socket(host: str, port: int) -> socket.socket:
     """A socket that listens; port 0 is a free one. :raises OSError: it cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    bound = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    # Connections take it over. Without it the second part of an answer waits 40 ms for the caller.
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return bound
