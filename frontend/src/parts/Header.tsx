@@ -94,7 +94,9 @@ function Where({ overview }: { overview: Overview }) {
       {!overview.may_act && (
         // the badge says it to screen readers; a finger has no hover
         <span className="where-part quiet" aria-hidden="true">
-          <Commands text={whyNot(overview)} />
+          <span>
+            <Commands text={whyNot(overview)} />
+          </span>
         </span>
       )}
     </div>

@@ -523,7 +523,7 @@ def test_a_cluster_that_keeps_no_statuses(tmp_path: Path) -> None:
     with status_shop(tmp_path / "data") as shop:
         page = Page(shop.client, Linked(shop.client, shop.clock))
         path = shop.create("orders")
-        assert page.get(path)["table"]["health"] == "unknown"
+        assert page.get(path)["table"]["health"] == "new"
         details = TieringRound(
             outcome="committed",
             lake_snapshot_id=SNAPSHOT,
