@@ -13,6 +13,7 @@ import { SEARCH_MAX } from "./tables/filters";
 import { Grid, sortOf, sortText } from "./TableViewGrid";
 import { Failed, Nothing, Skeleton } from "./TableViewStates";
 import "./TableView.css";
+import "./MaintenanceView.css";
 
 type Maintenance = Schemas["Maintenance"];
 type Run = Schemas["MaintenanceRunModel"];

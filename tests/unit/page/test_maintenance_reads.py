@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,9 +18,7 @@ from sluice.config import ClientConfig, ServerConfig
 from sluice.model import Reason, TablePath, TieringRound, TieringStatus
 from sluice.page.local_place import LocalPlace
 from sluice.page.maintenance_reader import READ_EVERY_S, MaintenanceReader, maintenance_of
-from sluice.page.maintenance_rounds import RoundFacts, facts_of
-from sluice.page.maintenance_runs import LOST_AFTER_MS, REPORT_BYTES_MAX, RUNS_MAX, SeenRun
-from sluice.page.maintenance_tables import MaintenanceListing, Wanted, matching, table_model
+from sluice.page.maintenance_runs import LOST_AFTER_MS, REPORT_BYTES_MAX, RUNS_MAX
 from sluice.page.seen import Seen, SeenTable
 from sluice.page.serving import local_app
 from sluice.rounds.files import write_json
@@ -529,42 +526,6 @@ def test_what_rounds_compacted_and_expired(
             "shop.orders",
             "shop.idle",
         ]
-
-
-def test_facts_begin_again_with_a_table_that_was_dropped_and_created() -> None:
-    known = RoundFacts(7, 30, compacted=COMPACTED)
-    status = TieringStatus(TablePath("shop", "a"), 8, "Tiered", 3, rounds=2)
-    assert facts_of(known, status, []).compacted is None
-    same = replace(status, table_id=7, rounds=31)
-    assert facts_of(known, same, [EXPIRED]).compacted == COMPACTED
-    long = replace(COMPACTED, compacted="x" * 10_000)
-    kept = facts_of(known, same, [long]).compacted
-    assert kept is not None
-    assert len(kept.compacted or "") == 500
-
-
-def test_5000_tables_are_answered_at_once() -> None:
-    paths = [TablePath("shop", f"table_{at:04d}") for at in range(5_000)]
-    statuses = {
-        path: SeenTable(TieringStatus(path, at, "Tiered", 1, rounds=9), 1_000)
-        for at, path in enumerate(paths)
-    }
-    report = TableReport.of(converted("x"), applied=True)
-    reports = [replace(report, table=str(path)) for path in paths]
-    run = SeenRun.of(MaintenanceRun(folder="sluice-x", attempt="a", began_ms=1), reports)
-    facts = {path: RoundFacts(at, 9, compacted=COMPACTED) for at, path in enumerate(paths)}
-    seen = Seen(statuses, 1_000, True)
-    began_s = time.process_time()
-    listing = MaintenanceListing(seen, [run] * 10, facts)
-    listed_s = time.process_time() - began_s
-    began_s = time.process_time()
-    rows = matching(listing.rows, Wanted("table 49", sort="last_compacted", descending=True))
-    models = [table_model(row).model_dump_json() for row in rows[:100]]
-    answered_s = time.process_time() - began_s
-    print(f"listing {listed_s * 1000:.0f} ms, answer {answered_s * 1000:.0f} ms")
-    assert len(models) == 100
-    assert listed_s < 1, "once for a reading: about 50 ms"
-    assert answered_s < 0.25, "about 10 ms"
 
 
 def test_a_cluster_that_is_away_is_told_and_not_asked_at_each_look() -> None:

@@ -16,8 +16,8 @@ from sluice.config import ClientConfig, ServerConfig
 from sluice.model import Reason, TablePath
 from sluice.page import cluster_reader
 from sluice.page.cluster_reader import ClusterReader
-from sluice.page.local_place import LocalPlace
 from sluice.page.list_models import DagState
+from sluice.page.local_place import LocalPlace
 from sluice.page.serving import local_app
 from sluice.rounds.requested_compaction import REQUEST_MS_MAX
 from sluice.server.cluster import EmbeddedCluster

@@ -1,0 +1,66 @@
+"""The list of tables for the maintenance, without a cluster."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from sluice.model import TablePath, TieringRound, TieringStatus
+from sluice.page.maintenance_rounds import RoundFacts, facts_of
+from sluice.page.maintenance_runs import SeenRun
+from sluice.page.maintenance_tables import MaintenanceListing, Wanted, matching, table_model
+from sluice.page.seen import Seen, SeenTable
+from sluice.rounds.maintain import MaintenanceReport
+from sluice.rounds.maintenance import Conversion, TableHealth
+from sluice.rounds.maintenance_files import TableReport
+from sluice.rounds.maintenance_runs import MaintenanceRun
+
+COMPACTED = TieringRound(
+    outcome="committed",
+    compacted="bucket 0: 5 files became 1",
+    files_compacted=5,
+    lake_files=3,
+)
+EXPIRED = TieringRound(outcome="committed", snapshots_expired=4, files_expired=9)
+CONVERTED = MaintenanceReport(
+    "x",
+    TableHealth(equality_files=2, data_manifests=5),
+    TableHealth(data_manifests=2),
+    conversion=Conversion(files_removed=2, rows=6),
+)
+
+
+def test_facts_begin_again_with_a_table_that_was_dropped_and_created() -> None:
+    known = RoundFacts(7, 30, compacted=COMPACTED)
+    status = TieringStatus(TablePath("shop", "a"), 8, "Tiered", 3, rounds=2)
+    assert facts_of(known, status, []).compacted is None
+    same = replace(status, table_id=7, rounds=31)
+    assert facts_of(known, same, [EXPIRED]).compacted == COMPACTED
+    long = replace(COMPACTED, compacted="x" * 10_000)
+    kept = facts_of(known, same, [long]).compacted
+    assert kept is not None
+    assert len(kept.compacted or "") == 500
+
+
+def test_5000_tables_are_answered_at_once() -> None:
+    paths = [TablePath("shop", f"table_{at:04d}") for at in range(5_000)]
+    statuses = {
+        path: SeenTable(TieringStatus(path, at, "Tiered", 1, rounds=9), 1_000)
+        for at, path in enumerate(paths)
+    }
+    report = TableReport.of(CONVERTED, applied=True)
+    reports = [replace(report, table=str(path)) for path in paths]
+    run = SeenRun.of(MaintenanceRun(folder="sluice-x", attempt="a", began_ms=1), reports)
+    facts = {path: RoundFacts(at, 9, compacted=COMPACTED) for at, path in enumerate(paths)}
+    seen = Seen(statuses, 1_000, True)
+    began_s = time.thread_time()
+    listing = MaintenanceListing(seen, [run] * 10, facts)
+    listed_s = time.thread_time() - began_s
+    began_s = time.thread_time()
+    rows = matching(listing.rows, Wanted("table 49", sort="last_compacted", descending=True))
+    models = [table_model(row).model_dump_json() for row in rows[:100]]
+    answered_s = time.thread_time() - began_s
+    print(f"listing {listed_s * 1000:.0f} ms, answer {answered_s * 1000:.0f} ms")
+    assert len(models) == 100
+    assert listed_s < 1, "once for a reading: about 50 ms"
+    assert answered_s < 0.25, "about 10 ms"
