@@ -1,6 +1,12 @@
 import { Window as FrameWindow } from "happy-dom";
 import { beforeEach, expect, test } from "vitest";
-import { openLinksOutside, parentScheme, sameOriginParent, shareHash } from "./frame";
+import {
+  openLinksOutside,
+  parentDarkness,
+  parentScheme,
+  sameOriginParent,
+  shareHash,
+} from "./frame";
 import { applyTheme, type Theme } from "./theme";
 
 beforeEach(() => {
@@ -90,6 +96,15 @@ test("the ground is that of a dark page around it, on which texts can be read", 
   expect(ground("rgba(0, 0, 0, 0)")).toBe("");
   root.className = document.body.style.backgroundColor = "";
   applyTheme("system", null);
+});
+
+test("the ground is dark also in the notation that Airflow has", () => {
+  // the document of these tests does not know it
+  const page = (backgroundColor: string) =>
+    ({ document, getComputedStyle: () => ({ backgroundColor }) }) as unknown as Window;
+  const navy = "oklch(0.23185 0.0323 266.44)";
+  expect(parentDarkness(page(navy))).toBe(navy);
+  expect(parentDarkness(page("oklch(0.9 0.0323 266.44)"))).toBeNull();
 });
 
 test("a link out of the page is opened by the page around it", () => {

@@ -72,18 +72,21 @@ export function parentScheme(parent: Window | null): "light" | "dark" | null {
 export function parentDarkness(parent: Window | null): string | null {
   if (!parent) return null;
   try {
-    const color = parent.getComputedStyle(parent.document.body).backgroundColor;
-    const parts = OPAQUE.exec(color)?.slice(1).map(Number);
-    return parts && Math.max(...parts) <= DARK_MAX ? color : null;
+    const { body, documentElement } = parent.document;
+    const colors = [body, documentElement].map((each) => parent.getComputedStyle(each));
+    return colors.map((each) => each.backgroundColor).find(isDark) ?? null;
   } catch {
     return null;
   }
 }
 
-/** As browsers write such a colour. */
-const OPAQUE = /^rgb\((\d+), (\d+), (\d+)\)$/;
-/** Texts can be read on anything darker. */
-const DARK_MAX = 56;
+/** Whether texts can be read on a colour as browsers write it: opaque, and hardly any light. */
+function isDark(color: string): boolean {
+  const rgb = /^rgb\((\d+), (\d+), (\d+)\)$/.exec(color)?.slice(1).map(Number);
+  if (rgb) return Math.max(...rgb) <= 56;
+  const lightness = /^oklch\(([\d.]+) [\d.]+ [\d.]+\)$/.exec(color)?.[1];
+  return lightness !== undefined && Number(lightness) <= 0.26;
+}
 
 /** Calls back when the page around this one may have changed between light and dark. */
 export function watchScheme(parent: Window | null, changed: () => void): () => void {

@@ -4,7 +4,7 @@ import { createRoot } from "react-dom/client";
 import { Router } from "wouter";
 import { retriesOnce } from "./api/client";
 import { App } from "./App";
-import { openLinksOutside, shareHash } from "./frame";
+import { openLinksOutside, sameOriginParent, shareHash } from "./frame";
 import { useHashLocation } from "./location";
 import { ActionsProvider } from "./parts/Actions";
 import "./style.css";
@@ -13,6 +13,7 @@ import { applyTheme, storedTheme } from "./theme";
 shareHash();
 openLinksOutside();
 applyTheme(storedTheme());
+document.documentElement.toggleAttribute("data-framed", sameOriginParent() !== null);
 
 const queries = new QueryClient({
   defaultOptions: { queries: { refetchOnWindowFocus: true, retry: retriesOnce, staleTime: 2_000 } },
