@@ -101,7 +101,7 @@ function Maintenances({ table }: { table: Maintained }) {
     <>
       <Ago ms={table.last_maintained_ms!} />
       {table.gains?.map((each) => (
-        <span key={each} className="sub">
+        <span key={each} className="sub gain">
           {withArrows(each)}
         </span>
       ))}

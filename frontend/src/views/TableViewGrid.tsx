@@ -1,5 +1,6 @@
 /** A table of facts: sorted by a click on a heading, and cards on a phone. */
 import { Fragment, useId, useState, type ReactNode } from "react";
+import "./TableViewGrid.css";
 
 export interface Column<Row> {
   key: string;
