@@ -180,11 +180,11 @@ def _take(browser: Browser, pages: Pages, shot: Shot, folder: Path) -> str:
         page.get_by_text(shot.awaited).first.wait_for()
         page.wait_for_timeout(SETTLE_MS)
         page.evaluate(HIDE, [[str(ROOT), "/opt/sluice"]])
-        written = save(page.screenshot(), folder / f"{shot.name}.png")
+        written = _save(page.screenshot(), folder / f"{shot.name}.png")
     return f"{written / 1000:.0f} kB"
 
 
-def save(png: bytes, file: Path) -> int:
+def _save(png: bytes, file: Path) -> int:
     """Writes the picture with few colors. Returns its size in bytes."""
     picture = Image.open(io.BytesIO(png)).convert("RGB")
     small = picture.quantize(COLORS, dither=Image.Dither.NONE)

@@ -35,7 +35,7 @@ ROW_BYTES = 96
 _FIRST_SNAPSHOT = 4_061_118_203_951_000_017
 _AT_ONCE = 8
 _COMPACTS_EVERY, _EXPIRES_EVERY = 12, 9
-_HEALTHY_ROUNDS = 4
+_HEALTHY_ROUNDS = 6
 """So many rounds of the failing table succeed first."""
 _REFUSED_ONCE_OF = 23
 """Of so many tables, one had a failed round that the next one made good."""
@@ -190,7 +190,10 @@ class Worker:
         try:
             if one.claim.path == FAILING and of.rounds > _HEALTHY_ROUNDS:
                 raise LakeNotWritable(self._not_allowed(one, of)) from SparkException(SPARK_SAID)
-            if of.info_id % _REFUSED_ONCE_OF == 0 and of.rounds == of.info_id % 5 + 2:
+            if (
+                of.info_id % _REFUSED_ONCE_OF == _REFUSED_ONCE_OF - 1
+                and of.rounds == of.info_id % 5 + 2
+            ):
                 raise LakeCommitRefused(OVERTAKEN.format(path=one.claim.path))
         except (LakeNotWritable, LakeCommitRefused) as error:
             found = failure_of(error)

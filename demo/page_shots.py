@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import sys
@@ -13,11 +14,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from PIL import Image
 from playwright.sync_api import Browser, Frame, Page, ViewportSize, sync_playwright
 
 from demo.airflow import DAG_ID, Airflow
 from demo.airflow_scene import PAGES
-from demo.airflow_shots import CHROMIUM, OPTIONS, save
+from demo.airflow_shots import CHROMIUM, OPTIONS
 from demo.page_rounds import DEPLOYMENT
 from demo.page_scene import Scene, running_scene
 from demo.page_tables import FAILING
@@ -27,6 +29,7 @@ from demo.run import inherited_environment
 READY = re.compile(r"log in once at (\S+)")
 UI_S, AIRFLOW_S = 60.0, 400.0
 POLL_S = 0.1
+POLL_MS = 200
 WAIT_MS = 60_000
 READ = """() => document.querySelector("h1") && !document.querySelector(".bone, .skeleton")
   && !/read so far|still being read|No run of the maintenance/.test(document.body.innerText)"""
@@ -178,13 +181,21 @@ def take(places: Places, folder: Path, shots: Sequence[Shot], say: Callable[[str
                     page.context.add_cookies(cookies)
                     page.goto(f"{_origin(places.link)}/{shot.view}")
                     shown = page
-                shown.wait_for_function(READ)
+                shown.wait_for_function(READ, polling=POLL_MS)
                 page.wait_for_timeout(SETTLE_MS)
                 shot.act(shown)
                 page.wait_for_timeout(SETTLE_MS / 3)
-                written = save(page.screenshot(), folder / f"{shot.name}.png")
+                written = _save(page.screenshot(), folder / f"{shot.name}.png")
             say(f"{shot.name}.png: {written / 1000:.0f} kB, {time.monotonic() - began_s:.1f} s")
         browser.close()
+
+
+def _save(png: bytes, file: Path) -> int:
+    """Writes the picture with few colors, small marks keep theirs. Returns its size in bytes."""
+    picture = Image.open(io.BytesIO(png)).convert("RGB")
+    small = picture.quantize(256, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    small.save(file, optimize=True)
+    return file.stat().st_size
 
 
 def _origin(link: str) -> str:
