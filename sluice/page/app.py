@@ -29,7 +29,7 @@ from sluice.page.table_reads import table_reads
 STATIC = Path(__file__).parent / "static"
 """The built front end: `make page` writes it from `frontend/`."""
 API = "/api/v1"
-_STATUSES = {401, 413, 500, 503, *STATUSES}
+_STATUSES = {400, 401, 413, 500, 503, *STATUSES}
 """Of problems: those of the cluster, and of requests that are refused before they reach it."""
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem} for status in sorted(_STATUSES)

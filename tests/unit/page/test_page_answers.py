@@ -78,6 +78,15 @@ def test_a_large_body_is_refused(browser: httpx.Client) -> None:
         assert is_guarded(answer)
 
 
+def test_a_body_that_is_no_text_is_refused(browser: httpx.Client) -> None:
+    headers = OWN_PAGE | {"Content-Type": "application/json"}
+    answer = browser.post("/api/v1/leases/drop", content=b"\xff\x18x;", headers=headers)
+    assert answer.status_code == 400
+    Problem.model_validate(answer.json())
+    described = browser.get("/api/v1/openapi.json").json()
+    assert "400" in described["paths"]["/api/v1/leases/drop"]["post"]["responses"]
+
+
 def test_a_long_head_is_refused(page: LocalPage) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=60)
     with suppress(ConnectionError):  # or the server has closed the connection before its end
