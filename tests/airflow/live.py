@@ -312,6 +312,7 @@ def _settings(environment: dict[str, str]) -> dict[str, str]:
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
         "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "2",
+        "AIRFLOW__API_AUTH__JWT_ISSUER": "these tests",  # Airflow 3.1 signs nothing without one
         "AIRFLOW_CONN_SPARK_DEFAULT": environment["AIRFLOW_CONN_SPARK_DEFAULT"],
         "PYTHONPATH": environment["PYTHONPATH"],
     }
