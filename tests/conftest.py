@@ -38,6 +38,7 @@ pytest_plugins = [
     "tests.support.parsing",
     "tests.support.rerun_alone",
     "tests.support.crashed_workers",
+    "tests.support.grouped_tests",
 ]
 
 PROGRAMS_TIMEOUT_S = 900

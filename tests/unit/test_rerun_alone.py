@@ -51,6 +51,7 @@ def run(tmp_path: Path) -> Run:
             "tests.support.rerun_alone",
             "xdist.plugin",
             "tests.support.crashed_workers",
+            "tests.support.grouped_tests",
             "pytest_timeout",
         )
         loaded = [word for name in plugins for word in ("-p", name)]
@@ -356,3 +357,25 @@ def test_flaky():
     (tmp_path / "flaky").unlink()
     run(text, *options, seed[1])
     assert {tuple(file.read_text().split()) for file in tmp_path.glob("drawn_*")} == {tuple(first)}
+
+
+GROUPED = """
+@pytest.fixture(scope="session")
+def slow_to_start():
+    assert first_time("started"), "by another worker"
+
+@pytest.mark.parametrize("number", range(12))
+@pytest.mark.xdist_group("shared")
+def test_shares(slow_to_start, number):
+    time.sleep(0.02)
+
+@pytest.mark.parametrize("number", range(12))
+def test_goes_anywhere(number):
+    time.sleep(0.02)
+"""
+
+
+def test_a_group_goes_to_one_worker(run: Run) -> None:
+    code, output = run(GROUPED, "-n", "2", "--dist", "loadgroup")
+    assert code == 0, output
+    assert re.search(r"25 passed", output)
