@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,8 +12,10 @@ from sluice.client import connect
 from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.live import SQLITE
-from tests.airflow.page_process import PagePlace, running_page
 from tests.airflow.place import HERE, LONG_MS, AirflowProcess, Place, airflow_home
+
+if TYPE_CHECKING:
+    from tests.airflow.page_process import PagePlace
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -62,5 +65,7 @@ def place(airflow: AirflowProcess, embedded: str, tmp_path: Path) -> Iterator[Pl
 @pytest.fixture(scope="session")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PagePlace]:
     """The page in a running API server, and the cluster that it shows."""
+    from tests.airflow.page_process import running_page  # loads much of Airflow
+
     with running_page(tmp_path_factory.mktemp("page")) as place:
         yield place

@@ -12,49 +12,58 @@ import pytest
 
 pytestmark = pytest.mark.airflow
 
-PLUGIN = """
-import json, sys
+CASES = {
+    "usual": {},
+    "without fastapi": {"broken": "fastapi"},
+    "without pyarrow": {"broken": "pyarrow"},
+    "without serialized DAGs": {"broken": "airflow.models.serialized_dag"},
+    "switched off": {"page": "False"},
+}
+PLUGINS = """
+import json, os, sys
 from airflow import plugins_manager
-broken = {broken!r}
-if broken:
-    sys.modules[broken] = None  # as if it were not installed
-before = set(sys.modules)
-plugins_manager.ensure_plugins_loaded()
-loaded = sorted({{name.partition(".")[0] for name in set(sys.modules) - before}})
-infos = {{one["name"]: one for one in plugins_manager.get_plugin_info()}}
-print(json.dumps([loaded, infos.get("sluice")], default=str), file=sys.__stdout__)
+for name, case in json.loads(sys.argv[1]).items():
+    if os.fork():  # each case has the plugins to load, and this process never does
+        assert os.wait()[1] == 0, name
+        continue
+    if broken := case.get("broken"):
+        sys.modules[broken] = None  # as if it were not installed
+    os.environ["AIRFLOW__SLUICE__PAGE"] = case.get("page", "True")
+    before = set(sys.modules)
+    plugins_manager.ensure_plugins_loaded()
+    loaded = sorted({name.partition(".")[0] for name in set(sys.modules) - before})
+    infos = {one["name"]: one for one in plugins_manager.get_plugin_info()}
+    print(json.dumps([name, loaded, infos.get("sluice")], default=str), file=sys.__stdout__)
+    sys.__stdout__.flush()
+    os._exit(0)
 """
 
 
-def plugin(environment: dict[str, str], *, broken: str = "", **more: str) -> tuple[list[str], Any]:
-    """The packages that loading all plugins has loaded, and what Airflow knows of ours."""
+@pytest.fixture(scope="module")
+def plugins(airflow_environment: dict[str, str]) -> dict[str, tuple[list[str], Any]]:
+    """By case: the packages that loading all plugins has loaded, and what Airflow knows of ours."""
     done = subprocess.run(
-        [sys.executable, "-c", PLUGIN.format(broken=broken)],
-        env={**environment, **more},
-        cwd=Path(environment["AIRFLOW_HOME"]),
+        [sys.executable, "-c", PLUGINS, json.dumps(CASES)],
+        env=airflow_environment,
+        cwd=Path(airflow_environment["AIRFLOW_HOME"]),
         capture_output=True,
         text=True,
         timeout=280,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    loaded, info = json.loads(done.stdout.splitlines()[-1])
-    return loaded, info
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    return {case: (loaded, info) for case, loaded, info in found}
 
 
-def test_loading_plugins_loads_no_page(airflow_environment: dict[str, str]) -> None:
-    loaded, info = plugin(airflow_environment)
+def test_loading_plugins_loads_no_page(plugins: dict[str, tuple[list[str], Any]]) -> None:
+    loaded, info = plugins["usual"]
     assert not {"grpc", "pyarrow", "sluice"} & set(loaded), loaded
     assert [view["destination"] for view in info["external_views"]] == ["nav", "dag"]
 
 
-@pytest.mark.parametrize("broken", ["fastapi", "pyarrow", "airflow.models.serialized_dag"])
-def test_a_page_that_cannot_be_loaded_is_left_out(
-    airflow_environment: dict[str, str], broken: str
+@pytest.mark.parametrize("case", [case for case in CASES if case != "usual"])
+def test_a_page_that_cannot_be_loaded_or_is_switched_off_is_left_out(
+    plugins: dict[str, tuple[list[str], Any]], case: str
 ) -> None:
-    _, info = plugin(airflow_environment, broken=broken)
-    assert (info["fastapi_apps"], info["external_views"]) == ([], [])
-
-
-def test_the_page_can_be_switched_off(airflow_environment: dict[str, str]) -> None:
-    _, info = plugin(airflow_environment, AIRFLOW__SLUICE__PAGE="False")
+    _, info = plugins[case]
     assert (info["fastapi_apps"], info["external_views"]) == ([], [])
