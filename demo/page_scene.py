@@ -1,6 +1,6 @@
 """A server with lake tables to look at: most are well, three are stuck, each for its own reason.
 
-``sluice ui --bootstrap ADDRESS --work-uri URI`` shows them. New rounds go on until Ctrl-C.
+The command prints the `sluice ui` command that shows them. New rounds go on until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -190,7 +190,9 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--tables", type=int, default=TABLES, help=f"number of tables; {TABLES}", metavar="N"
     )
-    parser.add_argument("--port", type=int, default=0, help="port of the server; a free one")
+    parser.add_argument(
+        "--port", type=int, default=0, help="port of the server; a free one", metavar="N"
+    )
     options = parser.parse_args(given)
     if options.tables < TABLES_MIN:
         parser.error(f"--tables: {options.tables}: use at least {TABLES_MIN}")
