@@ -114,19 +114,28 @@ def test_a_driver_that_is_lost_between_its_tables_has_failed_none(place: Place) 
     place.nothing_is_held()
 
 
+def tell_to_commit(place: Place, path: TablePath) -> None:
+    """Ends the wait of a table that is "held"."""
+    (place.work / f"{path}-go").touch()
+
+
 def test_a_claim_taken_away_ends_that_table_and_no_other(place: Place) -> None:
-    hung, ok = place.table("hung"), place.table("huge")
+    hung, ok = place.table("hung"), place.table("held")
     place.wait(hung, ok)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(place.run, AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS="20")
+        running = pool.submit(place.run)
         started = place.started(running)
         plan = PlanFile.from_json(read_json(f"file://{started.with_name('plan.json')}") or {})
         place.client.tiering.failed(plan.claim, Reason.from_text("taken by somebody else"))
         place.client.tiering.claim([hung], by="somebody else")
+        left = started.parent.glob
+        wait_until(lambda: running.done() or any(left("failure-*.json")), 300, "an end")
+        assert place.status(ok).status == "Tiering", "before the end of the application"
+        tell_to_commit(place, ok)
         run = running.result(500)
     assert run["state"] == "success", "a lost claim is no failure"
     outcomes = {name: result["outcome"] for name, result in results_of(run).items()}
-    assert outcomes == {"shop.hung": "claim_lost", "shop.huge": "committed"}
+    assert outcomes == {"shop.hung": "claim_lost", "shop.held": "committed"}
     assert len(commands(place)) == 1
     assert place.status(hung).last_error == "taken by somebody else"
     assert place.status(ok).last_error is None
@@ -135,17 +144,18 @@ def test_a_claim_taken_away_ends_that_table_and_no_other(place: Place) -> None:
 
 
 def test_a_pause_ends_that_table_and_no_other(place: Place) -> None:
-    hung, ok = place.table("hung"), place.table("huge")
+    hung, ok = place.table("hung"), place.table("held")
     place.wait(hung, ok)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(place.run, AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS="20")
+        running = pool.submit(place.run)
         place.started(running)
         place.client.statuses.pause(hung)
         wait_until(lambda: running.done() or place.status(hung).status != "Tiering", 300, "an end")
         assert place.status(ok).status == "Tiering", "before the end of the application"
+        tell_to_commit(place, ok)
         run = running.result(500)
     assert run["state"] == "success", "a pause is no failure"
-    assert only(results_of(run))["table"] == "shop.huge"
+    assert only(results_of(run))["table"] == "shop.held"
     assert only(failures_of(run))["kind"] == "TablePaused"
     assert len(commands(place)) == 1
     tables = {one["table"]: one for one in run["xcoms"]["drop_lease"]["account"]["tables"]}
