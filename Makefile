@@ -56,11 +56,10 @@ test-full: test test-slow test-long ## run all tests
 lint: setup ## run ruff, mypy and the import contract, compare generated code with protos/
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
-	@.venv/bin/mypy
+	@$(NPM) run --silent lint & .venv/bin/mypy && wait $$!
 	@.venv/bin/lint-imports --no-cache | tail -n 12
 	@$(PYTHON) scripts/gen_protos.py --check
 	@$(PYTHON) scripts/page_description.py --check
-	@$(NPM) run --silent lint
 
 format: setup ## format the code
 	@.venv/bin/ruff check --fix -q . ; .venv/bin/ruff format -q .
