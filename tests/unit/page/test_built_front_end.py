@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from sluice.page.app import STATIC
 from tests.support.processes import ROOT
 
@@ -77,6 +79,7 @@ def test_versions_are_exact() -> None:
     assert [name for name, text in wanted.items() if not re.fullmatch(r"\d+\.\d+\.\d+", text)] == []
 
 
+@pytest.mark.slow
 def test_the_front_end_passes_its_own_tests() -> None:
     done = npm("test", "--silent")
     assert re.search(r"Tests\s+\d+ passed", done.stdout), done.stdout[-2000:]
