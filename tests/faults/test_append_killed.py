@@ -130,7 +130,9 @@ def test_a_command_killed_while_it_replaces_a_record(shop: Shop, step: str) -> N
     assert not list((shop.home / "state").rglob("*.*"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_command_that_is_stopped_says_how_to_go_on(shop: Shop, number: signal.Signals) -> None:
     """A batch is on its way to a server that stands still, and the user has enough."""
     shop.create("round")

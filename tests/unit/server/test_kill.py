@@ -68,7 +68,14 @@ def texts(count: int) -> list[str]:
     return [f"row {n}" for n in range(count)]
 
 
-@pytest.mark.parametrize(("is_clean", "names"), [(True, 1), (False, 1), (False, 2)])
+@pytest.mark.parametrize(
+    ("is_clean", "names"),
+    [
+        pytest.param(True, 1, marks=pytest.mark.slow),
+        pytest.param(False, 1, marks=pytest.mark.slow),
+        (False, 2),
+    ],
+)
 def test_a_kill_while_a_removed_log_is_continued(
     tmp_path: Path, *, is_clean: bool, names: int
 ) -> None:
