@@ -1,6 +1,7 @@
 /** The values of the round under the cursor. */
 import type { Round } from "../api/client";
 import { ago, bytes, count, counted, duration, moment } from "../format";
+import { causeOf } from "../parts/cause";
 import { phaseClass } from "./PhaseBars";
 import { nameOf, numberOf, outcomeOf, phasesOf } from "./rounds";
 
@@ -25,7 +26,7 @@ export function Readout({ round, nowMs }: { round: Round; nowMs: number }) {
         <Value name="took" text={numberText(round, "duration_ms", duration)} />
       </dl>
       {round.reason ? (
-        <p className="readout-reason">{round.reason}</p>
+        <p className="readout-reason">{causeOf(round.reason) ?? round.reason}</p>
       ) : (
         <ul className="legend">
           {phasesOf(round).map(({ name, ms }) => (

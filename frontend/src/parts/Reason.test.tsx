@@ -58,3 +58,12 @@ test("the first line is a part of its own, which a narrow screen wraps and does 
   expect(first).toHaveTextContent("AlreadyExists: a file is in the way");
   expect(others?.textContent).toBe("\nrename it\nthen retry the table");
 });
+
+test("the innermost cause of a long reason comes first", () => {
+  layOut(80, 200);
+  const reason = `SparkException: ${"Task failed. ".repeat(20)}java.io.IOException: disk full`;
+  const { container } = render(<Reason text={reason} of="shop.prices" />);
+  expect(screen.getByText("disk full")).toBeVisible();
+  expect(container.firstElementChild).toHaveAttribute("class", "reason with-cause");
+  expect(screen.getByText(reason)).toBeInTheDocument();
+});

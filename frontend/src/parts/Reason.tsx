@@ -1,5 +1,6 @@
-/** A reason: its first lines, the whole on a click, and a button that copies it. */
+/** A reason: its cause and its first lines, the whole on a click, and a button that copies it. */
 import { useEffect, useId, useLayoutEffect, useRef, useState, type RefObject } from "react";
+import { causeOf } from "./cause";
 import { CopyIcon } from "./Icons";
 
 /** A text that fits beside its button. */
@@ -15,8 +16,11 @@ export function Reason({ text, of }: { text: string; of: string }) {
   // change with it, and so what fits.
   const isShort = text.length <= SHORT_CHARS && !text.includes("\n");
   const [first = "", ...others] = text.split("\n");
+  const cause = causeOf(text);
+  const kind = cause ? "reason with-cause" : isShort ? "reason single" : "reason";
   return (
-    <div className={isShort ? "reason single" : "reason"}>
+    <div className={kind}>
+      {cause && <p className="reason-cause">{cause}</p>}
       <p id={id} ref={box} className={isWhole ? "reason-text" : "reason-text short"}>
         <span className="reason-first">{first}</span>
         {others.length > 0 && <span className="reason-others">{others.join("\n")}</span>}

@@ -3,6 +3,7 @@ import type { ReactNode } from "react";
 import type { Schemas, Table } from "../api/client";
 import { useNow } from "../clock";
 import { ago, bytes, count, counted, duration, span } from "../format";
+import { causeOf } from "../parts/cause";
 import { HealthMark } from "../parts/HealthMark";
 import { CopyButton } from "../parts/Reason";
 import { Ago, For } from "../parts/Times";
@@ -113,6 +114,7 @@ function Why({ table }: { table: Table }) {
             </h2>
             <CopyButton text={error} label={`Copy the last error of ${table.path}`} />
           </div>
+          {causeOf(error) && <p className="reason-cause">{causeOf(error)}</p>}
           <p className="whole">{error}</p>
         </section>
       )}
