@@ -141,6 +141,7 @@ class RunReader:
         self._masked = partial(masked, secrets=secrets_of(work_uri))
         self._known: dict[str, SeenRun] = {}
         self._reports: dict[str, Mapping[str, TableReport]] = {}  # of a run that is not whole
+        self._to_read: set[str] = set()  # of whole runs that are shown until they are read again
 
     def read(self, until_s: float) -> tuple[list[SeenRun], list[str]]:
         """The task instances of the newest runs, the newest first, and what cannot be read.
@@ -155,32 +156,48 @@ class RunReader:
         self._forget(newest)
         found = [*slim(self._known_or_read(run, until_s) for run in newest)]
         self._known = {each.run.folder: each for each in found}
+        self._to_read &= self._known.keys()
         self._reports = {
             folder: each for folder, each in self._reports.items() if folder in self._known
         }
         return found, [self._masked(task.problem) for task in tasks if task.problem]
 
     def _known_or_read(self, run: MaintenanceRun, until_s: float) -> SeenRun:
+        """What is known of a run if that is all, or what is there now.
+
+        The reports of a whole run are not in memory. If it is to be read again, it is shown as it
+        was until that is done: storage may be slow or away.
+        """
         known = self._known.get(run.folder)
-        if known is None or not known.is_whole or known.run != run:
-            known = self._read_run(run, until_s)
-            if known.is_whole:
-                self._reports.pop(run.folder, None)
-        return known
+        whole = known if known is not None and known.is_whole else None
+        is_read = whole is not None and run.folder not in self._to_read
+        if whole is not None and is_read and replace(whole.run, ended_ms=run.ended_ms) == run:
+            return replace(whole, run=run)  # its end is noted after its last report
+        found, is_complete = self._read_run(run, until_s)
+        if whole is not None and not is_complete:
+            return replace(whole, problem=found.problem)
+        self._to_read.discard(run.folder)
+        if found.is_whole:
+            self._reports.pop(run.folder, None)
+        return found
 
     def _forget(self, runs: Sequence[MaintenanceRun]) -> None:
-        """Reads all runs again if one is gone that was shown of some table: the older ones have
-        only what it did not tell.
+        """Reads older runs again if one is gone that was shown of some table: they have only what
+        it did not tell.
 
         :param runs: the newest first.
         """
         folders = {run.folder for run in runs}
-        oldest_ms = runs[-1].began_ms if runs else 0
         gone = [each for folder, each in self._known.items() if folder not in folders]
-        if any(each.tables and each.run.began_ms > oldest_ms for each in gone):
-            self._known = {}
+        newest_ms = max((each.run.began_ms for each in gone if each.tables), default=0)
+        self._to_read |= {
+            each.run.folder
+            for each in self._known.values()
+            if each.run.began_ms < newest_ms and len(each.tables) < each.reported
+        }
 
-    def _read_run(self, run: MaintenanceRun, until_s: float) -> SeenRun:
+    def _read_run(self, run: MaintenanceRun, until_s: float) -> tuple[SeenRun, bool]:
+        """The run, and whether all reports that are there are read."""
         known = self._reports.get(run.folder, {})
         try:
             end = read_end(request_uri(self._work_uri, run.folder, run.attempt))
@@ -190,7 +207,7 @@ class RunReader:
             why = self._masked(f"{type(error).__name__}: {error}")
             # Nobody knows how it ended, or whether it still writes.
             unknown: RunState = "running" if run.ended_ms is None else "unreported"
-            return SeenRun.of(run, known.values(), state=unknown, problem=why)
+            return SeenRun.of(run, known.values(), state=unknown, problem=why), False
         self._reports[run.folder] = reports
         signs = [one.modified_ms for one in files if one.modified_ms is not None]
         last_sign_ms = max(signs, default=None)
@@ -201,7 +218,7 @@ class RunReader:
             problem = f"{counted(len(unread), 'report')} cannot be read: {unread[0]}"
         is_done = state in ("ended", "failed")
         is_done = is_done or any(report.table == end.at for report in reports.values())
-        return SeenRun.of(
+        found = SeenRun.of(
             run,
             reports.values(),
             state=state,
@@ -212,6 +229,7 @@ class RunReader:
             # A run that is called lost by its age may go on.
             is_whole=is_complete and (end.has_ended or run.ended_ms is not None),
         )
+        return found, is_complete
 
     def _state(
         self, run: MaintenanceRun, end: RunEnd, last_sign_ms: int | None, *, has_files: bool

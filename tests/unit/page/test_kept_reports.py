@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from pathlib import Path
 
+from sluice.clock import SystemClock
 from sluice.model import TablePath, TieringStatus
 from sluice.page.maintenance_models import MaintainedTable
-from sluice.page.maintenance_runs import SeenRun, slim
+from sluice.page.maintenance_runs import RunReader, SeenRun, slim
 from sluice.page.maintenance_tables import MaintenanceListing, table_model
 from sluice.page.seen import Seen, SeenTable
 from sluice.rounds.maintenance_files import TableReport
-from sluice.rounds.maintenance_runs import MaintenanceRun
-from tests.unit.page.test_maintenance_reads import converted
+from sluice.rounds.maintenance_runs import MaintenanceRun, note_run
+from tests.unit.page.test_maintenance_reads import converted, maintain
 
 
 def seen_run(began_ms: int, *names: str, applied: bool) -> SeenRun:
@@ -43,3 +46,66 @@ def test_of_older_runs_only_what_is_shown_is_kept() -> None:
     assert shown(kept) == shown(runs)
     unfinished = [replace(each, is_whole=False) for each in runs]
     assert [*slim(unfinished)] == unfinished, "its totals are counted again"
+
+
+class Reads:
+    """A work folder and its reader, which has read two runs of the same two tables."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.work = f"file://{tmp_path}/work"
+        self.runs = [
+            maintain(self.work, converted("shop.a"), converted("shop.b"), began_ms=began_ms)
+            for began_ms in (1_000, 2_000)
+        ]
+        self._reader = RunReader(self.work, SystemClock())
+
+    def told(self, seconds: float = 60) -> list[tuple[int, str, int, str]]:
+        """Of each run when it began, its state, its tables that are shown, and its problem."""
+        found, _ = self._reader.read(time.monotonic() + seconds)
+        return [
+            (one.run.began_ms, one.state, len(one.tables), one.problem.partition(":")[0])
+            for one in found
+        ]
+
+    def note(self, run: MaintenanceRun) -> None:
+        note_run(self.work, run.dag_id, run)
+
+
+BOTH = [(2_000, "ended", 2, ""), (1_000, "ended", 0, "")]
+
+
+def test_an_end_that_is_noted_late_reads_nothing_again(tmp_path: Path) -> None:
+    """A driver writes its end file seconds before its operator notes the end of the run."""
+    reads = Reads(tmp_path)
+    reads.note(replace(reads.runs[1], ended_ms=None))
+    assert reads.told() == BOTH
+    reads.note(reads.runs[1])
+    (tmp_path / "work/sluice-west-2000").rename(tmp_path / "elsewhere")
+    assert reads.told(-1) == BOTH
+    assert reads.told() == BOTH
+
+
+def test_a_run_that_is_read_again_is_shown_until_then(tmp_path: Path) -> None:
+    """A second try has the same folder. Storage is slow first, and then it fails."""
+    reads = Reads(tmp_path)
+    assert reads.told() == BOTH
+    reads.note(replace(reads.runs[1], attempt="b", began_ms=3_000, ended_ms=None))
+    assert reads.told(-1) == BOTH
+    folder = tmp_path / "work/sluice-west-2000/maintenance"
+    end = folder / "b-ended.json"
+    end.mkdir()
+    assert reads.told() == [(2_000, "ended", 2, "IsADirectoryError"), BOTH[1]]
+    end.rmdir()
+    assert reads.told() == [(3_000, "running", 2, ""), BOTH[1]]
+
+
+def test_older_runs_are_shown_until_they_tell_what_a_gone_one_did(tmp_path: Path) -> None:
+    reads = Reads(tmp_path)
+    maintain(
+        reads.work, converted("shop.b"), converted("shop.c"), began_ms=1_500, dag_id="other"
+    )
+    assert reads.told() == [BOTH[0], (1_500, "ended", 1, ""), BOTH[1]]
+    (tmp_path / "work/maintenance/own.json").unlink()
+    reads.note(reads.runs[0])
+    assert reads.told(-1) == [(1_500, "ended", 1, ""), BOTH[1]]
+    assert reads.told() == [(1_500, "ended", 2, ""), (1_000, "ended", 1, "")]

@@ -169,7 +169,7 @@ def maintain(
         url=TASK_URL,
     )
     run = replace(run, **changes)
-    note_run(work, f"{run.dag_id}-{run.map_index}", run)
+    note_run(work, run.dag_id if run.map_index < 0 else f"{run.dag_id}.{run.map_index}", run)
     files = MaintenanceFiles(request_uri(work, folder, attempt))
     write_json(files.request, MaintenanceRequest("grpc://x:1", ("*",), run.applied).to_json())
     for one in reports:
@@ -357,7 +357,7 @@ def test_a_run_under_way_one_that_gave_up_and_one_that_was_killed(
             "shop.b": "ok",
         }
         maintain(work, began_ms=4_000, ends=False)
-        note_run(work, "own--1", replace(again, folder="sluice-west-5000", began_ms=5_000))
+        note_run(work, "own", replace(again, folder="sluice-west-5000", began_ms=5_000))
         states = {one["began_ms"]: one["state"] for one in page.read()["runs"]}
         assert states[4_000] == "running", "another run of the task says nothing of it"
         assert states[5_000] == "unreported", "it has ended, and nobody knows how"
@@ -391,7 +391,7 @@ def test_a_run_is_lost_once_it_was_silent_for_hours(embedded: Shop, work: str) -
 
 def test_a_run_that_ended_without_its_end_file_is_lost(embedded: Shop, work: str) -> None:
     run = maintain(work, converted("shop.a"), ends=False)
-    note_run(work, "own--1", replace(run, ended_ms=1_500))
+    note_run(work, "own", replace(run, ended_ms=1_500))
     with page_of(embedded, work) as page:
         [shown] = page.read()["runs"]
     assert (shown["state"], shown["problem"]) == ("lost", None)
