@@ -17,12 +17,12 @@ from sluice.page.masked import masked
 from sluice.quantities import counted
 from sluice.rounds.files import ListedFile, listed, read_json
 from sluice.rounds.maintenance_files import RunEnd, TableReport, read_end, request_uri
-from sluice.rounds.maintenance_runs import MaintenanceRun, newest_runs
+from sluice.rounds.maintenance_runs import MaintenanceRun, newest_of_each, newest_runs
 
 RUNS_MAX = 10
 """Runs that are read, the newest."""
 TASKS_MAX = 100
-"""Task instances of these runs that are read."""
+"""Task instances of these runs that are read, the newest of each task."""
 REPORTS_MAX = 20_000
 """Reports that are read of one run."""
 REPORT_BYTES_MAX = 1 << 18
@@ -129,7 +129,8 @@ def _of_newest(runs: Sequence[MaintenanceRun]) -> Sequence[MaintenanceRun]:
     :param runs: the newest first.
     """
     newest = [*dict.fromkeys(map(run_key, runs))][:RUNS_MAX]
-    return [run for run in runs if run_key(run) in newest][:TASKS_MAX]
+    of_newest = [run for run in runs if run_key(run) in newest]
+    return newest_of_each(of_newest, lambda run: (run.dag_id, run.task_id), TASKS_MAX)
 
 
 class RunReader:

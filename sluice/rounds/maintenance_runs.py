@@ -1,38 +1,43 @@
 """The newest runs that maintained tables, found without a listing of all runs.
 
-    <work_uri>/maintenance/<name>.json
+    <work_uri>/maintenance/<name>[.<map index>].json
 
 Each task that maintains tables has one such file, which names its newest runs; so has each map
 index of a mapped one, and `sluice maintain --work-uri` on each machine. The file is replaced as a
 whole when a run begins and when it ends: whoever is killed leaves the one before. A container may
-write one file in its life, so who begins a run deletes old files that nobody reads. The reports of
-a run are in the run's own folder (``maintenance_files``), which `sluice clean` deletes. No file
+write one file in its life, so who begins a run deletes old files that nobody reads. Of each task
+the newest files are read, however many another one has. The reports of a run are in the run's own
+folder (``maintenance_files``), which `sluice clean` deletes. No file
 contains a secret.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from sluice.errors import UnknownFileVersion
 from sluice.masking import mask
-from sluice.rounds.files import VERSION, delete_file, listed, read_json, write_json
+from sluice.rounds.files import VERSION, ListedFile, delete_file, listed, read_json, write_json
 
 _LOG = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 RUNS_KEPT = 5
 """Runs that a file names."""
 FILES_MAX = 100
-"""Files that are read, the newest first: there may be files of tasks that are gone."""
+"""Files that are read, the newest of each task: there may be files of tasks that are gone."""
 GONE_AFTER_MS = 24 * 3_600_000
 """A file beyond those that are read is deleted this long after its last change."""
 DELETED_MAX = 100
 """Files that one run deletes."""
 FILE_BYTES_MAX = 1 << 16
+HOSTS = "sluice-maintain"
+"""Begins the names of the hosts that run `sluice maintain`. They count as one task."""
 _FOLDER = "maintenance"
 
 
@@ -96,8 +101,10 @@ def note_run(work_uri: str, name: str, run: MaintenanceRun) -> None:
     If two runs of a task write at the same time, the one that writes first may be missing. It logs
     an error: no run needs the file.
 
-    :param name: of the task: equal for its runs, and of no other task.
+    :param name: of the task: equal for its runs and map indexes, and of no other task.
     """
+    if run.map_index >= 0:
+        name = f"{name}.{run.map_index}"
     uri = f"{work_uri.rstrip('/')}/{_FOLDER}/{name}.json"
     try:
         content: Mapping[str, Any] = {"version": VERSION, "runs": []}
@@ -132,10 +139,10 @@ def _delete_gone(work_uri: str) -> None:
         found = listed(folder, "*.json*")  # a killed writer leaves a temporary file
         newest_ms = max((one.modified_ms or 0 for one in found), default=0)
         files = [one for one in found if one.uri.endswith(".json")]
-        read = {one.uri for one in files[-FILES_MAX:]}
-        for one in found[:DELETED_MAX]:
+        read = {one.uri for one in _of_each_task(files)}
+        for one in [one for one in found if one.uri not in read][:DELETED_MAX]:
             age_ms = 0 if one.modified_ms is None else newest_ms - one.modified_ms
-            if one.uri not in read and age_ms >= GONE_AFTER_MS:
+            if age_ms >= GONE_AFTER_MS:
                 delete_file(one.uri)
     except Exception as error:  # file systems raise errors of many kinds
         _LOG.warning("cannot delete old files in %s: %s", mask(folder), mask(str(error)))
@@ -146,12 +153,50 @@ def newest_runs(work_uri: str) -> list[RunsOfTask]:
 
     :raises OSError: the folder cannot be listed.
     """
-    found = listed(f"{work_uri.rstrip('/')}/{_FOLDER}", "*.json")[-FILES_MAX:]
-    return [_read(one.uri, one.size_bytes) for one in reversed(found)]
+    found = listed(f"{work_uri.rstrip('/')}/{_FOLDER}", "*.json")
+    return [_read(one.uri, one.size_bytes) for one in _of_each_task(found)]
+
+
+def newest_of_each(
+    items: Iterable[_T], group: Callable[[_T], Hashable], items_max: int
+) -> list[_T]:
+    """The newest items, of each group equally many if it has so many. The order stays.
+
+    :param items: the newest first.
+    """
+    seen: Counter[Hashable] = Counter()
+    ranked = []
+    for at, item in enumerate(items):
+        key = group(item)
+        ranked.append((seen[key], at, item))
+        seen[key] += 1
+    chosen = sorted(ranked, key=lambda one: one[:2])[:items_max]
+    return [item for _, _, item in sorted(chosen, key=lambda one: one[1])]
+
+
+def _of_each_task(files: Iterable[ListedFile]) -> list[ListedFile]:
+    """The files that are read, the newest first.
+
+    :param files: the oldest first.
+    """
+    newest_first = [*files][::-1]
+    return newest_of_each(newest_first, lambda one: _task_of(_name_of(one.uri)), FILES_MAX)
+
+
+def _name_of(uri: str) -> str:
+    return uri.rpartition("/")[2].removesuffix(".json")
+
+
+def _task_of(name: str) -> str:
+    """What the names of its map indexes have in common."""
+    if name.startswith(f"{HOSTS}-"):
+        return HOSTS
+    task, _, map_index = name.rpartition(".")
+    return task if map_index.isdecimal() else name
 
 
 def _read(uri: str, size_bytes: int) -> RunsOfTask:
-    name = uri.rpartition("/")[2].removesuffix(".json")
+    name = _name_of(uri)
     try:
         if size_bytes > FILE_BYTES_MAX:
             raise ValueError(f"it has {size_bytes} bytes, more than {FILE_BYTES_MAX}")

@@ -18,7 +18,7 @@ from sluice.rounds.maintenance_files import (
     TableReport,
     request_uri,
 )
-from sluice.rounds.maintenance_runs import MaintenanceRun, note_run
+from sluice.rounds.maintenance_runs import HOSTS, MaintenanceRun, note_run
 
 
 class RecordedMaintenance:
@@ -40,7 +40,7 @@ class RecordedMaintenance:
         self._clock = clock or SystemClock()
         self._work_uri = work_uri
         host = socket.gethostname()
-        self._name = f"sluice-maintain-{re.sub(r'[^A-Za-z0-9._-]+', '-', host)}"
+        self._name = f"{HOSTS}-{re.sub(r'[^A-Za-z0-9._-]+', '-', host)}"
         self._run = MaintenanceRun(
             folder=f"sluice-maintain-{uuid.uuid4()}",
             attempt="run",

@@ -202,7 +202,7 @@ class SluiceMaintainOperator(SparkDriverOperator):
             map_index=ti.map_index,
             url=str(getattr(ti, "log_url", "")),
         )
-        name = lease_of_run(connection, run.dag_id, "", self._instance(ti))
+        name = lease_of_run(connection, run.dag_id, "", self.task_id)
         note_run(connection.work_uri, name, noted)
         try:
             yield

@@ -9,7 +9,7 @@ from pathlib import Path
 from sluice.clock import SystemClock
 from sluice.model import TablePath, TieringStatus
 from sluice.page.maintenance_models import MaintainedTable
-from sluice.page.maintenance_runs import RunReader, SeenRun, slim
+from sluice.page.maintenance_runs import TASKS_MAX, RunReader, SeenRun, slim
 from sluice.page.maintenance_tables import MaintenanceListing, table_model
 from sluice.page.seen import Seen, SeenTable
 from sluice.rounds.maintenance_files import TableReport
@@ -101,11 +101,21 @@ def test_a_run_that_is_read_again_is_shown_until_then(tmp_path: Path) -> None:
 
 def test_older_runs_are_shown_until_they_tell_what_a_gone_one_did(tmp_path: Path) -> None:
     reads = Reads(tmp_path)
-    maintain(
-        reads.work, converted("shop.b"), converted("shop.c"), began_ms=1_500, dag_id="other"
-    )
+    maintain(reads.work, converted("shop.b"), converted("shop.c"), began_ms=1_500, dag_id="other")
     assert reads.told() == [BOTH[0], (1_500, "ended", 1, ""), BOTH[1]]
     (tmp_path / "work/maintenance/own.json").unlink()
     reads.note(reads.runs[0])
     assert reads.told(-1) == [(1_500, "ended", 1, ""), BOTH[1]]
     assert reads.told() == [(1_500, "ended", 2, ""), (1_000, "ended", 1, "")]
+
+
+def test_a_mapped_task_of_many_instances_hides_no_other_dag(tmp_path: Path) -> None:
+    work = f"file://{tmp_path}/work"
+    maintain(work, converted("shop.a"), began_ms=1_000, dag_id="daily")
+    for index in range(TASKS_MAX + 1):
+        run = MaintenanceRun(folder=f"f{index}", attempt="a", began_ms=2_000 + index, by="x")
+        mapped = replace(run, dag_id="own", run_id="r", task_id="t", map_index=index)
+        note_run(work, "own", mapped)
+    found, _ = RunReader(work, SystemClock()).read(time.monotonic() + 60)
+    assert len(found) == TASKS_MAX
+    assert (found[0].run.map_index, found[-1].run.dag_id) == (TASKS_MAX, "daily")

@@ -169,7 +169,7 @@ def maintain(
         url=TASK_URL,
     )
     run = replace(run, **changes)
-    note_run(work, run.dag_id if run.map_index < 0 else f"{run.dag_id}.{run.map_index}", run)
+    note_run(work, run.dag_id, run)
     files = MaintenanceFiles(request_uri(work, folder, attempt))
     write_json(files.request, MaintenanceRequest("grpc://x:1", ("*",), run.applied).to_json())
     for one in reports:

@@ -157,6 +157,26 @@ def test_files_of_hosts_that_are_gone_are_bounded(work: str) -> None:
     assert len(newest_runs(work)) == FILES_MAX
 
 
+def test_a_mapped_task_of_many_instances_hides_and_deletes_no_other(work: str) -> None:
+    for name in ("daily", "sluice-maintain-host"):
+        note_run(work, name, run_at(1))
+    for index in range(FILES_MAX + 20):
+        note_run(work, "mapped", run_at(2, map_index=index))
+        if index % 2:
+            note_run(work, f"sluice-maintain-pod{index}", run_at(2))
+    folder = Path(work.removeprefix("file://")) / "maintenance"
+    for at, path in enumerate(sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)):
+        os.utime(path, (1_700_000_000 + at, 1_700_000_000 + at))
+    read = [one.name for one in newest_runs(work)]
+    hosts = [name for name in read if name.startswith("sluice-maintain-")]
+    mapped = [name for name in read if name.startswith("mapped.")]
+    assert sorted([len(hosts), len(mapped), len(read)]) == [49, 50, FILES_MAX]
+    assert (read[-1], mapped[0], hosts[0]) == ("daily", "mapped.119", "sluice-maintain-pod119")
+    for _ in range(2):
+        note_run(work, "daily", run_at(2))
+    assert {path.stem for path in folder.iterdir()} == set(read)
+
+
 def test_files_that_are_written_now_stay(work: str) -> None:
     """Many hosts begin at once: each deletes what is old, and no file of another."""
     gone(work, 50)
