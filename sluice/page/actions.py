@@ -33,11 +33,12 @@ may not act and requests of foreign origins."""
 def tier_now(place: AtPlace, viewer: By, database: str, table: str) -> Answer:
     """Tiers a table now: starts a run of the DAG, or requests a round."""
     path = TablePath(database, table)
+    # A run says it itself. It is read first: an action that is made must be answered.
+    unless_paused = _unless_paused(place) if place.tier_now_by == "request" else ""
     answer = place.tier_now(path, viewer)
     answer.changed_ms = place.clock.now_ms()
     place.reader.read_soon(path)
-    if place.tier_now_by == "request":  # a run says it itself
-        answer.message += _unless_paused(place)
+    answer.message += unless_paused
     return answer
 
 
@@ -85,19 +86,19 @@ def _send(
 ) -> Answer:
     """:param starts: whether a round may follow."""
     path = TablePath(database, table)
+    unless_paused = _unless_paused(place) if starts else ""  # first: see tier_now
     try:
         done = request(place.client, path)
         changed_ms = place.clock.now_ms()
     finally:
         place.reader.read_soon(path)
-    message = f"table {path}: {done}{_unless_paused(place) if starts else ''}"
-    return Answer(message=message, changed_ms=changed_ms)
+    return Answer(message=f"table {path}: {done}{unless_paused}", changed_ms=changed_ms)
 
 
 def _unless_paused(place: Place) -> str:
-    """That no run follows, to append to an answer; empty if the DAG is not paused."""
+    """That the DAG starts no run, to append to an answer; empty if it is not paused."""
     dag = paused_dag(place.dag())
-    return "" if dag is None else f"; DAG {dag} is paused, so no run starts until it is unpaused"
+    return "" if dag is None else f"; DAG {dag} is paused, so it starts no run"
 
 
 def _named(lease_ids: Sequence[str]) -> str:

@@ -156,5 +156,5 @@ def test_a_dag_with_other_tasks_is_not_started_for_one_table(page: PagePlace) ->
     answer = program.post(api("tables/shop/acted/tier", "own"))
     message = answer.json()["message"]
     assert message.startswith("table shop.acted: a round is requested")
-    assert message.endswith("; DAG own is paused, so no run starts until it is unpaused")
+    assert message.endswith("; DAG own is paused, so it starts no run")
     assert runs(program, "own") == []

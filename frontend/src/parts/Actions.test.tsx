@@ -116,7 +116,7 @@ test("a dialog says that the DAG is paused, and what that means", async () => {
   const request = { tier_now: "request" as const, is_fluss: false, dag };
   for (const kind of ["tier", "retry", "resume", "compact"] as const)
     expect(wordsOf({ kind, table: tableOf() }, request).says.at(-1)).toBe(
-      "The DAG lake is paused: no run starts until somebody unpauses it in Airflow.",
+      "The DAG lake is paused: it starts no run until somebody unpauses it in Airflow.",
     );
   const says = (action: Parameters<typeof wordsOf>[0], is_paused: boolean) =>
     wordsOf(action, { ...request, dag: { ...dag, is_paused } }).says.join(" ");

@@ -200,6 +200,6 @@ function unlessPaused({ dag }: Manner, isRun = false): string[] {
   return [
     isRun
       ? `The DAG ${dag.dag_id} is paused: the run stays queued until somebody unpauses the DAG in Airflow.`
-      : `The DAG ${dag.dag_id} is paused: no run starts until somebody unpauses it in Airflow.`,
+      : `The DAG ${dag.dag_id} is paused: it starts no run until somebody unpauses it in Airflow.`,
   ];
 }

@@ -162,10 +162,26 @@ class OfPausedDag(LocalPlace):
 def test_an_answer_says_that_the_dag_is_paused(embedded: Shop) -> None:
     page, path = Page(embedded, OfPausedDag), embedded.create("orders")
     embedded.client.tiering.finished(embedded.claim(path))
-    said = "; DAG lake is paused, so no run starts until it is unpaused"
+    said = "; DAG lake is paused, so it starts no run"
     for action in ("tier", "retry", "resume", "compact"):
         assert page.done(path, action).endswith(said), action
     assert page.done(path, "pause") == "paused until `sluice resume shop.orders`"
+
+
+class WithoutDatabase(LocalPlace):
+    """As in Airflow, whose database is away."""
+
+    def dag(self) -> DagState:
+        raise ConnectionError("no database")
+
+
+def test_an_action_that_cannot_be_answered_is_not_made(embedded: Shop) -> None:
+    page, path = Page(embedded, WithoutDatabase), failing(embedded)
+    before = embedded.status(path)
+    for action in ("tier", "retry", "resume", "compact"):
+        status, _ = page.post(f"tables/shop/{path.table}/{action}")
+        assert status == 500
+        assert embedded.status(path) == before, action
 
 
 def test_tier_now_during_a_round(embedded: Shop, plain: Shop) -> None:
