@@ -104,7 +104,10 @@ class MaintainedTable(BaseModel):
 class MaintenanceRunModel(BaseModel):
     """A run that maintained tables, or only looked at them; in Airflow, one of its tasks."""
 
-    folder: str = Field(description="Its folder below the work folder: names the run")
+    folder: str = Field(
+        description="Its folder below the work folder: names the run. Of a run of a DAG that the"
+        " user may not read, another name"
+    )
     by: str = Field(description="Who ran it, for people")
     deployment_id: str | None = Field(default=None, description="The id of its Airflow")
     dag_id: str | None = Field(default=None, description="Null: no run of Airflow")

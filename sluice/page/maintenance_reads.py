@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -54,13 +55,8 @@ def maintenance(
     seen = place.reader.seen
     found, listing = maintenance_of(place).listing(seen)
     rows = matching(listing.rows, Wanted(search, state or (), database, sort, descending))
-    is_in_airflow = place.is_in_airflow
-    runs = [
-        _run_model(each, is_in_airflow=is_in_airflow)
-        if not each.run.dag_id or place.shows_dag(each.run.dag_id)
-        else _hidden(_run_model(each, is_in_airflow=is_in_airflow))
-        for each in found.runs
-    ]
+    hidden = _hidden_names(place, found.runs)
+    runs = [_shown_run(place, each, hidden) for each in found.runs]
     last = next((each for each in runs if each.state != "running"), runs[0] if runs else None)
     answer = Maintenance(
         reading=reading(seen, place.clock.now_ms()),
@@ -77,16 +73,19 @@ def maintenance(
         by_state=listing.by_state,
         databases=listing.databases,
         offset=offset,
-        tables=[_shown(place, viewer, row) for row in rows[offset : offset + limit]],
+        tables=[_shown(place, viewer, row, hidden) for row in rows[offset : offset + limit]],
     )
     # FastAPI would check the models again, and turn them into dictionaries first.
     return Response(answer.model_dump_json(), media_type="application/json")
 
 
-def _shown(place: Place, viewer: Viewer, row: Row) -> MaintainedTable:
+def _shown(place: Place, viewer: Viewer, row: Row, hidden: Mapping[str, str]) -> MaintainedTable:
     """A row without a status is of no lake table, so there is nothing to act on."""
     path = None if row.status is None else row.status.path
-    return table_model(row, None if path is None else why_not_act(place, viewer, path))
+    table = table_model(row, None if path is None else why_not_act(place, viewer, path))
+    table.reported_by = hidden.get(table.reported_by or "", table.reported_by)
+    table.maintained_by = hidden.get(table.maintained_by or "", table.maintained_by)
+    return table
 
 
 def _note(place: Place, found: SeenMaintenance) -> str | None:
@@ -125,10 +124,26 @@ def _run_model(each: SeenRun, *, is_in_airflow: bool) -> MaintenanceRunModel:
     )
 
 
-def _hidden(run: MaintenanceRunModel) -> MaintenanceRunModel:
-    """A run of a DAG that the viewer may not read: without its names."""
-    nameless = dict.fromkeys(("deployment_id", "dag_id", "run_id", "task_id", "map_index", "url"))
-    return run.model_copy(update={**nameless, "by": "a run of another DAG"})
+def _hidden_names(place: Place, runs: Iterable[SeenRun]) -> dict[str, str]:
+    """By its folder, which names its Airflow, a name for each run of a DAG that the viewer may not
+    read."""
+    dag_ids = {each.run.dag_id for each in runs if each.run.dag_id}
+    shown = {dag_id for dag_id in dag_ids if place.shows_dag(dag_id)}
+    hidden = [each.run.folder for each in runs if each.run.dag_id in dag_ids - shown]
+    return {folder: f"hidden-{number}" for number, folder in enumerate(hidden, 1)}
+
+
+def _shown_run(place: Place, each: SeenRun, hidden: Mapping[str, str]) -> MaintenanceRunModel:
+    run, folder = _run_model(each, is_in_airflow=place.is_in_airflow), each.run.folder
+    if folder not in hidden:
+        return run
+    changes = dict.fromkeys(("deployment_id", "dag_id", "run_id", "task_id", "map_index", "url"))
+    texts = {
+        name: text and text.replace(folder, hidden[folder])
+        for name, text in (("error", run.error), ("problem", run.problem))
+    }
+    changes = {**changes, **texts, "folder": hidden[folder], "by": "a run of another DAG"}
+    return run.model_copy(update=changes)
 
 
 def _link(url: str, *, is_in_airflow: bool) -> str | None:

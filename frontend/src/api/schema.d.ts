@@ -801,7 +801,7 @@ export interface components {
         MaintenanceRunModel: {
             /**
              * Folder
-             * @description Its folder below the work folder: names the run
+             * @description Its folder below the work folder: names the run. Of a run of a DAG that the user may not read, another name
              */
             folder: string;
             /**

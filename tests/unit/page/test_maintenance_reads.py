@@ -248,8 +248,15 @@ def test_names_of_a_dag_are_hidden_from_who_may_not_read_it(embedded: Shop, work
     embedded.create("a")
     maintain(work, converted("shop.a"), began_ms=1_000, dag_id="one")
     maintain(work, converted("shop.a"), began_ms=2_000, dag_id="two")
+    names = f"{work}/sluice-west-2000/maintenance"
+    write_json(f"{names}/x-table-x.json", {"version": 1})
     with page_of(embedded, work, Hiding) as page:
-        hidden, shown = page.read()["runs"]
+        found = page.read()
+        hidden, shown = found["runs"]
+    assert "sluice-west-2000" not in json.dumps(found), "it names the Airflow and the run"
+    [table] = found["tables"]
+    assert table["reported_by"] == table["maintained_by"] == hidden["folder"] == "hidden-1"
+    assert (shown["folder"], hidden["problem"].count("hidden-1")) == ("sluice-west-1000", 1)
     assert shown["dag_id"] == "one"
     assert [hidden[name] for name in ("dag_id", "run_id", "task_id", "url")] == [None] * 4
     assert hidden["by"] == "a run of another DAG"
