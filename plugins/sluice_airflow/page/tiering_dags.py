@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from airflow.models.dag import DagModel
@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from sluice.clock import Clock, SystemClock
 from sluice.errors import ConfigurationError
 from sluice.model import TablePath
-from sluice.model.table_patterns import matches
+from sluice.model.table_patterns import TablePatterns
 from sluice_airflow.rendered import tables_given
 from sluice_airflow.settings import load_settings
 
@@ -44,6 +44,11 @@ class TieringDag:
     spark_history_url: str
     lake_table_url: str
     health_url: str
+    _matcher: TablePatterns = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Once: a page of tables asks of each one, and a DAG may name thousands.
+        object.__setattr__(self, "_matcher", TablePatterns(self.patterns or ()))
 
     @property
     def tiers_all(self) -> bool:
@@ -57,7 +62,7 @@ class TieringDag:
                 f"only a run of DAG {self.dag_id} knows which tables it tiers, so its page acts on"
                 " none: its argument `tables` is a template"
             )
-        if matches(path, self.patterns):
+        if self._matcher.matches(path):
             return None
         more = len(self.patterns) - NAMED_MAX
         named = ", ".join(self.patterns[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
