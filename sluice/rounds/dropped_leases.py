@@ -13,6 +13,7 @@ import logging
 from collections.abc import Mapping
 
 from sluice.errors import UnknownFileVersion
+from sluice.failpoints import failpoint
 from sluice.masking import mask
 from sluice.rounds.files import VERSION, delete_file, listed, read_json, write_json
 
@@ -37,6 +38,7 @@ def note_drop(work_uri: str, lease_id: str, plans: Mapping[str, Version]) -> Non
     :param plans: as they were stored before the drop.
     :raises OSError, ValueError: the file cannot be written.
     """
+    failpoint("leases.drop.before_note")
     write_json(_uri(work_uri, lease_id), {"version": VERSION, "plans": dict(plans)})
 
 
