@@ -162,6 +162,12 @@ class TieringStatus(KeptStatus):
         number=19,
         heading="claimed by",
     )
+    requested_ms: int | None = described(
+        TIME,
+        "When the next round or a retry was requested; null: it was not, or nobody recorded it",
+        number=25,
+        heading="requested",
+    )
     note: str | None = described(
         t.STRING, "Why the status is Unknown, on a cluster that keeps no statuses", number=15
     )

@@ -10,16 +10,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from sluice.client import Client
 from sluice.client.status_watch import DESCRIBED_MAX, WatchedTable
 from sluice.clock import Clock, SystemClock
 from sluice.errors import NetworkError, RequestTimeOut
 from sluice.masking import reason_text
-from sluice.model import TablePath, TieringStatus
+from sluice.model import TablePath
 from sluice.page.detail_reader import DetailReader
-from sluice.page.requests import may_be_requested
 from sluice.page.round_cache import Point
 from sluice.page.seen import Seen, SeenStore, SeenTable
 from sluice.quantities import counted
@@ -223,33 +221,7 @@ class ClusterReader:
         gone = self._store.seen.tables.keys() - {status.path for status in found}
         self._store.drop(gone, read_ms)
         self._store.put((SeenTable.reported(status, read_ms) for status in found), is_fluss=False)
-        self._read_freshness(found, read_ms)
         self._store.complete(read_ms)
-
-    def _read_freshness(self, found: Sequence[TieringStatus], read_ms: int) -> None:
-        """Reads the freshness of tables of which it tells whether a round is requested."""
-        now_s = time.monotonic()
-        asked = {status.path: status for status in found if may_be_requested(status)}
-        self._described = {p: d for p, d in self._described.items() if p in asked}
-        due = [
-            path
-            for path, status in asked.items()
-            if path not in self._described
-            or self._described[path][0].table_id != status.table_id
-            or now_s - self._described[path][1] > DESCRIBED_AGAIN_S
-        ][:DESCRIBED_MAX]
-        if not due:
-            return
-        tables = self._watch.described(due)
-        self._described |= {path: (table, now_s) for path, table in tables.items()}
-        self._store.put(
-            (
-                replace(SeenTable.reported(asked[path], read_ms), freshness_ms=table.freshness_ms)
-                for path, table in tables.items()
-                if table.table_id == asked[path].table_id
-            ),
-            is_fluss=False,
-        )
 
     def _read_fluss(self, read_ms: int) -> None:
         """Apache Fluss: describes new tables, then reads recorded statuses, in small steps."""

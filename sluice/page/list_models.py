@@ -64,11 +64,6 @@ class Table(RecordedStatus):
     why_not_act: str | None = Field(
         default=None, description="Why this user may not act on it here; null: they may"
     )
-    requested_ms: int | None = Field(
-        default=None,
-        description="When somebody requested the round for which it is due; null: nobody did, or"
-        " its status does not say it. If `last_error` is set, a retry was requested, then or later",
-    )
     status_read_ms: int = Field(description="When the status was read")
     lag_read_ms: int | None = Field(default=None, description="When the lag was read")
     rounds_shown: list[RoundPoint] = Field(

@@ -25,8 +25,7 @@ class SeenTable:
     round_seen_ms: int | None = None
     """When an earlier reading first saw the round that is under way; None: none did."""
     freshness_ms: int | None = None
-    """``table.datalake.freshness``. None: not read. On an embedded server it is read only of
-    tables that it tells something of: see :mod:`sluice.page.requests`."""
+    """``table.datalake.freshness``. None: not read, as on an embedded server."""
     lag_unread_ms: int | None = None
     """Since when its lag cannot be read; None: it can, or was not tried."""
 

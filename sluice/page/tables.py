@@ -14,7 +14,6 @@ from sluice.page.list_models import Health, RoundPoint, SortKey, Table
 from sluice.page.masked import masked, masked_or_none
 from sluice.page.ordering import by_value
 from sluice.page.recorded_models import recorded_values
-from sluice.page.requests import requested_ms
 from sluice.page.round_cache import Point
 from sluice.page.seen import Seen, SeenTable
 
@@ -175,7 +174,6 @@ def table_model(
         stuck_since_ms=found.since_ms,
         why=masked_or_none(found.why),
         why_not_act=why_not_act,
-        requested_ms=requested_ms(each.seen),
         status_read_ms=each.seen.status_read_ms,
         lag_read_ms=each.seen.lag_read_ms,
         rounds_shown=[_round_point(point) for point in rounds],

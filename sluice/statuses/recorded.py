@@ -285,6 +285,7 @@ def status_of(
         status=state,
         tiering_epoch=0 if epoch is None else epoch,
         claimed_by=row.claimed_by if state == State.TIERING.value else None,
+        requested_ms=_requested_ms(row),
         note=note,
         **{
             **kept_values(row),
@@ -315,6 +316,15 @@ def _state(
         due_ms = row.last_tiered_ms + freshness_ms
         return (State.SCHEDULED if due_ms > now_ms else State.PENDING).value, due_ms, None
     return State.PENDING.value, row.ended_ms, None
+
+
+def _requested_ms(row: RecordedStatus) -> int | None:
+    """When the next round or a retry was requested, if the row says it for certain."""
+    if row.outcome == FAILED and row.failures == 0:
+        return row.next_attempt_ms
+    # A round that leaves rows for the next one is queued at its very end.
+    is_asked = row.outcome == FORCED and row.ended_ms != row.last_tiered_ms
+    return row.ended_ms if is_asked else None
 
 
 def _waits_after_failure(row: RecordedStatus, now_ms: int) -> bool:

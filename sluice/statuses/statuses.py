@@ -95,6 +95,7 @@ class TieringStatuses:
             last_error_ms=None,
             last_round_ms=None,
             failures=0,
+            requested_ms=None,
             next_attempt_ms=now_ms if at_once else None,
         )
         self._enter(status.table_id, State.NEW)
@@ -160,7 +161,7 @@ class TieringStatuses:
         """The tables whose due time no event before now can have set, and a possible one."""
         for status in self._tables.values():
             if status.state is State.SCHEDULED:
-                names = ("scheduled_from_ms", "next_attempt_ms")
+                names = ("scheduled_from_ms", "next_attempt_ms", "requested_ms")
                 values = {name: now_ms for name in names if (getattr(status, name) or 0) > now_ms}
                 if values:
                     yield status, values
@@ -261,13 +262,15 @@ class TieringStatuses:
             return False
         claimed_ms = now_ms if status.claimed_ms is None else status.claimed_ms
         requested_ms = status.next_attempt_ms
-        forced = forced or (requested_ms is not None and requested_ms > claimed_ms)
+        is_requested = requested_ms is not None and requested_ms > claimed_ms
+        forced = forced or is_requested
         self._enter(
             table_id,
             State.TIERED,
             scheduled_from_ms=now_ms,
             file_size=status.file_size if file_size is None else file_size,
             record_count=status.record_count if record_count is None else record_count,
+            requested_ms=status.requested_next_ms if is_requested else None,
             **{
                 **after_success(status, now_ms, claimed_ms, details),
                 "next_attempt_ms": now_ms if forced else None,
@@ -343,14 +346,19 @@ class TieringStatuses:
         if status.failures:
             waits = status.state is State.FAILED
             due_ms = now_ms if waits else status.next_attempt_ms
-            self._update(table_id, failures=0, next_attempt_ms=due_ms)
+            asked_ms = status.requested_ms
+            if asked_ms is None and status.state is not State.TIERING:
+                asked_ms = now_ms
+            self._update(table_id, failures=0, next_attempt_ms=due_ms, requested_ms=asked_ms)
 
     def request_round(self, table_id: int, now_ms: int) -> None:
         """Requests a round of a table as soon as possible, after a round in progress."""
         status = self._tables[table_id]
         if status.claimed_ms is not None:
-            self._update(table_id, next_attempt_ms=max(now_ms, status.claimed_ms + 1))
-        elif status.state is not State.PENDING:
+            now_ms = max(now_ms, status.claimed_ms + 1)
+        if status.requested_next_ms is None:
+            self._update(table_id, requested_ms=now_ms)
+        if status.state is not State.PENDING:
             self._update(table_id, next_attempt_ms=now_ms)
 
     def request_compaction(self, table_id: int, now_ms: int) -> None:
@@ -409,7 +417,7 @@ class TieringStatuses:
             backoff_ms=self._backoff_ms,
             details=details,
         )
-        self._enter(table_id, State.FAILED, **kept)
+        self._enter(table_id, State.FAILED, requested_ms=None, **kept)
         if not self._backoff_ms:
             self._enter(table_id, State.PENDING)
 

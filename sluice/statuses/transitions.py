@@ -53,7 +53,8 @@ class TableStatus(KeptStatus):
     ``heartbeat_ms`` counts by the monotonic clock, because a changed wall clock must not end a
     claim. The described fields are stored. ``heartbeat_ms``, ``claimed_ms`` and ``claimed_by`` are
     set only while Tiering. ``next_attempt_ms`` replaces freshness after a failure and for a
-    requested round. A ``paused`` table is not assigned.
+    requested round. ``requested_ms`` stays until a round that began after it has ended. A
+    ``paused`` table is not assigned.
     """
 
     table_id: int
@@ -70,6 +71,7 @@ class TableStatus(KeptStatus):
     heartbeat_ms: int | None = None
     file_size: int | None = described(t.BIGINT, "Bytes of the lake table, if a worker reported it")
     record_count: int | None = described(t.BIGINT, "Rows of the lake table, likewise")
+    requested_ms: int | None = described(TIME, "When somebody requested the next round or a retry")
     claimed_ms: int | None = None
     claimed_by: str | None = None
 
@@ -79,3 +81,10 @@ class TableStatus(KeptStatus):
         if self.next_attempt_ms is not None:
             return self.next_attempt_ms
         return self.scheduled_from_ms + self.freshness_ms
+
+    @property
+    def requested_next_ms(self) -> int | None:
+        """When the next round was requested; None: nobody did, or that round is under way."""
+        asked_ms, claimed_ms = self.requested_ms, self.claimed_ms
+        has_begun = asked_ms is not None and claimed_ms is not None and asked_ms <= claimed_ms
+        return None if has_begun else asked_ms

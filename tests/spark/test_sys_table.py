@@ -61,6 +61,7 @@ COLUMNS = [  # of seed 001, in Spark's words
     ("lake_rows", "bigint"),
     ("lake_files", "bigint"),
     ("lake_bytes", "bigint"),
+    ("requested_time", "timestamp"),
 ]
 PUSHES_FILTERS = hasattr(datasource, "EqualTo")
 """Spark 4.0 asks no Python data source to filter."""
@@ -191,6 +192,7 @@ def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> Non
             s.lake_rows,
             s.lake_files,
             s.lake_bytes,
+            time(s.requested_ms),
         )
         for s, row in zip(said, rows, strict=True)
     ]
@@ -200,10 +202,10 @@ def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> Non
     assert bad[8] == 1
     assert (good[1:4], good[5:7]) == (("good", "Scheduled", 1), (None, None))
     assert good[4] is not None
-    assert (bad[-5], good[-5]) == (None, "positions")
-    assert bad[-4] is None
-    assert isinstance(good[-4], datetime)
-    assert (bad[-3:], good[-3:]) == ((None, None, None), (40, 4, 5_000))
+    assert (bad[-6], good[-6]) == (None, "positions")
+    assert bad[-5] is None
+    assert isinstance(good[-5], datetime)
+    assert (bad[-4:-1], good[-4:-1]) == ((None, None, None), (40, 4, 5_000))
     assert late[1:7] == ("late", "Pending", 1, None, None, None)
 
 

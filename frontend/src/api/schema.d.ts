@@ -1530,6 +1530,11 @@ export interface components {
              */
             lake_bytes?: number | null;
             /**
+             * Requested Ms
+             * @description When the next round or a retry was requested; null: it was not, or nobody recorded it (epoch milliseconds)
+             */
+            requested_ms?: number | null;
+            /**
              * Path
              * @description DATABASE.TABLE
              */
@@ -1558,11 +1563,6 @@ export interface components {
              * @description Why this user may not act on it here; null: they may
              */
             why_not_act?: string | null;
-            /**
-             * Requested Ms
-             * @description When somebody requested the round for which it is due; null: nobody did, or its status does not say it. If `last_error` is set, a retry was requested, then or later
-             */
-            requested_ms?: number | null;
             /**
              * Status Read Ms
              * @description When the status was read

@@ -47,10 +47,13 @@ test("the next attempt is a time, now, paused or running", () => {
   expect(nextAttempt(tableOf(), NOW_MS)).toBe("–");
 });
 
-test("a request of somebody else is told, with its time where that is known", () => {
+test("a request of somebody else is told, with its time", () => {
   const asked = tableOf({ status: "Pending", requested_ms: NOW_MS - 240_000 });
   expect(requested(asked, NOW_MS)).toBe("round requested 4 min ago");
-  expect(requested({ ...asked, last_error: "no space" }, NOW_MS)).toBe("retry requested");
+  const broken = { ...asked, health: "failing", last_error: "no space" } as const;
+  expect(requested({ ...broken, failures: 0 }, NOW_MS)).toBe("retry requested 4 min ago");
+  expect(storyOf({ ...broken, failures: 0 }, NOW_MS)[0]).toBe("retry requested 4 min ago");
+  expect(requested({ ...broken, failures: 2 }, NOW_MS)).toBe("round requested 4 min ago");
   expect(requested(tableOf(), NOW_MS)).toBeNull();
   expect(storyOf({ ...asked, health: "late" }, NOW_MS)).toContain("round requested 4 min ago");
   const compaction = tableOf({ compaction_requested_ms: NOW_MS - 7_200_000 });

@@ -47,8 +47,8 @@ export function storyOf(table: Table, nowMs: number): string[] {
   const story: string[] = [];
   const failures = table.failures ?? 0;
   if (failures > 0) story.push(`${counted(failures, "failure")} in a row`);
-  else if (table.health === "failing") story.push("a retry was requested");
   else if (table.requested_ms != null) story.push(requested(table, nowMs)!);
+  else if (table.health === "failing") story.push("a retry was requested");
   if (table.lag_rows) story.push(`${counted(table.lag_rows, "row")} missing in the lake`);
   if (table.lag_rows && table.lag_ms) story.push(`the oldest ${spanSince(0, table.lag_ms)} old`);
   story.push(lastTiered(table, nowMs));
@@ -79,12 +79,11 @@ export function nextAttempt(table: Table, nowMs: number): string {
   return left > -DUE_NOW_MS ? "now" : `due for ${spanSince(table.next_attempt_ms, nowMs)}`;
 }
 
-/** That somebody asked for the next round: what, and since when as far as that is known. */
+/** That somebody asked for the next round: what, and when. */
 export function requested(table: Table, nowMs: number): string | null {
   if (table.requested_ms == null) return null;
-  // a retry of a table that is due already leaves since when it is due
-  if (table.last_error) return "retry requested";
-  return `round requested ${ago(table.requested_ms, nowMs)}`;
+  const what = table.last_error && table.failures === 0 ? "retry" : "round";
+  return `${what} requested ${ago(table.requested_ms, nowMs)}`;
 }
 
 /** That the next round has to compact the table. */

@@ -168,7 +168,7 @@ def test_wide_has_every_column(capsys: pytest.CaptureFixture[str]) -> None:
     named = (
         "table state epoch last tiered failures next attempt lag rows lag lake snapshot last round"
         " rounds accepted claimed by deletes as compaction requested lake rows lake files"
-        " lake bytes last error last error at"
+        " lake bytes requested last error last error at"
     )
     assert " ".join(headings.split()) == named
     assert "2026-09-21 14:13:07Z" in orders

@@ -21,7 +21,6 @@ from sluice.errors import RequestTimeOut
 from sluice.model import Reason, TableDescriptor, TablePath, TieringRound
 from sluice.page import detail_reader
 from sluice.page.cluster_reader import FIRST, ClusterReader
-from sluice.page.requests import requested_ms
 from sluice.page.round_cache import RoundCache
 from sluice.page.seen import SeenTable, lag_reads
 from sluice.server.cluster import EmbeddedCluster
@@ -106,17 +105,35 @@ def test_a_requested_round_and_a_retry_leave_a_trace(shop: Shop) -> None:
     for path in (due, asked):
         succeeds(shop, path)  # a minute after the one before, which is their freshness
     with reading(shop.client, shop.clock) as reader:
-        assert requested_ms(sees(reader, broken, lambda each: each.status.failures)) is None
+        assert sees(reader, broken, lambda each: each.status.failures).status.requested_ms is None
         shop.clock.ms += 1_000
         at_ms = shop.clock.ms
         shop.client.statuses.request_round(asked)
         shop.client.statuses.retry(broken)
-        assert requested_ms(sees(reader, asked, requested_ms)) == at_ms
-        assert sees(reader, broken, requested_ms).status.failures == 0
-        late = sees(reader, due, lambda each: each.status.status == "Pending" and each.freshness_ms)
-        assert requested_ms(late) is None
+        assert sees(reader, asked, is_requested).status.requested_ms == at_ms
+        seen = sees(reader, broken, is_requested)
+        assert (seen.status.failures, seen.status.requested_ms) == (0, at_ms)
+        late = sees(reader, due, lambda each: each.status.status == "Pending")
+        assert not is_requested(late)
         succeeds(shop, asked)
-        assert requested_ms(sees(reader, asked, lambda each: each.status.rounds == 2)) is None
+        assert not is_requested(sees(reader, asked, lambda each: each.status.rounds == 2))
+
+
+def test_what_makes_a_table_due_early_is_no_request(shop: Shop) -> None:
+    """Tiering that is switched off and on, and a shorter freshness."""
+    again, shorter = shop.create("again"), shop.create("shorter")
+    for path in (again, shorter):
+        succeeds(shop, path)
+        shop.client.admin.set_options(path, {"table.datalake.freshness": "1h"})
+    shop.clock.ms += 2 * MINUTE_MS
+    for enabled in ("false", "true"):
+        shop.client.admin.set_options(again, {"table.datalake.enabled": enabled})
+    shop.client.admin.set_options(shorter, {"table.datalake.freshness": "1min"})
+    assert [status.requested_ms for status in shop.client.statuses.list()] == [None, None]
+
+
+def is_requested(seen: SeenTable) -> bool:
+    return seen.status.requested_ms is not None
 
 
 def fails(shop: Shop, path: TablePath) -> None:

@@ -245,3 +245,40 @@ def test_again_during_a_round_means_another_one_after_it() -> None:
     assert status is not None
     statuses.finished(1, EPOCH, status.tiering_epoch, 2_000)
     assert of(statuses).state is State.SCHEDULED
+
+
+def test_a_request_is_told_until_its_round_begins_and_kept_until_it_ends() -> None:
+    statuses = make(freshness=10 * MINUTE)
+    claimed_at(statuses, 500)
+    statuses.finished(1, EPOCH, of(statuses).tiering_epoch, 600)
+    assert of(statuses).requested_next_ms is None
+    for now in (1_000, 1_100):  # asked twice
+        statuses.request_round(1, now)
+        statuses.advance(now, now)
+        assert (of(statuses).state, of(statuses).requested_next_ms) == (State.PENDING, 1_000)
+    status = claimed_at(statuses, 1_200)
+    assert status.requested_next_ms is None
+    statuses.release(1, EPOCH, status.tiering_epoch)
+    assert of(statuses).requested_next_ms == 1_000
+    status = claimed_at(statuses, 1_300)
+    statuses.request_round(1, 1_300)  # another one, after this
+    assert of(statuses).requested_next_ms == 1_301
+    statuses.finished(1, EPOCH, status.tiering_epoch, 1_400)
+    assert (of(statuses).state, of(statuses).requested_next_ms) == (State.PENDING, 1_301)
+    status = claimed_at(statuses, 1_500)
+    statuses.failed(1, EPOCH, status.tiering_epoch, 1_600)
+    assert of(statuses).requested_ms is None
+    statuses.retry(1, 1_700)
+    statuses.retry(1, 1_800)
+    assert of(statuses).requested_next_ms == 1_700
+    stored = of(statuses)
+    statuses.forget(1)
+    statuses.enable(stored, 2_000)
+    assert of(statuses).requested_ms is None
+
+
+def claimed_at(statuses: TieringStatuses, now: int) -> TableStatus:
+    statuses.advance(now, now)
+    status = statuses.claim(now, now)
+    assert status is not None
+    return status

@@ -177,6 +177,7 @@ def test_a_table_that_is_made_due_is_pending_until_its_next_claim() -> None:
     due = after(round_requested(NOW + 10, CLAIM), row=tiered)
     status = seen(due, NOW + 20)
     assert (status.status, status.next_attempt_ms) == ("Pending", NOW + 10)
+    assert (status.requested_ms, seen(tiered, NOW + 20).requested_ms) == (NOW + 10, None)
     assert (status.last_tiered_ms, status.failures) == (NOW + 5, 0)
     following = replace(CLAIM, tiering_epoch=6)
     assert seen(after(recorded.claimed(following, NOW + 30, "me"), row=due), NOW + 31).status == (
@@ -200,6 +201,13 @@ def test_a_table_of_which_nothing_is_known_is_pending_too() -> None:
     due = after(round_requested(NOW, replace(CLAIM, tiering_epoch=0)))
     assert (seen(due, NOW + 1).status, seen(due, NOW + 1).tiering_epoch) == ("Pending", 0)
     assert after(round_requested(NOW, None)) == RecordedStatus(CLAIM.table_id), "it was due already"
+
+
+def test_a_round_that_left_rows_for_the_next_one_is_no_request() -> None:
+    running = after(recorded.claimed(CLAIM, NOW, "me"))
+    ended = after(recorded.finished(CLAIM, running, NOW + 5, forced=True), row=running)
+    status = seen(ended, NOW + 20)
+    assert (status.status, status.requested_ms) == ("Pending", None)
 
 
 def test_a_failed_table_that_is_made_due_waits_no_more_and_keeps_its_failures() -> None:
