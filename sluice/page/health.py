@@ -45,6 +45,7 @@ NOT_CLAIMED = "it is due, and no worker has claimed it"
 LAG_UNKNOWN = "its lag is not known"
 NO_ROUND = "no round has succeeded for a day"
 NOT_TIERED = "no round has tiered it yet"
+LAKE_UNREAD = "no round of Sluice is recorded, and whether the lake has the table is not read yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +150,14 @@ def _new(seen: SeenTable, now_ms: int) -> Verdict | None:
     status = seen.status
     if status.last_tiered_ms is not None or status.lake_snapshot_id is not None:
         return None
-    if status.status == UNKNOWN:
-        # Others may tier tables of an Apache Fluss: the lake snapshot is read with the lag.
-        is_known = status.note == NO_ROUND_RECORDED and seen.lag_read_ms is not None
-        return Verdict("new", None, NOT_TIERED) if is_known else None
     if status.status == State.TIERING.value:
         return None
+    is_lake_read = seen.lag_read_ms is not None  # the lake snapshot is read with the lag
+    if status.status == UNKNOWN:
+        is_known = status.note == NO_ROUND_RECORDED and is_lake_read
+        return Verdict("new", None, NOT_TIERED) if is_known else None
+    if not is_lake_read:  # others, as Flink, may tier it, also after a request or a release
+        return Verdict("unknown", None, LAKE_UNREAD)
     return Verdict("new", None, f"{NOT_TIERED}: {_why_late(status, now_ms)}")
 
 

@@ -16,6 +16,7 @@ from sluice.page.health import (
     DAY_MS,
     LAG_OLD_MS,
     LAG_UNKNOWN,
+    LAKE_UNREAD,
     LATE_MS,
     NEEDS_A_PERSON,
     NOT_CLAIMED,
@@ -104,8 +105,7 @@ def test_what_is_wrong_since_when_and_why(
          f"{NOT_TIERED}: {NOT_CLAIMED}"),
         (fresh(lag_rows=0, lag_ms=0, next_attempt_ms=NOW_MS - WAITING_MS), "new", None,
          f"{NOT_TIERED}: {NOT_CLAIMED}"),
-        (fresh(seen={"lag_read_ms": None}, next_attempt_ms=NOW_MS), "new", None,
-         f"{NOT_TIERED}: {NOT_CLAIMED}"),
+        (fresh(seen={"lag_read_ms": None}, next_attempt_ms=NOW_MS), "unknown", None, LAKE_UNREAD),
         (fresh("Scheduled", next_attempt_ms=NOW_MS + 1), "new", None,
          f"{NOT_TIERED}: its next round is not due yet"),
         # The bounds of all tables hold for it, too.
