@@ -23,7 +23,7 @@ Changed = Annotated[
         pattern=f"^{_TABLE}(,{_TABLE}){{0,{CHANGED_MAX - 1}}}$",
         description="Tables that the caller has acted on, each with the `changed_ms` of the answer:"
         f" DATABASE.TABLE@MS, at most {CHANGED_MAX}, separated by commas. What is answered of them"
-        " is as new, if the cluster answers within a second",
+        " is as new, if the cluster answers within a second, and few callers wait for it",
     ),
 ]
 

@@ -35,8 +35,14 @@ IDLE_AFTER_S = 300.0
 """The reader rests when nobody has asked for this long."""
 ANSWERED_S = 1.0
 """Longest wait for the status of a table after an action."""
-CHANGED_MAX = 50
+CHANGED_PER_S_MAX = 50
 """Tables that are read in one second because a caller says that they have changed."""
+CHANGED_WAITS_MAX = 4
+"""Callers that wait for such tables at one time: each holds a thread of the server."""
+CHANGED_FOR_MS = 60_000
+"""For this long a change is read at once. Later passes have read it."""
+CLOCKS_DIFFER_MS = 1_000
+"""The clock of the process that made a change may be ahead of this one by as much."""
 
 
 class _SlowPass(Exception):
@@ -68,6 +74,7 @@ class ClusterReader:
         self._read_now = False
         self._resting = 0
         self._asked_s = self._clock.monotonic_s()
+        self._changed_waits = threading.BoundedSemaphore(CHANGED_WAITS_MAX)
         self._changed = (0, 0)  # a second, and tables that were read in it as changed
         self._details = DetailReader(self._watch, self._store, self._clock, self._rest)
         self._thread = threading.Thread(target=self._run, name="sluice-page-statuses", daemon=True)
@@ -137,19 +144,29 @@ class ClusterReader:
     def read_changed(self, changes: Mapping[TablePath, int]) -> None:
         """Tables have changed, perhaps by another process: reads those that were read before.
 
-        Waits for all of them, a second at most. A table that is not known, or that is one of too
-        many, is read by the next pass.
+        Waits for all of them, a second at most, unless too many callers wait already. A table that
+        is not known, or that is one of too many, is read by the next pass.
 
-        :param changes: when each one changed, epoch milliseconds.
+        :param changes: when each one changed, epoch milliseconds. Other times than those of the
+            last minute are ignored.
         """
         self._ask()
+        if not self._changed_waits.acquire(blocking=False):
+            return
+        try:
+            self._read_changed(changes)
+        finally:
+            self._changed_waits.release()
+
+    def _read_changed(self, changes: Mapping[TablePath, int]) -> None:
         seen, now_ms = self._store.seen, self._clock.now_ms()
         if not self._started or seen.away_ms is not None:
             return
         old = [
             path
             for path, changed_ms in changes.items()
-            if path in seen.tables
+            if -CLOCKS_DIFFER_MS <= now_ms - changed_ms <= CHANGED_FOR_MS
+            and path in seen.tables
             and seen.tables[path].status_read_ms <= min(changed_ms, now_ms)
             and self._may_read_changed()
         ]
@@ -164,7 +181,7 @@ class ClusterReader:
         with self._lock:
             second, tables = self._changed
             self._changed = now, tables + 1 if second == now else 1
-            return self._changed[1] <= CHANGED_MAX
+            return self._changed[1] <= CHANGED_PER_S_MAX
 
     # ---- rest ----
 

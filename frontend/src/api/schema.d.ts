@@ -1676,7 +1676,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Tables that the caller has acted on, each with the `changed_ms` of the answer: DATABASE.TABLE@MS, at most 8, separated by commas. What is answered of them is as new, if the cluster answers within a second */
+                /** @description Tables that the caller has acted on, each with the `changed_ms` of the answer: DATABASE.TABLE@MS, at most 8, separated by commas. What is answered of them is as new, if the cluster answers within a second, and few callers wait for it */
                 "X-Sluice-Changed"?: string | null;
             };
             path?: never;
@@ -1815,7 +1815,7 @@ export interface operations {
                 limit?: number;
             };
             header?: {
-                /** @description Tables that the caller has acted on, each with the `changed_ms` of the answer: DATABASE.TABLE@MS, at most 8, separated by commas. What is answered of them is as new, if the cluster answers within a second */
+                /** @description Tables that the caller has acted on, each with the `changed_ms` of the answer: DATABASE.TABLE@MS, at most 8, separated by commas. What is answered of them is as new, if the cluster answers within a second, and few callers wait for it */
                 "X-Sluice-Changed"?: string | null;
             };
             path?: never;
@@ -2079,7 +2079,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Tables that the caller has acted on, each with the `changed_ms` of the answer: DATABASE.TABLE@MS, at most 8, separated by commas. What is answered of them is as new, if the cluster answers within a second */
+                /** @description Tables that the caller has acted on, each with the `changed_ms` of the answer: DATABASE.TABLE@MS, at most 8, separated by commas. What is answered of them is as new, if the cluster answers within a second, and few callers wait for it */
                 "X-Sluice-Changed"?: string | null;
             };
             path: {
@@ -2745,7 +2745,7 @@ export interface operations {
                 limit?: number;
             };
             header?: {
-                /** @description Tables that the caller has acted on, each with the `changed_ms` of the answer: DATABASE.TABLE@MS, at most 8, separated by commas. What is answered of them is as new, if the cluster answers within a second */
+                /** @description Tables that the caller has acted on, each with the `changed_ms` of the answer: DATABASE.TABLE@MS, at most 8, separated by commas. What is answered of them is as new, if the cluster answers within a second, and few callers wait for it */
                 "X-Sluice-Changed"?: string | null;
             };
             path?: never;

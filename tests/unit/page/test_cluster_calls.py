@@ -11,11 +11,14 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from sluice.client import Client
+from sluice.client import Client, status_watch
 from sluice.config import ClientConfig
-from sluice.page import calls
+from sluice.model import TablePath, TieringStatus
+from sluice.page import calls, cluster_reader
 from sluice.page.calls import AT_ONCE, BUSY
+from sluice.page.cluster_reader import CHANGED_WAITS_MAX
 from sluice.page.local_place import LocalPlace
+from sluice.page.seen import SeenTable
 from sluice.page.serving import local_app
 from tests.support.processes import wait_for
 
@@ -61,6 +64,50 @@ def test_a_cluster_that_hangs_leaves_threads_for_others(place: LocalPlace) -> No
             assert again.status_code in (502, 504)
 
     asyncio.run(ask())
+
+
+def test_a_change_that_cannot_be_read_leaves_threads_for_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(status_watch, "RETRY_MS", 2_000)  # nobody knows yet that it is away
+    monkeypatch.setattr(cluster_reader, "ANSWERED_S", wait_s := 1.5)
+    paths = [TablePath("shop", f"t{number}") for number in range(MANY)]
+    tables = (SeenTable(TieringStatus(path, 1, "Pending", 1), 0) for path in paths)
+
+    async def ask(place: LocalPlace) -> None:
+        transport = httpx.ASGITransport(local_app(place))
+        now_ms = place.clock.now_ms()
+        async with httpx.AsyncClient(transport=transport, base_url="http://x/api/v1") as page:
+
+            async def changed(path: TablePath, at_ms: int) -> httpx.Response:
+                return await page.get("/tables", headers={"X-Sluice-Changed": f"{path}@{at_ms}"})
+
+            started_s = time.monotonic()
+            for wrong_ms in (now_ms + 60_000, now_ms - 61_000):
+                await changed(paths[0], wrong_ms)
+            assert time.monotonic() - started_s < wait_s
+            waiting = {asyncio.create_task(changed(path, now_ms)) for path in paths}
+            answered: set[asyncio.Task[httpx.Response]] = set()
+            while len(answered) < MANY - CHANGED_WAITS_MAX:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                answered |= done
+            assert len(waiting) == CHANGED_WAITS_MAX
+            answers = [one.result() for one in answered] + await asyncio.gather(*waiting)
+            assert {one.status_code for one in answers} == {200}
+
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
+        times = dict.fromkeys(
+            ("request_timeout_ms", "connect_timeout_ms", "retry_timeout_ms"), 10_000
+        )
+        address = f"fluss://127.0.0.1:{silent.getsockname()[1]}"
+        with Client(ClientConfig(address, **times)) as client:
+            place = LocalPlace(client)
+            place.reader.start()
+            try:
+                place.reader._store.put(tables, is_fluss=False)
+                asyncio.run(ask(place))
+            finally:
+                place.reader.stop()
 
 
 @pytest.mark.parametrize("scheme", ["grpc", "fluss"])

@@ -266,7 +266,7 @@ def test_another_process_answers_as_new_as_the_change(
     page.shop.clock.ms += 1_000
     assert paused(**header) == [True, True]
     assert other_process.reader.seen.tables[path].status_read_ms == read_ms, "it is new enough"
-    monkeypatch.setattr(cluster_reader, "CHANGED_MAX", 0)
+    monkeypatch.setattr(cluster_reader, "CHANGED_PER_S_MAX", 0)
     assert paused(**changed("resume")) == [True, True], "too many in this second"
 
 
