@@ -22,6 +22,8 @@ LATE_MS = 1_800_000
 """The age of the oldest missing row from which a table is late: ten times Fluss's freshness."""
 LAG_OLD_MS = 900_000
 """A lag that was read so long before the status says nothing of it any more."""
+STATUS_OLD_MS = 60_000
+"""A status says nothing of what is later than this after its reading: a round may have begun."""
 WAITING_MS = 3_600_000
 """A table that was due for this long, and that no worker has claimed, is waiting."""
 DAY_MS = 86_400_000
@@ -61,6 +63,7 @@ def verdict(seen: SeenTable, now_ms: int, paused_dag: str | None = None) -> Verd
     :param paused_dag: the name of the DAG that should tier it, if that is paused.
     """
     status = seen.status
+    now_ms = min(now_ms, seen.status_read_ms + STATUS_OLD_MS)
     if status.is_unread:
         return Verdict("unknown", None, status.note)
     if status.paused:

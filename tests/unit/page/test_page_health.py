@@ -22,6 +22,7 @@ from sluice.page.health import (
     NOT_CLAIMED,
     NOT_TIERED,
     ORDER,
+    STATUS_OLD_MS,
     WAITING_MS,
     verdict,
 )
@@ -197,6 +198,16 @@ def test_a_round_is_as_old_as_the_first_reading_that_saw_it() -> None:
     assert merged(merged(first, ended), now).round_seen_ms is None
 
 
+def test_a_status_is_not_judged_by_the_clock_long_after_its_reading() -> None:
+    """As while the cluster is away: a worker may have claimed the table since."""
+    waits = table("Pending", lag_ms=0, next_attempt_ms=NOW_MS + STATUS_OLD_MS - WAITING_MS)
+    assert verdict(waits, NOW_MS + DAY_MS).health == "ok"
+    unsure = replace(waits, status=replace(waits.status, next_attempt_ms=NOW_MS, lag_ms=None))
+    assert verdict(unsure, NOW_MS + DAY_MS).health == "ok"
+    tiered = table("Scheduled", last_tiered_ms=NOW_MS, next_attempt_ms=NOW_MS + LATE_MS)
+    assert verdict(tiered, NOW_MS + 2 * DAY_MS).health == "ok"
+
+
 def test_a_paused_dag_is_named_where_nobody_claims() -> None:
     waits = table("Pending", next_attempt_ms=0)
     assert judged(waits, "lake")[2] == f"{NOT_CLAIMED}: the DAG lake is paused"
@@ -275,7 +286,7 @@ def test_no_table_is_ok_that_is_due_for_long_with_an_unknown_lag(
     each: SeenTable, more_ms: int
 ) -> None:
     """``ok`` and ``tiering`` need a recent lag or a table that is not due, and a short round."""
-    now_ms = each.status_read_ms + more_ms
+    now_ms = each.status_read_ms + min(more_ms, STATUS_OLD_MS)
     if verdict(each, now_ms).health not in ("ok", "tiering"):
         return
     status, read_ms = each.status, each.status_read_ms
