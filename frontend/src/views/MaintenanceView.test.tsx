@@ -91,6 +91,15 @@ test("the last run is linked, and a dry run is named", async () => {
   expect(runs).toHaveTextContent("2 tables, 1 needed something, 1 problem, 4 expired snapshots");
 });
 
+test.each([
+  [{ runs_read_ms: null }, "The runs of the maintenance are being read."],
+  [{ runs_read_ms: NOW_MS }, "No run of the maintenance is known here."],
+])("without a run it says whether they have been read: %o", async (read, said) => {
+  server.on("GET /maintenance", answer({ runs: [], ...read }));
+  show();
+  expect(await screen.findByText(said)).toBeInTheDocument();
+});
+
 test("a run of several tasks shows each of them", async () => {
   const of = { ...RUN, dag_id: "nightly", run_id: "7", task_id: "each" };
   server.on(

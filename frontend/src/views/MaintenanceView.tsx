@@ -193,7 +193,13 @@ function Runs({ data }: { data: Maintenance }) {
   const runs = data.runs ?? [];
   if (runs.length === 0) {
     if (data.note) return null; // it says why
-    return <p className="notice">No run of the maintenance is known here.</p>;
+    return (
+      <p className="notice">
+        {data.runs_read_ms == null
+          ? "The runs of the maintenance are being read."
+          : "No run of the maintenance is known here."}
+      </p>
+    );
   }
   return (
     <section aria-label="Last runs" className="section">
