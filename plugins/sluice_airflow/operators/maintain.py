@@ -57,7 +57,8 @@ class SluiceMaintainOperator(SparkDriverOperator):
     Everything from ``spark_conn_id`` on has the name and meaning of an option of the section
     [sluice] of Airflow's configuration. None: that option counts. The section also says ``pool``,
     ``retries`` (``maintenance_retries``) and ``execution_timeout``
-    (``maintenance_timeout_seconds``), unless the call or ``default_args`` gives them.
+    (``maintenance_timeout_seconds``), unless the call or ``default_args`` gives them. It does not
+    if the operator is mapped: Airflow sets them in ``partial``.
 
     The arguments of Airflow's SparkSubmitOperator are accepted, too.
 
