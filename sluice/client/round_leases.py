@@ -9,16 +9,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from sluice.client.client import Client
+from sluice.client.daemon_pool import DaemonPool
 from sluice.client.lease_ids import holder_of
 from sluice.client.tier_lease import stored_tier_leases
 from sluice.clock import Clock, SystemClock
+from sluice.errors import SluiceError
 from sluice.masking import mask, secrets_of
-from sluice.model import BucketSnapshot, Claim, LeasedTable, TableBucket, TieringStatus
+from sluice.model import (
+    BucketSnapshot,
+    Claim,
+    LeasedTable,
+    TableBucket,
+    TablePath,
+    TieringStatus,
+)
+from sluice.model.leases import sum_if_known
 from sluice.quantities import counted
 from sluice.rounds.dropped_leases import Version, dropped_plans, note_drop, stored_versions
 from sluice.rounds.files import StoredPlan, plan_uri, stored_plan
@@ -33,7 +44,7 @@ SIZES_WAIT_S = 3.0
 SIZES_AGAIN_S = 600.0
 """After this time sizes are asked for again, if no size could be read, as without the storage."""
 AGAIN_S = 5.0
-"""Looks within this time have the same answer."""
+"""Looks within this time have the same answer, or the same error."""
 _AT_ONCE = 8
 _SIZES_AT_ONCE = 128
 _LISTS_NONE = "this cluster lists no leases"
@@ -50,16 +61,28 @@ class RoundLease:
     those whose snapshots it holds; their buckets are known then."""
     created_ms: int | None = None
     """When the first of these plans was written, epoch milliseconds; None: not known."""
+    table_count: int = 0
+    """All its tables."""
+    buckets: int | None = None
+    """Of all its tables; None: not known."""
+    held_bytes: int | None = None
+    """Stored bytes of its snapshots; None: not known."""
 
-    @property
-    def buckets(self) -> int | None:
-        """None: not known."""
-        return _sum(table.buckets for table in self.tables)
+    @classmethod
+    def of(cls, lease_id: str, tables: Sequence[LeasedTable], created_ms: int | None) -> RoundLease:
+        """With the sums of its tables."""
+        return cls(
+            lease_id,
+            tuple(tables),
+            created_ms,
+            len(tables),
+            sum_if_known(table.buckets for table in tables),
+            sum_if_known(table.held_bytes for table in tables),
+        )
 
-    @property
-    def held_bytes(self) -> int | None:
-        """Stored bytes of its snapshots; None: not known."""
-        return _sum(table.held_bytes for table in self.tables)
+    def of_table(self, path: TablePath) -> RoundLease:
+        """The same with this one of its tables."""
+        return replace(self, tables=tuple(one for one in self.tables if one.path == path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +94,11 @@ class KnownLeases:
     """Plans that could not be read, or not in time. Their tables are in ``leases``."""
     error: str | None = None
     """Why the first of them could not be read, without secrets."""
+
+    def of_table(self, path: TablePath) -> KnownLeases:
+        """Those that may hold snapshots of a table, without their other tables."""
+        of_table = (one.of_table(path) for one in self.leases)
+        return replace(self, leases=[one for one in of_table if one.tables])
 
 
 @dataclass(slots=True)
@@ -102,10 +130,10 @@ class RoundLeases:
         """:param work_uri: the work folder of the runs; without it, their snapshots are unknown."""
         self._work_uri = work_uri
         self._clock = clock or SystemClock()
-        self._pool = ThreadPoolExecutor(_AT_ONCE, "sluice-plan")
+        self._pool = DaemonPool(_AT_ONCE, "sluice-plan")
         self._lock = threading.Lock()  # guards the rest; held while the cluster is read
         self._late: set[Future[Any]] = set()  # reads that the last look left
-        self._last: tuple[float, KnownLeases] | None = None
+        self._last: tuple[float, KnownLeases | SluiceError] | None = None
         self._has_key: dict[int, bool] = {}
         self._stored: dict[str, StoredPlan | None] = {}  # by URI, of the last look
         self._sizes: dict[tuple[TableBucket, int], int | None] = {}  # they never change
@@ -118,14 +146,24 @@ class RoundLeases:
 
         :param client: of the same cluster in each call.
         :param statuses: of all lake tables; read from the cluster by default.
+        :raises SluiceError: the cluster cannot be read, or could not some seconds ago: those who
+            wait here at the same time do not wait for it one after the other.
         """
         with self._lock:
             now_s = self._clock.monotonic_s()
             if self._last is None or now_s - self._last[0] >= AGAIN_S:
-                found = client.statuses.list(lags=False) if statuses is None else statuses
-                rounds = [one for one in found if one.status == State.TIERING.value]
-                self._last = self._clock.monotonic_s(), self._look(client, rounds)
-            return self._last[1]
+                known: KnownLeases | SluiceError
+                try:
+                    found = client.statuses.list(lags=False) if statuses is None else statuses
+                    rounds = [one for one in found if one.status == State.TIERING.value]
+                    known = self._look(client, rounds)
+                except SluiceError as error:
+                    known = error
+                self._last = self._clock.monotonic_s(), known
+            told = self._last[1]
+        if isinstance(told, SluiceError):
+            raise told.with_traceback(None)
+        return told
 
     def drop(self, client: Client, lease_id: str) -> str:
         """Drops a lease, and notes it beside the plans of its run, so that no list shows it.
@@ -138,7 +176,8 @@ class RoundLeases:
         plans, before, why = self._plans_to_drop(lease_id)
         client.leases.drop(lease_id)
         if plans and plans == before:
-            return f"lease {lease_id} was dropped already: {_LISTS_NONE}"
+            told = f"lease {lease_id} was dropped before"
+            return f"{told}. This cluster does not tell whether it existed"
         if plans:
             _, why = self._within_time(note_drop, self._work_uri, lease_id, plans)
         with self._lock:
@@ -163,9 +202,13 @@ class RoundLeases:
 
     def _within_time(self, call: Callable[..., _T], *arguments: Any) -> tuple[_T | None, str]:
         """What a call of the storage returns, or why it did not, without secrets."""
+        reading = self._pool.submit(partial(call, *arguments))
         try:
-            return self._pool.submit(call, *arguments).result(PLANS_WAIT_S), ""
+            return reading.result(PLANS_WAIT_S), ""
         except TimeoutError:
+            if not reading.cancel():
+                with self._lock:
+                    self._late.add(reading)
             return None, f"it did not answer within {PLANS_WAIT_S:g} s"
         except Exception as error:  # file systems raise errors of many kinds
             return None, mask(f"{type(error).__name__}: {error}", secrets_of(self._work_uri or ""))
@@ -188,9 +231,7 @@ class RoundLeases:
             tables = (self._table(*one) for one in held[lease_id])
             times = [stored.written_ms for _, stored in held[lease_id] if stored]
             ordered = sorted(tables, key=lambda one: (-(one.held_bytes or 0), str(one.path)))
-            leases.append(
-                RoundLease(lease_id, tuple(ordered), min(filter(None, times), default=None))
-            )
+            leases.append(RoundLease.of(lease_id, ordered, min(filter(None, times), default=None)))
         return KnownLeases(leases, plans.unread, plans.error)
 
     def _of_leases(
@@ -224,14 +265,15 @@ class RoundLeases:
             plans.error = "earlier reads of them still wait for the storage"
             return plans
         noted = {
-            lease_id: self._pool.submit(dropped_plans, self._work_uri, lease_id)
+            lease_id: self._pool.submit(partial(dropped_plans, self._work_uri, lease_id))
             for lease_id in {lease_id for lease_id, _ in of_runs[:PLANS_MAX]}
         }
         asked: dict[Future[StoredPlan | None], tuple[str, int, str]] = {}
         for lease_id, status in of_runs[:PLANS_MAX]:
             claim = Claim(status.table_id, status.path, status.tiering_epoch, 0)
             uri = plan_uri(self._work_uri, lease_id, claim)
-            reading = self._pool.submit(stored_plan, uri, PLAN_BYTES_MAX, self._stored.get(uri))
+            read = partial(stored_plan, uri, PLAN_BYTES_MAX, self._stored.get(uri))
+            reading = self._pool.submit(read)
             asked[reading] = lease_id, status.table_id, uri
         reads: list[Future[Any]] = [*asked, *noted.values()]
         done, late = wait(reads, PLANS_WAIT_S)
@@ -282,7 +324,7 @@ class RoundLeases:
             status.path,
             len(snapshots),
             min(one.snapshot_id for one in snapshots),
-            _sum(self._sizes.get((one.bucket, one.snapshot_id)) for one in snapshots),
+            sum_if_known(self._sizes.get((one.bucket, one.snapshot_id)) for one in snapshots),
         )
 
 
@@ -302,12 +344,3 @@ def what_is_unknown(known: KnownLeases, work_uri: str | None) -> str:
         " readers, renewal and expiry are not: a lease that is not renewed expires."
     )
     return " ".join(texts)
-
-
-def _sum(numbers: Iterable[int | None]) -> int | None:
-    total = 0
-    for number in numbers:
-        if number is None:
-            return None
-        total += number
-    return total

@@ -162,7 +162,7 @@ def test_what_runs_hold_is_read_from_their_plans(tmp_path: Path) -> None:
         ran = run(*where)
         [found] = json.loads(run("--format", "json", *where).stdout)
         assert run("drop", of_run, *where).output.startswith(f"lease {of_run} is dropped, if it")
-        assert run("drop", of_run, *where).output.startswith(f"lease {of_run} was dropped already")
+        assert run("drop", of_run, *where).output.startswith(f"lease {of_run} was dropped before")
         assert json.loads(run("--format", "json", *where).stdout) == []
     line = ran.stdout.splitlines()[2].split()
     assert line[:4] == [of_run, "1", "15.0", "kB"]

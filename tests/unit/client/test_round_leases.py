@@ -17,6 +17,8 @@ from fsspec.implementations.local import LocalFileSystem
 from sluice.client import Client, connect, round_leases
 from sluice.client.lease_ids import lease_id
 from sluice.client.round_leases import PLANS_MAX, RoundLeases, what_is_unknown
+from sluice.config import ClientConfig
+from sluice.errors import NetworkError, SluiceError
 from sluice.model import Reason, TablePath
 from sluice.rounds.dropped_leases import forget_drop
 from sluice.rounds.files import RoundFailure, failure_uri, plan_uri, write_json
@@ -102,7 +104,7 @@ def test_what_somebody_dropped_is_not_told(scene: Scene) -> None:
     assert [one.lease_id for one in at_once.leases] == [OTHER]
     assert RoundLeases(str(scene.work)).known(scene.client).leases == at_once.leases
     again = RoundLeases(str(scene.work)).drop(scene.client, RUN)
-    assert again == f"lease {RUN} was dropped already: this cluster lists no leases"
+    assert again == f"lease {RUN} was dropped before. This cluster does not tell whether it existed"
     assert scene.known() == {OTHER: ["shop.c"]}
     # A plan that comes later has a lease again.
     plan_round(scene.client, scene.work, RUN, plans[1].claim)
@@ -203,6 +205,35 @@ def test_without_a_work_folder_only_tables_are_known(scene: Scene) -> None:
     [lease] = found.leases
     assert (lease.lease_id, lease.buckets, lease.held_bytes) == (RUN, None, None)
     assert "(work_uri)" in what_is_unknown(found, None)
+
+
+def test_those_who_wait_for_a_cluster_that_is_away_wait_once() -> None:
+    clock = ManualClock()
+    times = {"request_timeout_ms": 200, "connect_timeout_ms": 200, "retry_timeout_ms": 0}
+    found: list[SluiceError] = []
+    with Client(ClientConfig("grpc://127.0.0.1:1", **times)) as client:
+        looks = RoundLeases(clock=clock)
+        for wait_ms in (0, 4_999, 1):
+            clock.ms += wait_ms
+            with pytest.raises(NetworkError) as failure:
+                looks.known(client)
+            found.append(failure.value)
+    assert found[0] is found[1]
+    assert found[1] is not found[2]
+
+
+def test_a_drop_that_waits_for_the_storage_counts_as_waiting(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(round_leases, "PLANS_WAIT_S", 0.1)
+    claim_and_plan(scene.client, scene.work, RUN, PATHS[0])
+    goes_on = threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFileSystem, "ls", lambda *_, **__: goes_on.wait(60) and [])
+        assert "it did not answer within 0.1 s" in scene.looks.drop(scene.client, RUN)
+        known = scene.looks.known(scene.client)
+        assert known.error == "earlier reads of them still wait for the storage"
+        goes_on.set()
 
 
 def test_many_old_runs_cost_nothing(scene: Scene) -> None:

@@ -272,7 +272,7 @@ def test_a_cluster_that_lists_none(
         " it has read them. The next round reads newer snapshots."
     )
     assert scene.leases() == {}
-    assert scene.drop(OF_RUN).startswith(f"lease {OF_RUN} was dropped already: this cluster lists")
+    assert scene.drop(OF_RUN).startswith(f"lease {OF_RUN} was dropped before. This cluster")
 
 
 def test_another_users_lease_is_refused(tmp_path: Path) -> None:
