@@ -14,9 +14,9 @@ from sluice.client import user_requests
 from sluice.client.user_requests import Request
 from sluice.errors import LeaseNotExist, UnsupportedVersion
 from sluice.model import TablePath
-from sluice.page.calls import CALLS_CLUSTER
+from sluice.page.calls import CALLS_CLUSTER, ByCalls
 from sluice.page.lease_models import LeaseToDrop
-from sluice.page.lease_reads import drop_unlisted, uses_of
+from sluice.page.lease_reads import READ_AS, drop_unlisted, uses_of
 from sluice.page.models import Answer
 from sluice.page.ports import AtPlace, By, Place
 from sluice.page.reads import paused_dag
@@ -67,17 +67,23 @@ def compact(place: AtPlace, database: str, table: str) -> Answer:
 
 
 @actions.post("/leases/drop")
-def drop_lease(place: AtPlace, lease: LeaseToDrop) -> Answer:
+def drop_lease(place: AtPlace, calls: ByCalls, lease: LeaseToDrop) -> Answer:
     """Drops a lease, so that the server may delete its snapshots."""
     lease_id, leases = lease.lease_id, place.client.leases
     try:
         known = [one.lease_id for one in leases.all()]
     except UnsupportedVersion:
-        told = drop_unlisted(place, lease_id)
+        try:
+            told = drop_unlisted(place, lease_id)
+        finally:
+            calls.forget(READ_AS)
         return Answer(message=f"{told}. {uses_of(place, lease_id, is_told=False)}")
     if lease_id not in known:
         raise LeaseNotExist(f"lease {lease_id!r} does not exist: {_named(known)}")
-    leases.drop(lease_id)
+    try:
+        leases.drop(lease_id)
+    finally:  # a drop whose answer is lost may have happened
+        calls.forget(READ_AS)
     return Answer(message=f"lease {lease_id} is dropped. {uses_of(place, lease_id, is_told=True)}")
 
 

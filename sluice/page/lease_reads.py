@@ -13,7 +13,7 @@ from sluice.client.round_leases import KnownLeases, RoundLease, RoundLeases, wha
 from sluice.errors import UnsupportedVersion
 from sluice.model import LeasedTable as HeldTable
 from sluice.model import LeaseInfo, TablePath
-from sluice.page.calls import ByCalls, Known
+from sluice.page.calls import ByCalls, Known, What
 from sluice.page.known_runs import KnownRuns
 from sluice.page.lease_models import Lease, LeasedTable, Leases
 from sluice.page.masked import masked, masked_or_none
@@ -27,6 +27,8 @@ TABLES_MAX = 100
 """Most tables of one lease in an answer."""
 LEASES_MAX = 500
 """Most leases of one answer."""
+READ_AS = "leases"
+"""Name of these reads: see :meth:`sluice.page.calls.Calls.forget`."""
 
 lease_reads = APIRouter()
 
@@ -44,7 +46,7 @@ def leases(place: AtPlace, calls: ByCalls) -> Leases:
         except UnsupportedVersion:
             return _of_rounds(place, client)
 
-    return _answer(place, calls.read(("leases",), read))
+    return _answer(place, calls.read(What(READ_AS), read))
 
 
 @lease_reads.get("/tables/{database}/{table}/leases")
@@ -57,14 +59,14 @@ def leases_of_table(place: AtPlace, calls: ByCalls, database: str, table: str) -
         try:
             return client.leases.of_table(info.table_id)
         except UnsupportedVersion:
-            return _of_rounds(place, client)
+            return _of_rounds(place, client).of_table(path)
 
-    return _answer(place, calls.read(("leases", path), read), only=path)
+    return _answer(place, calls.read(What(READ_AS, path), read), only=path)
 
 
 def drop_unlisted(place: Place, lease_id: str) -> str:
     """Drops a lease where the cluster lists none, and says what was done."""
-    return _memory(place).looks.drop(place.client, lease_id)
+    return _memory(place).round_leases.drop(place.client, lease_id)
 
 
 def uses_of(place: Place, lease_id: str, *, is_told: bool) -> str:
@@ -102,7 +104,7 @@ def _tiered_under(place: Place, lease_id: str, holder: LeaseHolder) -> Iterable[
 def _of_rounds(place: Place, client: Client) -> KnownLeases:
     """The leases of rounds in progress, from recorded statuses and plan files."""
     statuses = [each.status for each in place.reader.seen.tables.values()]
-    return _memory(place).looks.known(client, statuses)
+    return _memory(place).round_leases.known(client, statuses)
 
 
 def _answer(place: Place, found: Known[_Found], only: TablePath | None = None) -> Leases:
@@ -170,7 +172,7 @@ class _Memory:
     """What was read of a cluster before: sizes of snapshots and names of runs never change."""
 
     def __init__(self, place: Place) -> None:
-        self.looks = RoundLeases(place.work_uri, place.clock)
+        self.round_leases = RoundLeases(place.work_uri, place.clock)
         self.runs = KnownRuns(place.work_uri, place.clock)
 
 
@@ -188,7 +190,7 @@ def _round_lease(lease: RoundLease, run: RunName | None, only: TablePath | None)
         buckets=lease.buckets,
         held_bytes=lease.held_bytes,
         created_ms=lease.created_ms,
-        table_count=len(lease.tables),
+        table_count=lease.table_count,
         tables=[_table(one) for one in shown[:TABLES_MAX]],
     )
 

@@ -14,7 +14,7 @@ from sluice.client import Client
 from sluice.errors import SluiceError
 from sluice.model import TablePath, TieringRound
 from sluice.model.tiering_round import ROUNDS_KEPT
-from sluice.page.calls import AWAY, ByCalls, Known, old
+from sluice.page.calls import AWAY, ByCalls, Known, What, old
 from sluice.page.changed import AS_NEW
 from sluice.page.list_models import DagState, Health, Overview, SortKey, Table, Tables
 from sluice.page.models import Reading
@@ -127,7 +127,7 @@ def rounds(
         return client.statuses.history(path, ROUNDS_KEPT)
 
     try:
-        found = calls.read(("rounds", path), read)
+        found = calls.read(What("rounds", path), read)
     except AWAY as error:
         found = _in_short(place, path, error)
     return Rounds(

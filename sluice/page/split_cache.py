@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sluice.clock import Clock
+from sluice.errors import RequestTimeOut
 from sluice.model import TablePath
 from sluice.page.table_splits import FoundSplits
 
 KEPT_S = 5.0
 """How long an answer is given again."""
 KEPT_MAX = 20
-"""Answers that are kept, the newest: one may have a thousand splits, which are about 1 MB."""
+"""Answers that are kept, the newest: one may have a thousand splits, which are about 1.3 MB."""
+WAIT_S = 4.0
+"""Longest wait for a read of another thread."""
 
 
 class Asked(NamedTuple):
@@ -47,6 +50,7 @@ class SplitCache:
         Who asks for what another thread reads just now waits for that. A failure is not kept.
 
         :param read: called if nothing is known.
+        :raises RequestTimeOut: the read of another thread takes too long.
         :raises Exception: that of ``read``.
         """
         now_s = self._clock.monotonic_s()
@@ -64,7 +68,14 @@ class SplitCache:
                 with self._lock:
                     self._reads.pop(asked, None)
                 kept.result.set_exception(error)
-        return kept.result.result(), kept.began_ms
+        try:
+            return kept.result.result(WAIT_S), kept.began_ms
+        except TimeoutError:
+            if kept.result.done():
+                return kept.result.result(), kept.began_ms
+            raise RequestTimeOut(
+                f"the splits of table {asked.path} are still being read after {WAIT_S:g} s"
+            ) from None
 
     def _drop_old(self, now_s: float) -> None:
         for asked in self._done():

@@ -22,7 +22,7 @@ from sluice.errors import (
 from sluice.masking import is_secret_name, mask
 from sluice.model import TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.model.tiering_round import ROUNDS_KEPT
-from sluice.page.calls import AWAY, ByCalls, Known, old
+from sluice.page.calls import AWAY, ByCalls, Known, What, old
 from sluice.page.changed import AS_NEW
 from sluice.page.masked import masked_or_none
 from sluice.page.per_owner import PerOwner
@@ -74,7 +74,7 @@ def details(place: AtPlace, calls: ByCalls, viewer: By, database: str, table: st
     dag = paused_dag(place.dag())
     with _named(path):
         try:
-            found = calls.read(("details", path), read)
+            found = calls.read(What("details", path), read)
         except AWAY as error:
             seen = place.reader.seen.tables.get(path)
             if seen is None:
@@ -141,17 +141,19 @@ def splits(
     path = TablePath(database, table)
     with _named(path):
         known = calls.read(
-            ("splits", path, offset, limit),
+            What("splits", path, limit),
             lambda client: _split_caches.of(place.client, lambda: SplitCache(place.clock)).of(
                 Asked(path, offset, limit), lambda: read_splits(client, path, offset, limit)
             ),
+            is_kept=offset == 0,
+            splits=lambda found: len(found[0].splits),
         )
     found, read_ms = known.value
     snapshot_id = found.lake_snapshot_id
     return Splits(
         now_ms=place.clock.now_ms(),
         read_ms=read_ms,
-        old=known.old,
+        old=None if known.old is None else known.old.model_copy(update={"read_ms": read_ms}),
         lake_snapshot_id=None if snapshot_id is None else str(snapshot_id),
         total=found.total,
         offset=offset,
@@ -171,7 +173,7 @@ def snapshots(place: AtPlace, calls: ByCalls, database: str, table: str) -> Lake
         return registered_id, client.statuses.history(path, ROUNDS_KEPT)
 
     with _named(path):
-        found = calls.read(("snapshots", path), read)
+        found = calls.read(What("snapshots", path), read)
     registered_id, rounds = found.value
     return LakeSnapshots(
         now_ms=place.clock.now_ms(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,27 @@ from fastapi.testclient import TestClient
 
 from sluice.client import Client
 from sluice.config import ClientConfig
+from sluice.model import TableDescriptor, TablePath
 from sluice.page.local_place import LocalPlace
+from sluice.page.seen import SeenTable
 from sluice.page.serving import local_app
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.page_cluster import CALM, FAILING, LEASE, REASON, PageCluster
+from tests.support.page_cluster import (
+    CALM,
+    FAILING,
+    KEYED_BY_NOTHING,
+    LEASE,
+    REASON,
+    TIERED,
+    PageCluster,
+)
 from tests.support.processes import wait_for
 from tests.unit.server.support import config
 
 SHORT = dict.fromkeys(("request_timeout_ms", "connect_timeout_ms", "retry_timeout_ms"), 200)
 OF_TABLE = ["", "/rounds", "/splits", "/snapshots", "/leases"]
 READ = [*(f"/tables/shop/stock{part}" for part in OF_TABLE), "/leases"]
+AGAIN, GONE = TablePath("shop", "again"), TablePath("shop", "gone")
 KEPT = ("leases", "splits", "rounds", "snapshots", "columns", "properties")
 
 
@@ -38,10 +49,39 @@ class Scene:
             wait_for("the statuses", lambda: self.place.reader.seen.is_complete)
             self.http = TestClient(local_app(self.place))
             self.before = {path: self.get(path) for path in READ}
+            self.drop_tables()
             wait_for("the rounds", lambda: self.get("/tables")["are_rounds_read"])
         self.first = {path: self.get(path) for path in READ}  # nobody has noticed it yet
         self.place.reader.read_soon()
         wait_for("the reader to give up", lambda: self.place.reader.seen.away_ms is not None)
+
+    def drop_tables(self) -> None:
+        """Drops two tables whose views were open, and creates one of them again."""
+        admin, paths = self.client.admin, (AGAIN, GONE)
+        for path in paths:
+            admin.create_table(
+                path, TableDescriptor(KEYED_BY_NOTHING, bucket_count=2, properties=TIERED)
+            )
+        self.read_until(lambda tables: set(paths) <= tables.keys())
+        for path in paths:
+            for part in OF_TABLE:
+                assert self.get(f"/tables/shop/{path.table}{part}")["old"] is None
+            admin.drop_table(path)
+        admin.create_table(
+            AGAIN, TableDescriptor(KEYED_BY_NOTHING, bucket_count=3, properties=TIERED)
+        )
+        self.new_id = admin.table_info(AGAIN).table_id
+        self.read_until(
+            lambda tables: (
+                AGAIN in tables
+                and GONE not in tables
+                and tables[AGAIN].status.table_id == self.new_id
+            )
+        )
+
+    def read_until(self, is_so: Callable[[Mapping[TablePath, SeenTable]], bool]) -> None:
+        self.place.reader.read_soon()
+        wait_for("the tables", lambda: is_so(self.place.reader.seen.tables))
 
     def get(self, what: str, status: int = 200) -> Any:
         answer = self.http.get(f"/api/v1{what}")
@@ -86,6 +126,16 @@ def test_a_table_that_nobody_opened_has_what_the_list_has(away: Scene) -> None:
         problem = away.get(f"/tables/shop/{FAILING.table}{part}", 502)
         assert problem["message"].startswith("the cluster did not answer lately")
     assert away.get("/tables/shop/none", 502)["error"] == "NetworkError"
+
+
+def test_nothing_is_told_of_a_table_that_was_dropped(away: Scene) -> None:
+    again = away.get(f"/tables/shop/{AGAIN.table}")
+    assert again["table"]["table_id"] == away.new_id
+    assert again["bucket_count"] is None, "that of the table before"
+    for part in ("/splits", "/snapshots", "/leases"):
+        away.get(f"/tables/shop/{AGAIN.table}{part}", 502)
+    for part in OF_TABLE:
+        away.get(f"/tables/shop/{GONE.table}{part}", 502)
 
 
 def test_a_cluster_that_is_known_to_be_away_costs_no_wait(away: Scene) -> None:

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sluice.errors import TableNotExist
+from sluice.errors import RequestTimeOut, TableNotExist
 from sluice.model import TablePath
+from sluice.page import split_cache
 from sluice.page.split_cache import KEPT_MAX, KEPT_S, Asked, SplitCache
 from sluice.page.table_splits import FoundSplits
 from tests.support.processes import wait_for
@@ -55,6 +56,24 @@ def test_those_who_ask_at_the_same_time_wait_for_one_read() -> None:
         wait_for("the others to begin", lambda: all(one.running() for one in others))
         goes_on.set()
         assert {one.result(60)[0].total for one in (first, *others)} == {1}
+
+
+def test_nobody_waits_long_for_the_read_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split_cache, "WAIT_S", 0.05)
+    cache, begins, goes_on = SplitCache(OwnClock()), threading.Event(), threading.Event()
+
+    def slow() -> FoundSplits:
+        begins.set()
+        assert goes_on.wait(60)
+        return counted([])()
+
+    with ThreadPoolExecutor(1) as viewer:
+        first = viewer.submit(cache.of, ORDERS, slow)
+        assert begins.wait(60)
+        with pytest.raises(RequestTimeOut, match=r"shop\.orders are still being read"):
+            cache.of(ORDERS, slow)
+        goes_on.set()
+        assert first.result(60)[0].total == 1
 
 
 def test_a_failure_is_told_and_not_kept() -> None:
