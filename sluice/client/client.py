@@ -54,9 +54,10 @@ class Client:
         self._within: dict[int, Client] | None = {}  # None: closed
 
     def within(self, most_ms: int) -> Client:
-        """Returns a client of the same cluster whose calls last no longer; it ends with this one.
+        """Returns a client of the same cluster whose calls end after `most_ms` at the latest.
 
-        It has connections of its own. The same time has the same client.
+        A second call with the same time returns the same client. It has connections of its own,
+        and ends with this one.
         """
         with self._lock:
             if self._within is None:

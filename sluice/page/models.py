@@ -38,7 +38,7 @@ class Link(BaseModel):
 
 
 class Old(BaseModel):
-    """That an answer was read earlier: the cluster does not answer now."""
+    """That an answer was read earlier: it was not read now."""
 
     read_ms: int = Field(description="When it was read")
     why: str = Field(description="Why it was not read now, without secrets")

@@ -893,7 +893,7 @@ export interface components {
         };
         /**
          * Old
-         * @description That an answer was read earlier: the cluster does not answer now.
+         * @description That an answer was read earlier: it was not read now.
          */
         Old: {
             /**

@@ -1,4 +1,4 @@
-/** What a view says when it cannot be read anew: since when it is old, and why, and only once. */
+/** What a view says when it was not read anew: since when it is old, and why, and only once. */
 import { useQuery } from "@tanstack/react-query";
 import { api, dataOf, type Schemas } from "../api/client";
 import { Banner } from "./Banner";
@@ -24,7 +24,7 @@ export function Old({ old, what }: { old: Schemas["Old"] | null | undefined; wha
         </>
       }
     >
-      <strong>{what} cannot be read now.</strong>{" "}
+      <strong>{what} could not be read now.</strong>{" "}
       <span className="banner-reason">
         <Commands text={old.why} />
       </span>

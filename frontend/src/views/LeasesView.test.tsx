@@ -188,7 +188,7 @@ test("commands in the note are code", async () => {
 test("leases of a cluster that is away are those that were read", async () => {
   server.on("GET /leases", answer({ old: { read_ms: NOW_MS - 60_000, why: "nothing listens" } }));
   show();
-  expect(await screen.findByText("The leases cannot be read now.")).toBeVisible();
+  expect(await screen.findByText("The leases could not be read now.")).toBeVisible();
   expect(screen.getByText("nothing listens")).toBeVisible();
   expect(rows()).toHaveLength(2);
 });

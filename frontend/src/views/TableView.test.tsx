@@ -178,11 +178,11 @@ test("a cluster that is away leaves what was read, and says since when and why",
     .on("GET /tables/shop/prices", { ...answers.prices, old: AWAY })
     .on("GET /tables/shop/prices/rounds", { ...answers.orders_rounds, old: AWAY });
   show();
-  expect(await screen.findByText("The table cannot be read now.")).toBeVisible();
+  expect(await screen.findByText("The table could not be read now.")).toBeVisible();
   expect(screen.getByText(/^Shown is what was read/)).toHaveTextContent(/ago\.$/);
   expect(screen.getByText("fluss:1").tagName).toBe("CODE");
   expect(await screen.findByRole("table", { name: "Rounds, the newest first" })).toBeVisible();
-  expect(screen.queryByText("The rounds cannot be read now.")).toBeNull(); // said once
+  expect(screen.queryByText("The rounds could not be read now.")).toBeNull(); // said once
 });
 
 test("where the head of the page says why, a view says only since when", async () => {
@@ -193,7 +193,7 @@ test("where the head of the page says why, a view says only since when", async (
     .on("GET /tables/shop/prices", { ...answers.prices, old: AWAY });
   show();
   expect(await screen.findByText(/^The table as read/)).toHaveTextContent(/ago\.$/);
-  expect(screen.queryByText("The table cannot be read now.")).toBeNull();
+  expect(screen.queryByText("The table could not be read now.")).toBeNull();
 });
 
 test("a table that was never open has its state, and not its definition", async () => {
