@@ -125,6 +125,9 @@ class Overview(BaseModel):
         default_factory=list,
         description="Tables that need a person, the worst first, at most 20",
     )
+    are_rounds_read: bool = Field(
+        default=True, description="Whether their rounds are the newest, as in `Tables`"
+    )
     pages: list[PageLink] = Field(
         default_factory=list, description="The pages of other DAGs, if there are several"
     )

@@ -41,7 +41,7 @@ def overview(place: AtPlace, viewer: By) -> Overview:
     found = listing(seen, now_ms, paused_dag(dag))
     worst = found.attention[:ATTENTION_MAX]
     place.reader.look_at([each.seen.status.path for each in worst])
-    rounds, _ = place.reader.rounds_of([each.seen for each in worst])
+    rounds, are_read = place.reader.rounds_of([each.seen for each in worst])
     return Overview(
         reading=reading(seen, now_ms),
         cluster=place.cluster,
@@ -61,6 +61,7 @@ def overview(place: AtPlace, viewer: By) -> Overview:
         lake_rows=found.total("lake_rows"),
         attention_total=len(found.attention),
         attention=_shown_tables(place, viewer, worst, rounds),
+        are_rounds_read=are_read,
         pages=place.pages(),
         dag=dag,
     )

@@ -14,13 +14,18 @@ export function useOverview() {
   const query = useQuery({
     queryKey: ["overview"],
     queryFn: () => dataOf(api.GET("/api/v1/overview")),
-    refetchInterval: REFRESH_MS,
+    refetchInterval: soonIfUnread,
   });
   const { data, dataUpdatedAt } = query;
   useEffect(() => {
     if (data) setServerTime(data.reading.now_ms, dataUpdatedAt);
   }, [data, dataUpdatedAt]);
   return query;
+}
+
+/** Rounds that are being read are in the next answer. */
+function soonIfUnread(query: { state: { data: { are_rounds_read?: boolean } | undefined } }) {
+  return query.state.data?.are_rounds_read === false ? SOON_MS : REFRESH_MS;
 }
 
 function pageQuery(filters: Filters, page: number) {
@@ -33,8 +38,7 @@ function pageQuery(filters: Filters, page: number) {
           signal, // what was typed since makes this answer useless
         }),
       ),
-    refetchInterval: (query: { state: { data: Schemas["Tables"] | undefined } }) =>
-      query.state.data?.are_rounds_read === false ? SOON_MS : REFRESH_MS,
+    refetchInterval: soonIfUnread,
   };
 }
 

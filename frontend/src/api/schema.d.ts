@@ -997,6 +997,12 @@ export interface components {
              */
             attention?: components["schemas"]["Table"][];
             /**
+             * Are Rounds Read
+             * @description Whether their rounds are the newest, as in `Tables`
+             * @default true
+             */
+            are_rounds_read: boolean;
+            /**
              * Pages
              * @description The pages of other DAGs, if there are several
              */

@@ -210,6 +210,10 @@ def test_the_page_lists_filters_and_says_how_fresh_it_is(page: tuple[Shop, TestC
     orders, prices = shop.create("orders"), shop.create("prices")
     shop.client.tiering.failed(shop.claim(orders), Reason.from_text("disk full"))
     failed_ms = shop.clock.now_ms()
+    first = place_reads(client, lambda found: found["attention"], of="overview")
+    assert not first["are_rounds_read"], "nobody has looked at the table before"
+    found = place_reads(client, lambda found: found["are_rounds_read"], of="overview")
+    assert len(found["attention"][0]["rounds_shown"]) == 1
     place_reads(client, lambda found: found["matched"] == 1, health="failing")
     found = place_reads(client, lambda found: found["are_rounds_read"], search="disk")
     assert (found["total"], found["matched"], found["databases"]) == (2, 1, ["shop"])
@@ -240,18 +244,18 @@ def test_the_overview_has_the_totals_of_the_lake(page: tuple[Shop, TestClient]) 
     wait_for("the totals of both tables", lambda: totals() == (10, 1800))
 
 
-def place_reads(client: TestClient, what: Any, **asked: str) -> dict[str, Any]:
+def place_reads(client: TestClient, what: Any, of: str = "tables", **asked: str) -> dict[str, Any]:
     """The answer once it is so."""
     found: dict[str, Any] = {}
 
     def is_so() -> bool:
         found.clear()
-        answer = client.get("/api/v1/tables", params=asked)
+        answer = client.get(f"/api/v1/{of}", params=asked)
         assert answer.status_code == 200, answer.text
         found.update(answer.json())
         return bool(what(found))
 
-    wait_for(f"the page to answer so to {asked}", is_so)
+    wait_for(f"{of} to answer so to {asked}", is_so)
     return found
 
 
