@@ -42,7 +42,7 @@ matrix: setup ## run the same scenarios on the embedded server and Apache Fluss,
 quick-java: setup
 	@$(PYTHON) -m tests.support.quick_java
 
-test: setup quick-java lint ## run lint and the quick tests (about 12 minutes on 2 cores)
+test: setup quick-java lint ## run lint and the quick tests (about 13 minutes on 2 cores)
 	$(PYTEST) -m "not slow and not long" $(ARGS)
 
 test-slow: setup quick-java ## run the slow tests, one case of each kind
