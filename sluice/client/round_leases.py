@@ -203,13 +203,14 @@ class RoundLeases:
     def _within_time(self, call: Callable[..., _T], *arguments: Any) -> tuple[_T | None, str]:
         """What a call of the storage returns, or why it did not, without secrets."""
         reading = self._pool.submit(partial(call, *arguments))
-        try:
-            return reading.result(PLANS_WAIT_S), ""
-        except TimeoutError:
+        wait([reading], PLANS_WAIT_S)
+        if not reading.done():
             if not reading.cancel():
                 with self._lock:
                     self._late.add(reading)
             return None, f"it did not answer within {PLANS_WAIT_S:g} s"
+        try:
+            return reading.result(), ""
         except Exception as error:  # file systems raise errors of many kinds
             return None, mask(f"{type(error).__name__}: {error}", secrets_of(self._work_uri or ""))
 

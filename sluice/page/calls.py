@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Hashable
+from concurrent.futures import wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar
@@ -225,15 +226,13 @@ class Calls:
             return found
 
         reading = self._of_cluster.pool.submit(read)
-        try:
-            return reading.result(READ_MS / 1000)
-        except TimeoutError:
-            if reading.done():  # just now, or this is its own error
-                return reading.result()
-            reading.cancel()
-            raise RequestTimeOut(
-                f"the cluster did not answer all calls of this read within {READ_MS} ms"
-            ) from None
+        wait([reading], READ_MS / 1000)
+        if reading.done():
+            return reading.result()
+        reading.cancel()
+        raise RequestTimeOut(
+            f"the cluster did not answer all calls of this read within {READ_MS} ms"
+        )
 
     def _table_id(self, path: TablePath | None) -> int | None:
         seen = None if path is None else self._place.reader.seen.tables.get(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -68,14 +68,12 @@ class SplitCache:
                 with self._lock:
                     self._reads.pop(asked, None)
                 kept.result.set_exception(error)
-        try:
-            return kept.result.result(WAIT_S), kept.began_ms
-        except TimeoutError:
-            if kept.result.done():
-                return kept.result.result(), kept.began_ms
-            raise RequestTimeOut(
-                f"the splits of table {asked.path} are still being read after {WAIT_S:g} s"
-            ) from None
+        wait([kept.result], WAIT_S)
+        if kept.result.done():
+            return kept.result.result(), kept.began_ms
+        raise RequestTimeOut(
+            f"the splits of table {asked.path} are still being read after {WAIT_S:g} s"
+        )
 
     def _drop_old(self, now_s: float) -> None:
         for asked in self._done():
