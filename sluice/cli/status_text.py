@@ -41,7 +41,11 @@ def print_statuses(
         if asked := age(entry.compaction_requested_ms, now_ms):
             print_wrapped(f"{entry.path}: a compaction was requested {asked}, for its next round")
         if complete_errors and entry.claimed_by is not None:
-            print_wrapped(f"{entry.path} is being tiered by {entry.claimed_by}")
+            since = age(entry.claimed_ms, now_ms)
+            print_wrapped(
+                f"{entry.path} is being tiered by {entry.claimed_by}"
+                + (f", claimed {since}" if since else "")
+            )
     print_notes(statuses)
 
 

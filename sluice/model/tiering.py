@@ -168,6 +168,12 @@ class TieringStatus(KeptStatus):
         number=25,
         heading="requested",
     )
+    claimed_ms: int | None = described(
+        TIME,
+        "When the round under way was claimed; null: none is",
+        number=26,
+        heading="claimed at",
+    )
     note: str | None = described(
         t.STRING, "Why the status is Unknown, on a cluster that keeps no statuses", number=15
     )

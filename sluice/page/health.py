@@ -100,10 +100,10 @@ def _late(seen: SeenTable, now_ms: int) -> Verdict | None:
     waits = due_ms is not None and due_ms > now_ms  # its freshness may be longer than a day
     if tiered_ms is not None and now_ms - tiered_ms > DAY_MS and not waits:
         return Verdict("late", tiered_ms, f"{NO_ROUND}: {_why_late(status, now_ms)}")
-    # By readings: nobody knows whether the round went on after the last one.
-    took_ms = seen.status_read_ms - (seen.round_seen_ms or seen.status_read_ms)
-    if status.status == State.TIERING.value and took_ms > LATE_MS:
-        return Verdict("late", seen.round_seen_ms, _why_late(status, now_ms))
+    # Until the last reading: nobody knows whether the round went on after it.
+    begun_ms = status.claimed_ms if status.status == State.TIERING.value else None
+    if begun_ms is not None and seen.status_read_ms - begun_ms > LATE_MS:
+        return Verdict("late", begun_ms, _why_late(status, now_ms))
     return None
 
 

@@ -10,7 +10,6 @@ from sluice.client.recorded_lag import Lag
 from sluice.client.status_watch import WatchedTable
 from sluice.model import TablePath, TieringStatus
 from sluice.page.per_owner import PerOwner
-from sluice.statuses import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +21,6 @@ class SeenTable:
     lag_read_ms: int | None = None
     failing_since_ms: int | None = None
     """End of the first failed round since the last success, by the history; None: not read."""
-    round_seen_ms: int | None = None
-    """When an earlier reading first saw the round that is under way; None: none did."""
     freshness_ms: int | None = None
     """``table.datalake.freshness``. None: not read, as on an embedded server."""
     lag_unread_ms: int | None = None
@@ -177,16 +174,6 @@ def is_same_streak(one: TieringStatus, other: TieringStatus) -> bool:
     )
 
 
-def is_same_round(one: TieringStatus, other: TieringStatus) -> bool:
-    """Whether both statuses are of one round that is under way."""
-    return (
-        one.table_id == other.table_id
-        and one.tiering_epoch == other.tiering_epoch
-        and one.claimed_by == other.claimed_by
-        and one.status == other.status == State.TIERING.value
-    )
-
-
 def merged(old: SeenTable | None, new: SeenTable) -> SeenTable:
     """The newer of two readings, with what only the older one has: lag, and since when it is so.
 
@@ -212,15 +199,11 @@ def merged(old: SeenTable | None, new: SeenTable) -> SeenTable:
             lag_ms=old.status.lag_ms,
             lake_snapshot_id=old.status.lake_snapshot_id,
         )
-    round_ms = new.round_seen_ms
-    if round_ms is None and is_same_round(old.status, new.status):
-        round_ms = old.status_read_ms if old.round_seen_ms is None else old.round_seen_ms
     return SeenTable(
         status,
         new.status_read_ms,
         lag_read_ms,
         since_ms,
-        round_ms,
         old.freshness_ms if new.freshness_ms is None else new.freshness_ms,
         old.lag_unread_ms if new.lag_read_ms is None else None,
     )

@@ -285,6 +285,7 @@ def status_of(
         status=state,
         tiering_epoch=0 if epoch is None else epoch,
         claimed_by=row.claimed_by if state == State.TIERING.value else None,
+        claimed_ms=row.claimed_ms if state == State.TIERING.value else None,
         requested_ms=_requested_ms(row),
         note=note,
         **{

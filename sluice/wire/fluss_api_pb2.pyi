@@ -1429,7 +1429,7 @@ class ListTieringStatusesResponse(_message.Message):
     def __init__(self, tiering_statuses: _Optional[_Iterable[_Union[PbTableTieringStatus, _Mapping]]] = ...) -> None: ...
 
 class PbTableTieringStatus(_message.Message):
-    __slots__ = ("table_path", "status", "tiering_epoch", "last_tiered_time", "last_error", "last_error_time", "table_id", "failures", "next_attempt_time", "lag_rows", "lag_ms", "lake_snapshot_id", "paused", "last_round_ms", "rounds", "stopped", "accepted", "claimed_by", "deletes_as", "compaction_requested_time", "lake_rows", "lake_files", "lake_bytes", "requested_time")
+    __slots__ = ("table_path", "status", "tiering_epoch", "last_tiered_time", "last_error", "last_error_time", "table_id", "failures", "next_attempt_time", "lag_rows", "lag_ms", "lake_snapshot_id", "paused", "last_round_ms", "rounds", "stopped", "accepted", "claimed_by", "deletes_as", "compaction_requested_time", "lake_rows", "lake_files", "lake_bytes", "requested_time", "claimed_time")
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     TIERING_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -1454,6 +1454,7 @@ class PbTableTieringStatus(_message.Message):
     LAKE_FILES_FIELD_NUMBER: _ClassVar[int]
     LAKE_BYTES_FIELD_NUMBER: _ClassVar[int]
     REQUESTED_TIME_FIELD_NUMBER: _ClassVar[int]
+    CLAIMED_TIME_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     status: str
     tiering_epoch: int
@@ -1478,7 +1479,8 @@ class PbTableTieringStatus(_message.Message):
     lake_files: int
     lake_bytes: int
     requested_time: int
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., status: _Optional[str] = ..., tiering_epoch: _Optional[int] = ..., last_tiered_time: _Optional[int] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[int] = ..., table_id: _Optional[int] = ..., failures: _Optional[int] = ..., next_attempt_time: _Optional[int] = ..., lag_rows: _Optional[int] = ..., lag_ms: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., paused: bool = ..., last_round_ms: _Optional[int] = ..., rounds: _Optional[int] = ..., stopped: _Optional[str] = ..., accepted: _Optional[str] = ..., claimed_by: _Optional[str] = ..., deletes_as: _Optional[str] = ..., compaction_requested_time: _Optional[int] = ..., lake_rows: _Optional[int] = ..., lake_files: _Optional[int] = ..., lake_bytes: _Optional[int] = ..., requested_time: _Optional[int] = ...) -> None: ...
+    claimed_time: int
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., status: _Optional[str] = ..., tiering_epoch: _Optional[int] = ..., last_tiered_time: _Optional[int] = ..., last_error: _Optional[str] = ..., last_error_time: _Optional[int] = ..., table_id: _Optional[int] = ..., failures: _Optional[int] = ..., next_attempt_time: _Optional[int] = ..., lag_rows: _Optional[int] = ..., lag_ms: _Optional[int] = ..., lake_snapshot_id: _Optional[int] = ..., paused: bool = ..., last_round_ms: _Optional[int] = ..., rounds: _Optional[int] = ..., stopped: _Optional[str] = ..., accepted: _Optional[str] = ..., claimed_by: _Optional[str] = ..., deletes_as: _Optional[str] = ..., compaction_requested_time: _Optional[int] = ..., lake_rows: _Optional[int] = ..., lake_files: _Optional[int] = ..., lake_bytes: _Optional[int] = ..., requested_time: _Optional[int] = ..., claimed_time: _Optional[int] = ...) -> None: ...
 
 class ListDamageRequest(_message.Message):
     __slots__ = ("table_path",)

@@ -62,6 +62,7 @@ COLUMNS = [  # of seed 001, in Spark's words
     ("lake_files", "bigint"),
     ("lake_bytes", "bigint"),
     ("requested_time", "timestamp"),
+    ("claimed_time", "timestamp"),
 ]
 PUSHES_FILTERS = hasattr(datasource, "EqualTo")
 """Spark 4.0 asks no Python data source to filter."""
@@ -193,6 +194,7 @@ def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> Non
             s.lake_files,
             s.lake_bytes,
             time(s.requested_ms),
+            time(s.claimed_ms),
         )
         for s, row in zip(said, rows, strict=True)
     ]

@@ -1541,6 +1541,11 @@ export interface components {
              */
             requested_ms?: number | null;
             /**
+             * Claimed Ms
+             * @description When the round under way was claimed; null: none is (epoch milliseconds)
+             */
+            claimed_ms?: number | null;
+            /**
              * Path
              * @description DATABASE.TABLE
              */

@@ -262,6 +262,7 @@ def _tiering_status(status: TableStatus) -> TieringStatus:
         "" if status.state is None else status.state.value,
         status.tiering_epoch,
         claimed_by=status.claimed_by,
+        claimed_ms=status.claimed_ms,
         requested_ms=status.requested_next_ms,
         **{**kept_values(status), "next_attempt_ms": due_ms},
     )

@@ -118,7 +118,7 @@ def test_wide_shows_every_condition(shop: Shop) -> None:
     named = (
         "table state epoch last tiered failures next attempt lag rows lag lake snapshot last round"
         " rounds accepted claimed by deletes as compaction requested lake rows lake files"
-        " lake bytes requested last error last error at"
+        " lake bytes requested claimed at last error last error at"
     )
     assert " ".join(headings.split()) == named
     by_table = {line.split()[0].partition(".")[2]: line for line in lines}
@@ -163,6 +163,7 @@ def test_the_same_for_machines(shop: Shop) -> None:
         "lake_files": None,
         "lake_bytes": None,
         "requested_ms": None,
+        "claimed_ms": None,
         "note": None,
     }
     assert (healthy["status"], healthy["failures"], healthy["last_round_ms"]) == (

@@ -168,7 +168,7 @@ def test_wide_has_every_column(capsys: pytest.CaptureFixture[str]) -> None:
     named = (
         "table state epoch last tiered failures next attempt lag rows lag lake snapshot last round"
         " rounds accepted claimed by deletes as compaction requested lake rows lake files"
-        " lake bytes requested last error last error at"
+        " lake bytes requested claimed at last error last error at"
     )
     assert " ".join(headings.split()) == named
     assert "2026-09-21 14:13:07Z" in orders
@@ -197,6 +197,8 @@ def test_who_tiers_a_table_is_one_sentence(capsys: pytest.CaptureFixture[str]) -
     tiered = replace(ORDERS, status="Tiering", claimed_by="host:7")
     alone = printed(capsys, tiered, complete_errors=True)
     assert alone[-1] == "shop.orders is being tiered by host:7"
+    since = printed(capsys, replace(tiered, claimed_ms=NOW_MS - 90_000), complete_errors=True)
+    assert since[-1] == "shop.orders is being tiered by host:7, claimed 1 min ago"
     assert not any("host:7" in line for line in printed(capsys, tiered, PRICES))
 
 

@@ -170,10 +170,9 @@ LONG_AGO_MS = NOW_MS - 6 * HOUR_MS
         (table("Tiering", {"lag_read_ms": LONG_AGO_MS}, lag_ms=LATE_MS + 1, claimed_by="run-7",
                last_tiered_ms=LONG_AGO_MS + 1), "tiering", None, None),
         # The round itself takes long, whether its lag is known or not.
-        (table("Tiering", {"round_seen_ms": NOW_MS - LATE_MS - 1}, lag_ms=0, claimed_by="run-7"),
+        (table("Tiering", lag_ms=0, claimed_ms=NOW_MS - LATE_MS - 1, claimed_by="run-7"),
          "late", NOW_MS - LATE_MS - 1, "its round by run-7 has not ended"),
-        (table("Tiering", {"round_seen_ms": NOW_MS - LATE_MS}, claimed_by="run-7"), "tiering",
-         None, None),
+        (table("Tiering", claimed_ms=NOW_MS - LATE_MS, claimed_by="run-7"), "tiering", None, None),
         (table("Tiering", {"lag_read_ms": None, "freshness_ms": HOUR_MS}, claimed_by="run-7",
                last_tiered_ms=NOW_MS - HOUR_MS - LATE_MS - 1), "late", NOW_MS - LATE_MS - 1,
          f"{LAG_UNKNOWN}: its round by run-7 has not ended"),
@@ -185,17 +184,6 @@ def test_a_lag_that_is_not_known_hides_no_late_table(
     each: SeenTable, health: str, since_ms: int | None, why: str | None
 ) -> None:
     assert judged(each) == (health, since_ms, why)
-
-
-def test_a_round_is_as_old_as_the_first_reading_that_saw_it() -> None:
-    first = replace(table("Tiering", claimed_by="run-7"), status_read_ms=NOW_MS - 2 * LATE_MS)
-    again = replace(first, status_read_ms=NOW_MS - LATE_MS)
-    now = replace(first, status_read_ms=NOW_MS)
-    assert judged(merged(merged(first, again), now))[:2] == ("late", NOW_MS - 2 * LATE_MS)
-    other = replace(now, status=replace(now.status, tiering_epoch=6))
-    assert merged(merged(first, again), other).round_seen_ms is None
-    ended = replace(again, status=replace(again.status, status="Scheduled"))
-    assert merged(merged(first, ended), now).round_seen_ms is None
 
 
 def test_a_status_is_not_judged_by_the_clock_long_after_its_reading() -> None:
@@ -243,9 +231,10 @@ STATUSES = st.builds(
     lag_ms=times(),
     lake_snapshot_id=st.none() | st.integers(0, 3),
     claimed_by=st.none() | st.text(max_size=5),
+    claimed_ms=times(),
     note=st.none() | st.text(max_size=5),
 )
-SEEN = st.builds(SeenTable, STATUSES, st.integers(0, NOW_MS), times(), times(), times(), times())
+SEEN = st.builds(SeenTable, STATUSES, st.integers(0, NOW_MS), times(), times(), times())
 
 
 @given(SEEN, times(), st.none() | st.text(max_size=5))
@@ -274,12 +263,13 @@ UNFAILED = st.builds(
     tiering_epoch=st.just(3),
     last_tiered_ms=lately(),
     next_attempt_ms=lately(),
+    claimed_ms=lately(),
     lag_ms=st.none() | st.integers(0, 2 * LATE_MS),
 )
 
 
 @given(
-    st.builds(SeenTable, UNFAILED, st.just(NOW_MS), lately(), st.none(), lately()),
+    st.builds(SeenTable, UNFAILED, st.just(NOW_MS), lately(), st.none()),
     st.integers(0, HOUR_MS),
 )
 def test_no_table_is_ok_that_is_due_for_long_with_an_unknown_lag(
@@ -290,8 +280,8 @@ def test_no_table_is_ok_that_is_due_for_long_with_an_unknown_lag(
     if verdict(each, now_ms).health not in ("ok", "tiering"):
         return
     status, read_ms = each.status, each.status_read_ms
-    if status.status == "Tiering" and each.round_seen_ms is not None:
-        assert read_ms - each.round_seen_ms <= LATE_MS
+    if status.status == "Tiering" and status.claimed_ms is not None:
+        assert read_ms - status.claimed_ms <= LATE_MS
     is_lag_known = status.lag_ms is not None and (
         each.lag_read_ms is None or read_ms - each.lag_read_ms <= LAG_OLD_MS
     )

@@ -66,9 +66,12 @@ def test_a_round_from_claim_to_finish(node: Node, clock: OwnedClock) -> None:
     assert held.tiering_table.tiering_epoch == 1
     assert held.coordinator_epoch == 1
     assert claim(caller) is None
+    claimed_ms = clock.ms
     clock.ms += 100_000
     (answer,) = beat(caller, tiering_tables=[entry(held)]).tiering_table_resp
     assert not answer.HasField("error")
+    now = status(caller)
+    assert (now.status, now.claimed_time) == ("Tiering", claimed_ms)
     clock.ms += 100_000  # more than the time-out since the claim, less since the heartbeat
     stats = pb.PbLakeTieringStats(file_size=10, record_count=5)
     done = beat(caller, finished_tables=[entry(held, lake_tiering_stats=stats)])
@@ -76,6 +79,7 @@ def test_a_round_from_claim_to_finish(node: Node, clock: OwnedClock) -> None:
     now = status(caller)
     assert (now.status, now.tiering_epoch, now.last_tiered_time) == ("Scheduled", 1, clock.ms)
     assert not now.HasField("last_error")
+    assert not now.HasField("claimed_time")
 
 
 def test_every_answer_says_how_long_a_claim_lives(start: Callable[..., Node]) -> None:
