@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
+from functools import partial
 
+from sluice.client.daemon_pool import DaemonPool
 from sluice.client.lease_ids import holder_of
 from sluice.clock import Clock
 from sluice.rounds.run_names import RunName, read_run_name
@@ -28,13 +30,16 @@ class KnownRuns:
         """:param work_uri: None: no name is known."""
         self._work_uri = work_uri
         self._clock = clock
-        self._pool = ThreadPoolExecutor(_AT_ONCE, "sluice-run-name")
+        self._pool = DaemonPool(_AT_ONCE, "sluice-run-name")
         self._lock = threading.Lock()  # guards the rest; nobody reads files under it
         self._found: dict[str, tuple[RunName | None, float]] = {}
         self._reading: dict[str, Future[RunName | None]] = {}
 
-    def of(self, lease_ids: Iterable[str]) -> dict[str, RunName]:
-        """The names of those runs that are known. A storage that hangs costs one wait."""
+    def of(self, lease_ids: Iterable[str], wait_s: float | None = None) -> dict[str, RunName]:
+        """The names of those runs that are known. A storage that hangs costs one wait.
+
+        :param wait_s: that wait; None: ``READ_S``.
+        """
         if not self._work_uri:
             return {}
         of_runs = [one for one in lease_ids if holder_of(one).kind == "run"]
@@ -48,10 +53,10 @@ class KnownRuns:
             missing = [one for one in of_runs if self._is_missing(one, now_s)]
             asked = missing[: max(READ_MAX - len(self._reading), 0)]
             for lease_id in asked:
-                reading = self._pool.submit(read_run_name, self._work_uri, lease_id)
+                reading = self._pool.submit(partial(read_run_name, self._work_uri, lease_id))
                 self._reading[lease_id] = reading
             new = [self._reading[lease_id] for lease_id in asked]
-        wait(new, READ_S)
+        wait(new, READ_S if wait_s is None else wait_s)
         with self._lock:
             self._collect()
             found = {one: self._found[one][0] for one in of_runs if one in self._found}

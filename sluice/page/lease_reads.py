@@ -14,7 +14,7 @@ from sluice.errors import UnsupportedVersion
 from sluice.model import LeasedTable as HeldTable
 from sluice.model import LeaseInfo, TablePath
 from sluice.page.calls import ByCalls, Known, What
-from sluice.page.known_runs import KnownRuns
+from sluice.page.holders import holder_in_words, runs_of
 from sluice.page.lease_models import Lease, LeasedTable, Leases
 from sluice.page.masked import masked, masked_or_none
 from sluice.page.per_owner import PerOwner
@@ -66,7 +66,7 @@ def leases_of_table(place: AtPlace, calls: ByCalls, database: str, table: str) -
 
 def drop_unlisted(place: Place, lease_id: str) -> str:
     """Drops a lease where the cluster lists none, and says what was done."""
-    return _memory(place).round_leases.drop(place.client, lease_id)
+    return _leases_of_rounds(place).drop(place.client, lease_id)
 
 
 def uses_of(place: Place, lease_id: str, *, is_told: bool) -> str:
@@ -104,7 +104,7 @@ def _tiered_under(place: Place, lease_id: str, holder: LeaseHolder) -> Iterable[
 def _of_rounds(place: Place, client: Client) -> KnownLeases:
     """The leases of rounds in progress, from recorded statuses and plan files."""
     statuses = [each.status for each in place.reader.seen.tables.values()]
-    return _memory(place).round_leases.known(client, statuses)
+    return _leases_of_rounds(place).known(client, statuses)
 
 
 def _answer(place: Place, found: Known[_Found], only: TablePath | None = None) -> Leases:
@@ -124,7 +124,7 @@ def _listed(place: Place, found: Sequence[LeaseInfo]) -> Leases:
     if len(found) > LEASES_MAX:  # those that cost the most
         by_bytes = sorted(found, key=lambda one: (-(one.freed_bytes or 0), -(one.held_bytes or 0)))
         shown = by_bytes[:LEASES_MAX]
-    names = _names_of_runs(place, [lease.lease_id for lease in shown])
+    names = runs_of(place, [lease.lease_id for lease in shown])
     return Leases(
         now_ms=now_ms,
         is_complete=len(shown) == len(found),
@@ -141,7 +141,7 @@ def _known(place: Place, known: KnownLeases, only: TablePath | None) -> Leases:
         if only is None or any(table.path == only for table in one.tables)
     ]
     shown = sorted(found, key=lambda one: -(one.held_bytes or 0))[:LEASES_MAX]
-    names = _names_of_runs(place, [lease.lease_id for lease in shown])
+    names = runs_of(place, [lease.lease_id for lease in shown])
     note = what_is_unknown(known, place.work_uri)
     if not place.reader.seen.is_complete:
         note = f"Not all statuses of tables are read yet, so leases may be missing. {note}"
@@ -156,31 +156,18 @@ def _known(place: Place, known: KnownLeases, only: TablePath | None) -> Leases:
     )
 
 
-def _names_of_runs(place: Place, lease_ids: Sequence[str]) -> dict[str, RunName]:
-    """The runs that hold these leases, of DAGs that the viewer may read."""
-    found = _memory(place).runs.of(lease_ids)
-    return {lease_id: run for lease_id, run in found.items() if place.shows_dag(run.dag_id)}
-
-
 def _with_links(place: Place, lease: Lease) -> Lease:
     if lease.dag_id and lease.run_id:
         lease.links = place.run_links(lease.dag_id, lease.run_id, lease.deployment_id)
     return lease
 
 
-class _Memory:
-    """What was read of a cluster before: sizes of snapshots and names of runs never change."""
-
-    def __init__(self, place: Place) -> None:
-        self.round_leases = RoundLeases(place.work_uri, place.clock)
-        self.runs = KnownRuns(place.work_uri, place.clock)
+_round_leases: PerOwner[Client, RoundLeases] = PerOwner()
 
 
-_memories: PerOwner[Client, _Memory] = PerOwner()
-
-
-def _memory(place: Place) -> _Memory:
-    return _memories.of(place.client, lambda: _Memory(place))
+def _leases_of_rounds(place: Place) -> RoundLeases:
+    """What was read of a cluster before: sizes of snapshots never change."""
+    return _round_leases.of(place.client, lambda: RoundLeases(place.work_uri, place.clock))
 
 
 def _round_lease(lease: RoundLease, run: RunName | None, only: TablePath | None) -> Lease:
@@ -235,10 +222,9 @@ def _oldest(lease: LeaseInfo) -> LeasedTable:
 def _held_by(lease_id: str, run: RunName | None) -> dict[str, Any]:
     """Who holds a lease, as its id and the name of its run tell it."""
     holder = holder_of(lease_id)
-    words = f"{run}, Airflow {holder.deployment_id}" if run else str(holder)
     return {
         "lease_id": lease_id,
-        "holder": masked(words),
+        "holder": holder_in_words(lease_id, run),
         "holder_kind": holder.kind,
         "deployment_id": holder.deployment_id,
         "dag_id": masked_or_none(run.dag_id) if run else None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, Field
 
-from sluice.page.models import Reading
+from sluice.page.models import Link, Reading
 from sluice.page.recorded_models import RecordedStatusModel
 
 if TYPE_CHECKING:  # mypy knows no class that is made at run time
@@ -45,6 +45,13 @@ class RoundPoint(BaseModel):
     duration_ms: int | None = Field(default=None, description="From claim to report")
 
 
+class TieredBy(BaseModel):
+    """Who tiers a table now."""
+
+    name: str = Field(description="The run of a DAG, or the process, in words")
+    links: list[Link] = Field(default_factory=list, description="The run's page")
+
+
 class Table(RecordedStatus):
     """A lake table: its status, and what follows from it."""
 
@@ -63,6 +70,10 @@ class Table(RecordedStatus):
     why: str | None = Field(default=None, description="Why it is not ok: one line")
     why_not_act: str | None = Field(
         default=None, description="Why this user may not act on it here; null: they may"
+    )
+    tiered_by: TieredBy | None = Field(
+        default=None,
+        description="Who tiers it now: of tables that need a person, and in a table's own view",
     )
     status_read_ms: int = Field(description="When the status was read")
     lag_read_ms: int | None = Field(default=None, description="When the lag was read")

@@ -24,6 +24,8 @@ from sluice.model import TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.page.calls import AWAY, ByCalls, Known, What, old
 from sluice.page.changed import AS_NEW
+from sluice.page.holders import tiered_by
+from sluice.page.list_models import Table
 from sluice.page.masked import masked_or_none
 from sluice.page.per_owner import PerOwner
 from sluice.page.ports import AtPlace, By, Place, Viewer, why_not_act
@@ -32,7 +34,7 @@ from sluice.page.seen import SeenTable
 from sluice.page.split_cache import Asked, SplitCache
 from sluice.page.table_models import Column, LakeSnapshot, LakeSnapshots, Splits, TableDetails
 from sluice.page.table_splits import read_splits
-from sluice.page.tables import judge, table_model
+from sluice.page.tables import Judged, judge, table_model
 from sluice.statuses import UNKNOWN, freshness_ms
 
 table_reads = APIRouter(prefix="/tables/{database}/{table}")
@@ -81,7 +83,7 @@ def details(place: AtPlace, calls: ByCalls, viewer: By, database: str, table: st
                 raise
             judged = judge(seen, place.clock.now_ms(), dag)
             return TableDetails(
-                table=table_model(judged, why_not_act=why_not_act(place, viewer, path)),
+                table=_shown_table(place, viewer, judged),
                 old=old(seen.status_read_ms, error),
                 **_UNREAD,
                 links=place.table_links(path),
@@ -102,7 +104,7 @@ def _details(place: Place, viewer: Viewer, found: Known[_Read], dag: str | None)
     seen = newest if newest is not None and is_newer else read.seen
     judged = judge(seen, place.clock.now_ms(), dag)
     return TableDetails(
-        table=table_model(judged, why_not_act=why_not_act(place, viewer, path)),
+        table=_shown_table(place, viewer, judged),
         old=found.old,
         is_tiered=info.datalake_enabled,
         how_to_enable=None if info.datalake_enabled else how_to_enable(path),
@@ -126,6 +128,12 @@ def _details(place: Place, viewer: Viewer, found: Known[_Read], dag: str | None)
         damage=list(read.damage),
         links=place.table_links(path),
     )
+
+
+def _shown_table(place: Place, viewer: Viewer, judged: Judged) -> Table:
+    status = judged.seen.status
+    by = tiered_by(place, [status]).get(status.claimed_by or "")
+    return table_model(judged, (), why_not_act(place, viewer, status.path), by)
 
 
 @table_reads.get("/splits")

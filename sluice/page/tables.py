@@ -10,7 +10,7 @@ from functools import cached_property
 from weakref import WeakKeyDictionary
 
 from sluice.page.health import NEEDS_A_PERSON, ORDER, Verdict, verdict
-from sluice.page.list_models import Health, RoundPoint, SortKey, Table
+from sluice.page.list_models import Health, RoundPoint, SortKey, Table, TieredBy
 from sluice.page.masked import masked, masked_or_none
 from sluice.page.ordering import by_value
 from sluice.page.recorded_models import recorded_values
@@ -156,12 +156,16 @@ def _severity(each: Judged) -> tuple[int, int]:
 
 
 def table_model(
-    each: Judged, rounds: Iterable[Point] = (), why_not_act: str | None = None
+    each: Judged,
+    rounds: Iterable[Point] = (),
+    why_not_act: str | None = None,
+    tiered_by: TieredBy | None = None,
 ) -> Table:
     """The table as the API shows it.
 
     :param rounds: its newest rounds, the oldest first.
     :param why_not_act: why the viewer may not act on it.
+    :param tiered_by: who tiers it now, if that is shown.
     """
     status, found = each.seen.status, each.verdict
     path = status.path
@@ -174,6 +178,7 @@ def table_model(
         stuck_since_ms=found.since_ms,
         why=masked_or_none(found.why),
         why_not_act=why_not_act,
+        tiered_by=tiered_by,
         status_read_ms=each.seen.status_read_ms,
         lag_read_ms=each.seen.lag_read_ms,
         rounds_shown=[_round_point(point) for point in rounds],

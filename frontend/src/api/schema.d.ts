@@ -1574,6 +1574,8 @@ export interface components {
              * @description Why this user may not act on it here; null: they may
              */
             why_not_act?: string | null;
+            /** @description Who tiers it now: of tables that need a person, and in a table's own view */
+            tiered_by?: components["schemas"]["TieredBy"] | null;
             /**
              * Status Read Ms
              * @description When the status was read
@@ -1673,6 +1675,22 @@ export interface components {
              * @default true
              */
             are_rounds_read: boolean;
+        };
+        /**
+         * TieredBy
+         * @description Who tiers a table now.
+         */
+        TieredBy: {
+            /**
+             * Name
+             * @description The run of a DAG, or the process, in words
+             */
+            name: string;
+            /**
+             * Links
+             * @description The run's page
+             */
+            links?: components["schemas"]["Link"][];
         };
     };
     responses: never;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,11 @@ from fastapi.testclient import TestClient
 from sluice.cli.main import cli
 from sluice.client import Client, connect
 from sluice.client.lease_ids import lease_id
+from sluice.client.recorded_statuses import this_process
 from sluice.client.tier_lease import tier_lease_id
 from sluice.config import ClientConfig
 from sluice.model import Claim, TablePath
-from sluice.page import lease_reads
+from sluice.page import known_runs, lease_reads
 from sluice.page.lease_reads import LEASES_MAX
 from sluice.page.local_place import LocalPlace
 from sluice.page.models import Link
@@ -252,7 +255,7 @@ def test_a_cluster_that_lists_none(
     claim = Claim(status.table_id, ORDERS, status.tiering_epoch, 0)
     plan_round(scene.client, scene.work, OF_RUN, claim)
     write_run_name(str(scene.work), OF_RUN, RunName("lake", "manual__1"))
-    monkeypatch.setattr(lease_reads, "_memories", PerOwner())  # it answers the same for seconds
+    monkeypatch.setattr(lease_reads, "_round_leases", PerOwner())  # it answers the same for seconds
     answer = scene.page.get("/api/v1/leases").json()
     assert answer["note"].startswith("This cluster lists no leases. Shown are those that rounds of")
     [lease] = answer["leases"]
@@ -300,3 +303,36 @@ def test_another_users_lease_is_refused(tmp_path: Path) -> None:
         with connect(ClientConfig(cluster.address, token=TOKENS["ada"][1])) as ada:
             page = TestClient(local_app(LocalPlace(ada)))
             assert page.post("/api/v1/leases/drop", json={"lease_id": "job"}).status_code == 200
+
+
+def test_a_table_names_who_tiers_it(scene: Scene) -> None:
+    write_run_name(str(scene.work), OF_RUN, RunName("lake", "manual__1"))
+    address = "/api/v1/tables/shop/{}"
+    scene.claim(ORDERS, OF_RUN)
+    scene.claim(USERS)
+    orders, users = (
+        scene.page.get(address.format(name)).json()["table"] for name in ("orders", "users")
+    )
+    assert orders["tiered_by"] == {
+        "name": "the run manual__1 of DAG lake, Airflow west",
+        "links": [{"name": "Run", "url": "/west/lake/manual__1"}],
+    }
+    assert users["tiered_by"] == {"name": this_process(), "links": []}
+    assert 0 <= orders["status_read_ms"] - orders["claimed_ms"] < 60_000
+    listed = scene.page.get("/api/v1/tables").json()["tables"]
+    assert [one["tiered_by"] for one in listed] == [None, None], "lists need no files"
+
+
+def test_a_storage_that_hangs_does_not_keep_a_table_waiting(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known_runs, "READ_S", 60.0)
+    pipe = scene.work / OF_RUN / "run.json"
+    pipe.parent.mkdir(parents=True)
+    os.mkfifo(pipe)  # who opens it waits for somebody who writes
+    scene.claim(ORDERS, OF_RUN)
+    began_s = time.monotonic()
+    table = scene.page.get("/api/v1/tables/shop/orders").json()["table"]
+    assert time.monotonic() - began_s < 30
+    assert table["tiered_by"] == {"name": "a run of the Airflow west", "links": []}
+    os.close(os.open(pipe, os.O_WRONLY))
