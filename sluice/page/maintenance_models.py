@@ -159,7 +159,10 @@ class Maintenance(BaseModel):
     note: str | None = Field(default=None, description="What is not shown, and why")
     total: int = Field(description="Tables, and patterns of runs that match none")
     matched: int = Field(description="Those that match search and filters")
-    by_state: dict[MaintenanceState, int]
+    by_state: dict[MaintenanceState, int] = Field(
+        description="Tables that the filter `state` finds. requested: all tables with a requested"
+        " compaction, whatever their own state"
+    )
     databases: list[str]
     offset: int
     tables: list[MaintainedTable]

@@ -61,6 +61,13 @@ class Row:
     """What a search looks in, in lower case."""
 
     @property
+    def states(self) -> tuple[MaintenanceState, ...]:
+        """What filters find it by: its state, and a request that this state hides."""
+        is_requested = _requested_ms(self.status) is not None
+        hides = is_requested and self.state != "requested"
+        return (self.state, "requested") if hides else (self.state,)
+
+    @property
     def needs(self) -> tuple[str, ...]:
         """What it needs, as of the newest report."""
         return () if self.newest is None else _needs(self.newest.report)
@@ -91,7 +98,8 @@ class MaintenanceListing:
 
     @cached_property
     def by_state(self) -> dict[MaintenanceState, int]:
-        return dict(Counter(row.state for row in self.rows))
+        """How many tables each filter finds."""
+        return dict(Counter(state for row in self.rows for state in row.states))
 
     @cached_property
     def databases(self) -> list[str]:
@@ -152,7 +160,7 @@ def matching(rows: Iterable[Row], wanted: Wanted) -> list[Row]:
 
 
 def _matches(row: Row, wanted: Wanted, words: Sequence[str]) -> bool:
-    if wanted.state and row.state not in wanted.state:
+    if wanted.state and not any(state in wanted.state for state in row.states):
         return False
     if wanted.database and not row.path.startswith(f"{wanted.database}."):
         return False

@@ -88,7 +88,9 @@ test("the last run is linked, and a dry run is named", async () => {
   const runs = await screen.findByRole("region", { name: "Last runs" });
   expect(within(runs).getByRole("link", { name: RUN.by! })).toHaveAttribute("href", RUN.url);
   expect(runs).toHaveTextContent("dry run: it changed nothing");
-  expect(runs).toHaveTextContent("2 tables, 1 needed something, 1 problem, 4 expired snapshots");
+  expect(runs).toHaveTextContent("2 tables, 1 needed something, 4 expired snapshots");
+  const outcome = within(runs).getByText("ended, 1 table with a problem");
+  expect(outcome).toHaveClass("warned"); // green would say that nothing is left to do
 });
 
 test.each([
@@ -115,12 +117,14 @@ test("a run of several tasks shows each of them", async () => {
   );
   show();
   const runs = await screen.findByRole("region", { name: "Last runs" });
-  expect(runs).toHaveTextContent(/3 tasks ?1 failed or lost/);
+  expect(runs).toHaveTextContent(/3 tasks ?1 failed or lost ?3 tables with a problem/);
   const tasks = within(runs).getByRole("list", { name: `Tasks of ${RUN.by}` });
   const [after, zero, one] = within(tasks).getAllByRole("listitem");
-  expect(after).toHaveTextContent(/^ended ?after/);
+  expect(after).toHaveTextContent(/^ended, 1 table with a problem ?after/);
   expect(within(zero!).getByRole("link", { name: "each, map index 0" })).toBeInTheDocument();
-  expect(one).toHaveTextContent(/^failed ?each, map index 1.*no coordinator$/);
+  expect(one).toHaveTextContent(
+    /^failed, 1 table with a problem ?each, map index 1.*no coordinator$/,
+  );
   expect(within(runs).getAllByRole("listitem")).toHaveLength(5);
   expect(tasks.closest("details")).toHaveAttribute("open");
 });
@@ -181,6 +185,11 @@ test("the server searches, filters and sorts, and the address keeps it", async (
     expect(query.get("descending")).toBe("true");
   });
   expect(location.hash).toBe("#/maintenance?state=problem&sort=-lake_files");
+  await userEvent.keyboard("/stock");
+  expect(screen.getByRole("searchbox", { name: "Search tables" })).toHaveFocus();
+  await waitFor(() =>
+    expect(server.requests("GET /maintenance").at(-1)!.query.get("search")).toBe("stock"),
+  );
 });
 
 test("an address of a page that there is not leads to the last one", async () => {

@@ -6,10 +6,10 @@ import { api, dataOf, type Schemas } from "../api/client";
 import { count, counted, span } from "../format";
 import { Commands } from "../parts/Commands";
 import { NotAgain } from "../parts/Old";
+import { SEARCH_MAX, SearchBox } from "../parts/SearchBox";
 import { Ago } from "../parts/Times";
 import { maintenanceColumns, More } from "./MaintenanceViewTable";
 import { useAddress } from "./TableViewAddress";
-import { SEARCH_MAX } from "./tables/filters";
 import { Grid, sortOf, sortText } from "./TableViewGrid";
 import { Failed, Nothing, Skeleton } from "./TableViewStates";
 import "./TableView.css";
@@ -26,7 +26,7 @@ const UNFOLDED_MAX = 5;
 const STATES: [State, string, string][] = [
   ["problem", "Problems", "something did not work in the last maintenance"],
   ["needs", "Needs", "needs something, as of the last report"],
-  ["requested", "Requested", "a compaction is requested"],
+  ["requested", "Requested", "a compaction is requested, whatever else the table needs"],
   ["unknown", "No report", "no report is known"],
   ["ok", "OK", "needs nothing"],
 ];
@@ -92,16 +92,10 @@ export function MaintenanceView() {
           ) : (
             <>
               <div className="filters">
-                <label>
-                  <span>Search</span>
-                  <input
-                    type="search"
-                    value={search}
-                    maxLength={SEARCH_MAX}
-                    placeholder="table"
-                    onChange={(event) => change({ search: event.target.value, page: null })}
-                  />
-                </label>
+                <SearchBox
+                  value={search}
+                  onSearch={(found) => change({ search: found, page: null })}
+                />
                 <States
                   data={data}
                   chosen={state}
@@ -238,6 +232,7 @@ function groupsOf(runs: Run[]): Tasks[] {
 
 function Tasks({ tasks }: { tasks: Tasks }) {
   const bad = tasks.filter(isBad).length;
+  const problems = tasks.reduce((sum, each) => sum + each.problems, 0);
   return (
     <details className="run-tasks" open={tasks.length <= UNFOLDED_MAX}>
       <summary>
@@ -246,6 +241,9 @@ function Tasks({ tasks }: { tasks: Tasks }) {
           <Ago ms={Math.min(...tasks.map((each) => each.began_ms))} />
           <span className="quiet">{counted(tasks.length, "task")}</span>
           {bad > 0 && <span className="outcome failed">{count(bad)} failed or lost</span>}
+          {problems > 0 && (
+            <span className="outcome warned">{counted(problems, "table")} with a problem</span>
+          )}
         </span>
       </summary>
       <ul className="runs of-run" aria-label={`Tasks of ${tasks[0].by}`}>
@@ -263,6 +261,13 @@ function isBad(run: Run): boolean {
   return run.state === "failed" || run.state === "lost";
 }
 
+/** The colour of a run: green only if nothing is left to look at. */
+function outcomeOf(run: Run): string {
+  if (isBad(run)) return "failed";
+  if (run.problems > 0) return "warned";
+  return run.state === "ended" ? "committed" : "";
+}
+
 function taskName({ task_id, map_index }: Run): string {
   return map_index == null ? (task_id ?? "") : `${task_id}, map index ${map_index}`;
 }
@@ -272,17 +277,15 @@ function RunLine({ run, name = run.by }: { run: Run; name?: string }) {
   const words = [
     run.state === "unreported" && run.tables === 0 ? null : counted(run.tables, "table"),
     run.needed > 0 ? `${count(run.needed)} needed something` : null,
-    run.problems > 0 ? `${counted(run.problems, "problem")}` : null,
     ...numbersOf(run.numbers),
     run.ended_ms ? `took ${span(run.ended_ms - run.began_ms, 2)}` : null,
   ].filter((each) => each !== null);
   return (
     <>
       <div className="run-line">
-        <span
-          className={`outcome ${isBad(run) ? "failed" : run.state === "ended" ? "committed" : ""}`}
-        >
+        <span className={`outcome ${outcomeOf(run)}`}>
           {RUN_STATES[run.state]}
+          {run.problems > 0 && `, ${counted(run.problems, "table")} with a problem`}
         </span>
         {run.url ? <a href={run.url}>{name}</a> : <span>{name}</span>}
         <Ago ms={run.began_ms} />

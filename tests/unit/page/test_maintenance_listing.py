@@ -29,6 +29,8 @@ CONVERTED = MaintenanceReport(
     conversion=Conversion(files_removed=2, rows=6),
 )
 
+PLAIN = TablePath("shop", "d")
+
 
 def test_facts_begin_again_with_a_table_that_was_dropped_and_created() -> None:
     known = RoundFacts(7, 30, compacted=COMPACTED)
@@ -40,6 +42,25 @@ def test_facts_begin_again_with_a_table_that_was_dropped_and_created() -> None:
     kept = facts_of(known, same, [long]).compacted
     assert kept is not None
     assert len(kept.compacted or "") == 500
+
+
+def test_a_request_is_found_whatever_else_the_table_needs() -> None:
+    asked = TieringStatus(TablePath("shop", "a"), 1, "Tiered", 3, compaction_requested_ms=7)
+    others = (replace(asked, path=TablePath("shop", name)) for name in ("b", "c"))
+    statuses = (asked, *others, replace(asked, path=PLAIN, compaction_requested_ms=None))
+    seen = Seen({each.path: SeenTable(each, 1_000) for each in statuses}, 1_000, True)
+    report = TableReport.of(CONVERTED, applied=True)
+    reports = (
+        replace(report, table="shop.a", problems=("refused",)),
+        replace(report, table="shop.b", needs_now=("needs it",)),
+    )
+    run = SeenRun.of(MaintenanceRun(folder="sluice-x", attempt="a", began_ms=1), reports)
+    listing = MaintenanceListing(seen, [run], {})
+    assert [row.state for row in listing.rows] == ["problem", "needs", "requested", "unknown"]
+    assert listing.by_state == {"problem": 1, "needs": 1, "requested": 3, "unknown": 1}
+    for state, paths in (("requested", "abc"), ("problem", "a"), ("unknown", "d")):
+        found = matching(listing.rows, Wanted(state=(state,)))
+        assert [row.path for row in found] == [f"shop.{name}" for name in paths]
 
 
 def test_5000_tables_are_answered_at_once() -> None:

@@ -1,19 +1,8 @@
 /** Search and filters of the list. */
-import { useEffect, useRef, useState } from "react";
 import { count, counted } from "../../format";
-import { SearchIcon } from "../../parts/Icons";
+import { SearchBox } from "../../parts/SearchBox";
 import { COLUMNS } from "./columns";
-import {
-  isFiltered,
-  NO_FILTERS,
-  orderedBy,
-  SEARCH_MAX,
-  type Filters,
-  type SortKey,
-} from "./filters";
-
-/** Keys that follow each other faster are sent together. */
-const TYPED_MS = 50;
+import { isFiltered, NO_FILTERS, orderedBy, type Filters, type SortKey } from "./filters";
 
 interface Props {
   filters: Filters;
@@ -30,7 +19,10 @@ export function Toolbar({ filters, onFilters, databases, matched, total }: Props
       : databases;
   return (
     <div className="toolbar" role="search" aria-label="Lake tables">
-      <Search filters={filters} onFilters={onFilters} />
+      <SearchBox
+        value={filters.search}
+        onSearch={(search) => onFilters({ ...filters, search }, { replace: true })}
+      />
       {(names.length > 1 || filters.database) && (
         <select
           aria-label="Database"
@@ -89,52 +81,3 @@ const SORTS: { sort: SortKey; heading: string }[] = [
   { sort: "attention", heading: "Attention" },
   ...COLUMNS.flatMap(({ sort, heading }) => (sort ? [{ sort, heading }] : [])),
 ];
-
-function Search({ filters, onFilters }: Pick<Props, "filters" | "onFilters">) {
-  const input = useRef<HTMLInputElement>(null);
-  const [typed, setTyped] = useState<string | null>(null); // what is not in the address yet
-  useEffect(() => {
-    if (typed === null) return;
-    const timer = setTimeout(() => {
-      if (typed !== filters.search) onFilters({ ...filters, search: typed }, { replace: true });
-      setTyped(null);
-    }, TYPED_MS);
-    return () => clearTimeout(timer);
-  }, [typed, filters, onFilters]);
-
-  useEffect(() => {
-    const focus = (event: KeyboardEvent) => {
-      const target = event.target as HTMLElement;
-      const isTyping = target.matches("input, textarea, select") || target.isContentEditable;
-      if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || isTyping) return;
-      event.preventDefault();
-      input.current?.focus();
-    };
-    document.addEventListener("keydown", focus);
-    return () => document.removeEventListener("keydown", focus);
-  }, []);
-
-  return (
-    <div className="search">
-      <SearchIcon />
-      <input
-        ref={input}
-        type="search"
-        maxLength={SEARCH_MAX}
-        aria-label="Search tables"
-        aria-keyshortcuts="/"
-        placeholder="Search tables"
-        autoComplete="off"
-        spellCheck={false}
-        value={typed ?? filters.search}
-        onChange={(event) => setTyped(event.target.value)}
-        onKeyDown={(event) => {
-          if (event.key !== "Escape") return;
-          if (event.currentTarget.value) setTyped("");
-          else event.currentTarget.blur();
-        }}
-      />
-      <kbd aria-hidden="true">/</kbd>
-    </div>
-  );
-}

@@ -2,6 +2,7 @@
 import { useCallback, useMemo } from "react";
 import type { Health, paths } from "../../api/client";
 import { navigate, pathOf, useHashSearch } from "../../location";
+import { SEARCH_MAX } from "../../parts/SearchBox";
 
 type Query = NonNullable<paths["/api/v1/tables"]["get"]["parameters"]["query"]>;
 export type SortKey = NonNullable<Query["sort"]>;
@@ -42,9 +43,6 @@ const FIRST_DESCENDING: Record<SortKey, boolean> = {
 
 /** By name: what needs attention stands above the list already. */
 const DEFAULT_SORT: SortKey = "table";
-
-/** As many characters as the server takes. */
-export const SEARCH_MAX = 200;
 
 export const NO_FILTERS: Filters = {
   search: "",
