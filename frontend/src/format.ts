@@ -75,8 +75,15 @@ export function bytes(n: number): string {
 }
 
 const MOMENT = clock({ dateStyle: "medium", timeStyle: "medium" });
-const CLOCK = clock({ timeStyle: "short" });
-const DAY = clock({ dateStyle: "medium", timeStyle: "short" });
+const MINUTE: Intl.DateTimeFormatOptions = { hour: "2-digit", minute: "2-digit" };
+const CLOCK = clock({ ...MINUTE, timeZoneName: "short" });
+const DAY = clock({
+  ...MINUTE,
+  year: "numeric",
+  month: "short",
+  day: "numeric",
+  timeZoneName: "short",
+});
 const SAME_DAY_MS = 12 * 3_600_000;
 
 /** Of 24 hours everywhere: logs have no "PM". */
@@ -89,7 +96,7 @@ export function moment(ms: number): string {
   return MOMENT.format(ms);
 }
 
-/** A point in time to the minute, without the day if it was within the last 12 hours. */
+/** `21:10 UTC`, with the day if it was more than 12 hours ago: logs may have another time zone. */
 export function clockTime(ms: number, nowMs: number): string {
   return (nowMs - ms < SAME_DAY_MS ? CLOCK : DAY).format(ms);
 }

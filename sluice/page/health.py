@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sluice.client.lease_ids import holder_of
 from sluice.model import TieringStatus
 from sluice.page.list_models import Health
 from sluice.page.seen import SeenTable
@@ -133,12 +134,19 @@ def _why_late(status: TieringStatus, now_ms: int) -> str:
     if status.stopped:
         return status.stopped
     if status.status == State.TIERING.value:
-        return f"its round by {status.claimed_by or 'a worker'} has not ended"
+        return f"its round by {_worker(status)} has not ended"
     if status.note:
         return status.note
     if status.next_attempt_ms is not None:
         return NOT_CLAIMED if status.next_attempt_ms <= now_ms else "its next round is not due yet"
     return f"its state is {status.status}"
+
+
+def _worker(status: TieringStatus) -> str:
+    """Who tiers it; of a run what its lease id says, which nobody can read."""
+    by = status.claimed_by or "a worker"
+    holder = holder_of(by)
+    return str(holder) if holder.kind == "run" else by
 
 
 def _waiting(status: TieringStatus, now_ms: int) -> Verdict | None:

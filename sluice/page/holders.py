@@ -47,7 +47,7 @@ def tiered_by(place: Place, statuses: Sequence[TieringStatus]) -> dict[str, Tier
 
 def _tiered_by(place: Place, claimed_by: str, run: RunName | None) -> TieredBy:
     holder = holder_of(claimed_by)
-    if holder.kind == "reader":  # a process: its own name says the most
+    if holder.kind != "run":  # a process: its own name says the most
         return TieredBy(name=masked(claimed_by))
     links = [] if run is None else place.run_links(run.dag_id, run.run_id, holder.deployment_id)
-    return TieredBy(name=holder_in_words(claimed_by, run), links=links)
+    return TieredBy(name=holder_in_words(claimed_by, run), is_run=True, links=links)

@@ -49,6 +49,7 @@ class TieredBy(BaseModel):
     """Who tiers a table now."""
 
     name: str = Field(description="The run of a DAG, or the process, in words")
+    is_run: bool = Field(default=False, description="Whether it is the run of a DAG")
     links: list[Link] = Field(default_factory=list, description="The run's page")
 
 
@@ -72,8 +73,7 @@ class Table(RecordedStatus):
         default=None, description="Why this user may not act on it here; null: they may"
     )
     tiered_by: TieredBy | None = Field(
-        default=None,
-        description="Who tiers it now: of tables that need a person, and in a table's own view",
+        default=None, description="Who tiers it now; null: nobody, or nobody knows"
     )
     status_read_ms: int = Field(description="When the status was read")
     lag_read_ms: int | None = Field(default=None, description="When the lag was read")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import unquote
@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Response
 from sluice import __version__
 from sluice.client import Client
 from sluice.errors import SluiceError
-from sluice.model import TablePath, TieringRound, TieringStatus
+from sluice.model import TablePath, TieringRound
 from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.page.calls import AWAY, ByCalls, Known, What, old
 from sluice.page.changed import AS_NEW
@@ -24,7 +24,6 @@ from sluice.page.list_models import (
     SortKey,
     Table,
     Tables,
-    TieredBy,
 )
 from sluice.page.models import Reading
 from sluice.page.ports import AtPlace, By, Place, Viewer, why_not_act
@@ -69,7 +68,7 @@ def overview(place: AtPlace, viewer: By) -> Overview:
         lake_bytes=found.total("lake_bytes"),
         lake_rows=found.total("lake_rows"),
         attention_total=len(found.attention),
-        attention=_shown_tables(place, viewer, worst, rounds, tiered_by(place, _statuses(worst))),
+        attention=_shown_tables(place, viewer, worst, rounds),
         are_rounds_read=are_read,
         pages=place.pages(),
         dag=dag,
@@ -108,21 +107,11 @@ def tables(
     return Response(answer.model_dump_json(), media_type="application/json")
 
 
-def _statuses(found: Sequence[Judged]) -> list[TieringStatus]:
-    return [each.seen.status for each in found]
-
-
 def _shown_tables(
-    place: Place,
-    viewer: Viewer,
-    found: Sequence[Judged],
-    rounds: Sequence[Sequence[Point]],
-    tiered_by: Mapping[str, TieredBy] | None = None,
+    place: Place, viewer: Viewer, found: Sequence[Judged], rounds: Sequence[Sequence[Point]]
 ) -> list[Table]:
-    """:param rounds: of each table.
-    :param tiered_by: by what claims name; None: it is not shown.
-    """
-    by = tiered_by or {}
+    """:param rounds: of each table."""
+    by = tiered_by(place, [each.seen.status for each in found])
     return [
         table_model(
             each,

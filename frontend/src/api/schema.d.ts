@@ -783,7 +783,10 @@ export interface components {
              * @description Those that match search and filters
              */
             matched: number;
-            /** By State */
+            /**
+             * By State
+             * @description Tables that the filter `state` finds. requested: all tables with a requested compaction, whatever their own state
+             */
             by_state: {
                 [key: string]: number;
             };
@@ -1574,7 +1577,7 @@ export interface components {
              * @description Why this user may not act on it here; null: they may
              */
             why_not_act?: string | null;
-            /** @description Who tiers it now: of tables that need a person, and in a table's own view */
+            /** @description Who tiers it now; null: nobody, or nobody knows */
             tiered_by?: components["schemas"]["TieredBy"] | null;
             /**
              * Status Read Ms
@@ -1686,6 +1689,12 @@ export interface components {
              * @description The run of a DAG, or the process, in words
              */
             name: string;
+            /**
+             * Is Run
+             * @description Whether it is the run of a DAG
+             * @default false
+             */
+            is_run: boolean;
             /**
              * Links
              * @description The run's page

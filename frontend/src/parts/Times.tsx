@@ -11,7 +11,7 @@ export function Ago({ ms }: { ms: number }) {
   );
 }
 
-/** `for 2 h 5 min`, or `for 2 h 5 min, since 21:10`: logs are read by the clock. */
+/** `for 2 h 5 min`, or `for 2 h 5 min, since 21:10 UTC`: logs are read by the clock. */
 export function For({ ms, hasClock = false }: { ms: number; hasClock?: boolean }) {
   const now = useNow();
   return (

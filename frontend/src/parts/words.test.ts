@@ -6,6 +6,7 @@ import {
   BOUNDS,
   compactionRequested,
   isStuck,
+  isTakingLong,
   isUnclaimed,
   meaningOf,
   nextAttempt,
@@ -43,7 +44,11 @@ test("the next attempt is a time, now, paused or running", () => {
   expect(nextAttempt(at(-5), NOW_MS)).toBe("now");
   expect(nextAttempt(at(-257 * 60_000), NOW_MS)).toBe("due for 4 h 17 min");
   expect(nextAttempt(tableOf({ paused: true }), NOW_MS)).toBe("paused");
-  expect(nextAttempt(tableOf({ status: "Tiering" }), NOW_MS)).toBe("running");
+  const running = tableOf({ status: "Tiering" });
+  expect(nextAttempt(running, NOW_MS)).toBe("running");
+  expect(nextAttempt({ ...running, claimed_ms: NOW_MS - 90_000 }, NOW_MS)).toBe(
+    "running for 1 min",
+  );
   expect(nextAttempt(tableOf(), NOW_MS)).toBe("–");
 });
 
@@ -96,6 +101,14 @@ test("that nobody claims a table is not said twice", () => {
     "No round has succeeded for a day.",
   );
   expect(besidesOf({ ...late, why: "its round by anna has not ended" })).toContain("by anna");
+});
+
+test("that a round takes long is not said twice", () => {
+  const why = "its round by a run of the Airflow prod has not ended";
+  const late = tableOf({ health: "late", status: "Tiering", why });
+  expect([isTakingLong(late), besidesOf(late)]).toEqual([true, null]);
+  expect(isTakingLong(tableOf({ health: "tiering", status: "Tiering" }))).toBe(false);
+  expect(besidesOf({ ...late, why: `its lag is not known: ${why}` })).toBe("Its lag is not known.");
 });
 
 test("a table that no round has tiered is new, says so, and since when it is due", () => {

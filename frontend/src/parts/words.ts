@@ -72,7 +72,8 @@ const DUE_NOW_MS = 60_000;
 /** When the next round may start: `in 2 min`, `now`, `due for 4 h 17 min`, `paused`. */
 export function nextAttempt(table: Table, nowMs: number): string {
   if (table.paused) return "paused";
-  if (table.status === "Tiering") return "running";
+  if (table.status === "Tiering")
+    return table.claimed_ms ? `running for ${spanSince(table.claimed_ms, nowMs)}` : "running";
   if (!table.next_attempt_ms) return "–";
   const left = table.next_attempt_ms - nowMs;
   if (left > 500) return `in ${span(left)}`;
@@ -120,13 +121,20 @@ export function isUnclaimed(table: Table): boolean {
 
 const UNCLAIMED: Health[] = ["late", "waiting", "new"];
 
-/** How sluice/page/health.py says that nobody claims a table. */
-const NOT_CLAIMED = /(: )?it is due, and no worker has claimed it(: the DAG .* is paused)?$/;
+/** Whether it is late while a round runs: what that round does matters then. */
+export function isTakingLong(table: Table): boolean {
+  return table.health === "late" && table.status === "Tiering";
+}
 
-/** What the server concludes besides: that nobody claims the table is said with the next step. */
+/** How sluice/page/health.py says that nobody claims a table, or that its round goes on. */
+const NOT_CLAIMED = /(: )?it is due, and no worker has claimed it(: the DAG .* is paused)?$/;
+const NOT_ENDED = /(: )?its round by .* has not ended$/s;
+
+/** What the server concludes besides: `Unclaimed` and `TakesLong` say that, with the next step. */
 export function besidesOf(table: Table): string | null {
-  if (!isUnclaimed(table)) return explanationOf(table);
-  return explanationOf({ ...table, why: (table.why ?? "").replace(NOT_CLAIMED, "") });
+  const said = isUnclaimed(table) ? NOT_CLAIMED : isTakingLong(table) ? NOT_ENDED : null;
+  if (!said) return explanationOf(table);
+  return explanationOf({ ...table, why: (table.why ?? "").replace(said, "") });
 }
 
 /** What the last rounds did, in a few words. A stopped round is none that ended. */

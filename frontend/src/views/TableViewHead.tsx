@@ -6,12 +6,14 @@ import { ago, bytes, count, counted, duration, span } from "../format";
 import { causeOf } from "../parts/cause";
 import { HealthMark } from "../parts/HealthMark";
 import { CopyButton } from "../parts/Reason";
+import { TakesLong, TieredBy } from "../parts/TakesLong";
 import { Ago, For } from "../parts/Times";
 import { Unclaimed } from "../parts/Unclaimed";
 import {
   compactionRequested,
   requested,
   besidesOf,
+  isTakingLong,
   isUnclaimed,
   nextAttempt,
   notTiered,
@@ -128,6 +130,11 @@ function Why({ table }: { table: Table }) {
           <Unclaimed table={table} />
         </p>
       )}
+      {isTakingLong(table) && (
+        <p className="notice">
+          <TakesLong table={table} />
+        </p>
+      )}
       {table.accepted && (
         <p className="notice whole">Accepted as missing from the lake: {table.accepted}</p>
       )}
@@ -168,7 +175,8 @@ function KeyFigures({ details }: { details: Schemas["TableDetails"] }) {
       <Figure name="In the lake" {...lakeOf(table)} />
       <Figure
         name="Who tiers it now"
-        value={table.claimed_by ?? (table.status === "Tiering" ? "not known" : "nobody")}
+        value={table.status === "Tiering" ? <TieredBy table={table} /> : "nobody"}
+        more={table.claimed_ms && <For ms={table.claimed_ms} />}
         isText={table.claimed_by != null}
       />
     </dl>

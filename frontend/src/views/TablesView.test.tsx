@@ -38,7 +38,7 @@ beforeEach(() => {
 function serve(tables: Table[], changes: Partial<Overview> = {}): void {
   const by_health: Record<string, number> = {};
   for (const { health } of tables) by_health[health] = (by_health[health] ?? 0) + 1;
-  const attention = tables.filter(({ health }) => health === "failing");
+  const attention = tables.filter(({ health }) => ["failing", "late", "waiting"].includes(health));
   server.on(
     "GET /overview",
     overviewOf({
@@ -118,6 +118,40 @@ test("a stuck table says since when, why and what one may do", async () => {
   expect(screen.getByRole("menuitem", { name: "Tier now: shop.prices" })).toHaveAttribute(
     "aria-description",
     "Requests a round of the table without waiting for its freshness.",
+  );
+});
+
+test("a late table names the round that does not end, and offers no other", async () => {
+  const name = "the run manual__7 of DAG lake, Airflow prod";
+  const table = tableOf({
+    health: "late",
+    status: "Tiering",
+    why: "its round by a run of the Airflow prod has not ended",
+    claimed_ms: NOW_MS - 98 * 60_000,
+    tiered_by: { name, is_run: true, links: [{ name: "Run", url: "/dags/lake/runs/7" }] },
+  });
+  serve([table]);
+  show();
+  await screen.findByRole("heading", { name: "1 of 1 table needs attention" });
+  const stuck = screen.getByRole("list").querySelector("li")!;
+  const since = clockTime(NOW_MS - 98 * 60_000, NOW_MS);
+  expect(stuck).toHaveTextContent(
+    `Its round has not ended: running for 1 h 38 min, since ${since}, by ${name}.` +
+      " Look at the logs of its tasks.",
+  );
+  expect(within(stuck).getByRole("link", { name })).toHaveAttribute("href", "/dags/lake/runs/7");
+  expect(stuck).not.toHaveTextContent("next attempt");
+  expect(within(stuck).queryByRole("button", { name: /^Tier now/ })).not.toBeInTheDocument();
+  expect(within(stuck).getByRole("button", { name: "Pause: shop.orders" })).toBeVisible();
+});
+
+test("a round of a process has its log where the process runs", async () => {
+  const late = { health: "late", status: "Tiering", claimed_by: "host:7" } as const;
+  serve([tableOf({ ...late, why: "its round by host:7 has not ended" })]);
+  show();
+  await screen.findByRole("heading", { name: "1 of 1 table needs attention" });
+  expect(screen.getByRole("list").querySelector("li")!).toHaveTextContent(
+    "Its round has not ended, by host:7. Look at the log of that process.",
   );
 });
 

@@ -315,12 +315,13 @@ def test_a_table_names_who_tiers_it(scene: Scene) -> None:
     )
     assert orders["tiered_by"] == {
         "name": "the run manual__1 of DAG lake, Airflow west",
+        "is_run": True,
         "links": [{"name": "Run", "url": "/west/lake/manual__1"}],
     }
-    assert users["tiered_by"] == {"name": this_process(), "links": []}
+    assert users["tiered_by"] == {"name": this_process(), "is_run": False, "links": []}
     assert 0 <= orders["status_read_ms"] - orders["claimed_ms"] < 60_000
     listed = scene.page.get("/api/v1/tables").json()["tables"]
-    assert [one["tiered_by"] for one in listed] == [None, None], "lists need no files"
+    assert [one["tiered_by"] for one in listed] == [orders["tiered_by"], users["tiered_by"]]
 
 
 def test_a_storage_that_hangs_does_not_keep_a_table_waiting(
@@ -334,5 +335,9 @@ def test_a_storage_that_hangs_does_not_keep_a_table_waiting(
     began_s = time.monotonic()
     table = scene.page.get("/api/v1/tables/shop/orders").json()["table"]
     assert time.monotonic() - began_s < 30
-    assert table["tiered_by"] == {"name": "a run of the Airflow west", "links": []}
+    assert table["tiered_by"] == {
+        "name": "a run of the Airflow west",
+        "is_run": True,
+        "links": [],
+    }
     os.close(os.open(pipe, os.O_WRONLY))

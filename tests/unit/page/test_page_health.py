@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluice.client.lease_ids import lease_id
 from sluice.model import TablePath, TieringRound, TieringStatus
 from sluice.page.health import (
     DAY_MS,
@@ -184,6 +185,12 @@ def test_a_lag_that_is_not_known_hides_no_late_table(
     each: SeenTable, health: str, since_ms: int | None, why: str | None
 ) -> None:
     assert judged(each) == (health, since_ms, why)
+
+
+def test_a_run_is_not_named_by_its_lease_id() -> None:
+    run = lease_id("prod", "lake", "manual__1")
+    why = judged(table("Tiering", lag_ms=2 * LATE_MS, claimed_by=run))[2]
+    assert why == "its round by a run of the Airflow prod has not ended"
 
 
 def test_a_status_is_not_judged_by_the_clock_long_after_its_reading() -> None:

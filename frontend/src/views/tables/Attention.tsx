@@ -9,11 +9,13 @@ import type { TableActionKind } from "../../parts/actionTexts";
 import { HealthMark } from "../../parts/HealthMark";
 import { Reason } from "../../parts/Reason";
 import { Sparkline } from "../../parts/Sparkline";
+import { TakesLong } from "../../parts/TakesLong";
 import { For } from "../../parts/Times";
 import { Unclaimed } from "../../parts/Unclaimed";
 import {
   besidesOf,
   isStuck,
+  isTakingLong,
   isUnclaimed,
   nextAttempt,
   recordedReason,
@@ -25,6 +27,13 @@ import { tableAddress } from "../TableViewAddress";
 const SHOWN_FIRST = 5;
 /** "Tier now" looks like a retry, but leaves the failures: it is in the menu of the list. */
 const OF_FAILING: TableActionKind[] = ["retry", "pause", "resume"];
+/** "Tier now" would only follow the round that does not end. */
+const OF_RUNNING: TableActionKind[] = ["pause", "resume"];
+
+function actionsOf(table: Table): TableActionKind[] | undefined {
+  if (table.health === "failing") return OF_FAILING;
+  return isTakingLong(table) ? OF_RUNNING : undefined;
+}
 
 interface Props {
   overview: Overview;
@@ -134,7 +143,7 @@ function StuckTable({ table }: { table: Table }) {
         {storyOf(table, now).map((part) => (
           <span key={part}>{part}</span>
         ))}
-        <span>{attempt(nextAttempt(table, now))}</span>
+        {!isTakingLong(table) && <span>{attempt(nextAttempt(table, now))}</span>}
       </p>
       {reason && (
         <>
@@ -142,9 +151,10 @@ function StuckTable({ table }: { table: Table }) {
           <Reason text={reason} of={table.path} />
         </>
       )}
-      {(said || isUnclaimed(table)) && (
+      {(said || isUnclaimed(table) || isTakingLong(table)) && (
         <p className="stuck-said">
           {said} {isUnclaimed(table) && <Unclaimed table={table} />}
+          {isTakingLong(table) && <TakesLong table={table} />}
         </p>
       )}
       <div className="stuck-side">
@@ -154,7 +164,7 @@ function StuckTable({ table }: { table: Table }) {
             <Sparkline points={table.rounds_shown} />
           </div>
         )}
-        <TableActions table={table} only={table.health === "failing" ? OF_FAILING : undefined} />
+        <TableActions table={table} only={actionsOf(table)} />
       </div>
     </li>
   );

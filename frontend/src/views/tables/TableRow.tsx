@@ -120,7 +120,7 @@ const None = () => (
 );
 
 function Why({ table }: { table: Table }) {
-  const why = reasonOf(table) ?? (table.health === "tiering" ? table.claimed_by : null);
+  const why = reasonOf(table) ?? (table.health === "tiering" ? table.tiered_by?.name : null);
   if (!why || table.health === "paused") return null;
   return (
     <span className="why" title={why}>
