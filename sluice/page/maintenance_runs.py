@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+from sluice.client.daemon_pool import DaemonPool
 from sluice.client.lease_ids import holder_of
 from sluice.clock import Clock
 from sluice.errors import UnknownFileVersion
@@ -126,9 +126,12 @@ def run_key(run: MaintenanceRun) -> tuple[str, ...]:
 def _of_newest(runs: Sequence[MaintenanceRun]) -> Sequence[MaintenanceRun]:
     """Those that are read: all task instances of a run count as one.
 
+    Of each DAG equally many, so that one that runs each hour does not hide one that runs each day.
+
     :param runs: the newest first.
     """
-    newest = [*dict.fromkeys(map(run_key, runs))][:RUNS_MAX]
+    dags = {run_key(run): (run.dag_id, holder_of(run.folder).deployment_id) for run in runs}
+    newest = newest_of_each(dags, lambda key: dags[key], RUNS_MAX)
     of_newest = [run for run in runs if run_key(run) in newest]
     return newest_of_each(of_newest, lambda run: (run.dag_id, run.task_id), TASKS_MAX)
 
@@ -140,6 +143,7 @@ class RunReader:
         self._work_uri, self._clock = work_uri, clock
         # An error of the storage may repeat the key of the address without the address.
         self._masked = partial(masked, secrets=secrets_of(work_uri))
+        self._pool = DaemonPool(_READERS, "sluice-page-report")
         self._known: dict[str, SeenRun] = {}
         self._reports: dict[str, Mapping[str, TableReport]] = {}  # of a run that is not whole
         self._to_read: set[str] = set()  # of whole runs that are shown until they are read again
@@ -253,14 +257,14 @@ class RunReader:
         ][:REPORTS_MAX]
         missing = [one.uri for one in wanted if one.uri not in known]
         new: dict[str, TableReport | None] = {}
-        with ThreadPoolExecutor(_READERS, thread_name_prefix="sluice-page-report") as pool:
-            for at in range(0, len(missing), _STEP):
-                if self._clock.monotonic_s() > until_s:
-                    break
-                step = missing[at : at + _STEP]
-                new.update(
-                    zip(step, pool.map(partial(_report, hidden=self._masked), step), strict=True)
-                )
+        for at in range(0, len(missing), _STEP):
+            if self._clock.monotonic_s() > until_s:
+                break
+            reads = {
+                uri: self._pool.submit(partial(_report, uri, hidden=self._masked))
+                for uri in missing[at : at + _STEP]
+            }
+            new |= {uri: read.result() for uri, read in reads.items()}
         is_complete = len(new) == len(missing)
         found = {one.uri: known.get(one.uri) or new.get(one.uri) for one in wanted}
         return {uri: report for uri, report in found.items() if report is not None}, is_complete

@@ -288,6 +288,18 @@ def test_a_run_is_shown_with_all_of_its_tasks(embedded: Shop, work: str) -> None
     assert [one["path"] for one in found["tables"]] == ["shop.x*", "shop.t0"], "of the newest run"
 
 
+def test_a_dag_that_runs_often_hides_no_other(embedded: Shop, work: str) -> None:
+    embedded.create("t0")
+    maintain(work, converted("shop.t0"), began_ms=1_000, dag_id="daily")
+    for number in range(RUNS_MAX):
+        maintain(work, began_ms=2_000 + number, dag_id=f"hourly{number % 2}")
+    with page_of(embedded, work) as page:
+        found = page.read()
+    assert [one["dag_id"] for one in found["runs"]].count("daily") == 1
+    assert len(found["runs"]) == RUNS_MAX
+    assert found["tables"][0]["last_maintained_ms"] == 1_000
+
+
 def test_search_filter_sort_and_pages(embedded: Shop, work: str) -> None:
     for name in ("a", "b", "c", "d"):
         embedded.create(name)
