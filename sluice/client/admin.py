@@ -160,26 +160,37 @@ class Admin:
             found[path] = _table_info(path, reply)
         return found
 
-    def known_infos(self, paths: Sequence[TablePath]) -> dict[TablePath, TableInfo]:
+    def known_infos(
+        self, paths: Sequence[TablePath], *, must_answer: bool = False
+    ) -> dict[TablePath, TableInfo]:
         """Returns the descriptions of those tables that can be described, by few calls.
 
         A call fails if one of its tables was dropped, or has a descriptor that this version cannot
         read. It is then repeated for each half, unless the cluster did not answer.
+
+        :param must_answer: raise the error if it did not; else its tables are left out, too.
         """
         found: dict[TablePath, TableInfo] = {}
         for at in range(0, len(paths), _DESCRIBED_MAX):
-            found |= self._known_infos(paths[at : at + _DESCRIBED_MAX])
+            found |= self._known_infos(paths[at : at + _DESCRIBED_MAX], must_answer)
         return found
 
-    def _known_infos(self, paths: Sequence[TablePath]) -> dict[TablePath, TableInfo]:
+    def _known_infos(
+        self, paths: Sequence[TablePath], must_answer: bool
+    ) -> dict[TablePath, TableInfo]:
         try:
             return self.table_infos(paths)
         except Exception as error:
-            if len(paths) < 2 or isinstance(error, (NetworkError, RequestTimeOut)):
+            is_away = isinstance(error, (NetworkError, RequestTimeOut))
+            if is_away and must_answer:
+                raise
+            if is_away or len(paths) < 2:
                 _LOG.info("table %s cannot be described: %s", paths[0], mask(str(error)))
                 return {}
         half = len(paths) // 2
-        return self._known_infos(paths[:half]) | self._known_infos(paths[half:])
+        return self._known_infos(paths[:half], must_answer) | self._known_infos(
+            paths[half:], must_answer
+        )
 
     def schema(self, path: TablePath, schema_id: int | None = None) -> Schema:
         """Returns a schema of a table, by default the latest.

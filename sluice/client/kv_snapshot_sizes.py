@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
+from functools import partial
 
 from sluice.client.connection import Connection
+from sluice.client.daemon_pool import DaemonPool
 from sluice.client.kv_snapshot_files import snapshot_files, with_sizes
 from sluice.client.remote_files import RemoteFiles
 from sluice.errors import SluiceError
@@ -34,10 +36,11 @@ def kv_snapshot_sizes(
         sizes = [file.size_bytes for file in with_sizes(found, snapshot.snapshot_id, remote).files]
         return None if None in sizes else sum(filter(None, sizes))
 
-    pool = ThreadPoolExecutor(_AT_ONCE, "sluice-kv-snapshot-size")
-    asked = {pool.submit(size, snapshot): snapshot.bucket for snapshot in snapshots}
+    pool = DaemonPool(_AT_ONCE, "sluice-kv-snapshot-size")
+    asked = {pool.submit(partial(size, snapshot)): snapshot.bucket for snapshot in snapshots}
     done, late = wait(asked, wait_s)
-    pool.shutdown(wait=False, cancel_futures=True)
+    for one in late:
+        one.cancel()
     if late:
         _LOG.warning("the sizes of %d KV snapshots were not read in %g s", len(late), wait_s)
     found = {}

@@ -240,7 +240,7 @@ class RoundLeases:
     ) -> Iterator[tuple[str, TieringStatus]]:
         """The ids of the leases that rounds of tables with a primary key may hold."""
         missing = [one for one in rounds if one.table_id not in self._has_key]
-        infos = client.admin.known_infos([one.path for one in missing])
+        infos = client.admin.known_infos([one.path for one in missing], must_answer=True)
         for status in missing:
             if (info := infos.get(status.path)) and info.table_id == status.table_id:
                 self._has_key[status.table_id] = info.has_primary_key

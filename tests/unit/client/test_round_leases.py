@@ -19,7 +19,7 @@ from sluice.client.lease_ids import lease_id
 from sluice.client.round_leases import PLANS_MAX, RoundLeases, what_is_unknown
 from sluice.config import ClientConfig
 from sluice.errors import NetworkError, SluiceError
-from sluice.model import Reason, TablePath
+from sluice.model import Reason, TablePath, TieringStatus
 from sluice.rounds.dropped_leases import forget_drop
 from sluice.rounds.files import RoundFailure, failure_uri, plan_uri, write_json
 from sluice.server.cluster import EmbeddedCluster
@@ -220,6 +220,15 @@ def test_those_who_wait_for_a_cluster_that_is_away_wait_once() -> None:
             found.append(failure.value)
     assert found[0] is found[1]
     assert found[1] is not found[2]
+
+
+def test_a_cluster_that_goes_away_has_leases_still() -> None:
+    """The statuses were read before; whether the table has a primary key cannot be read."""
+    times = {"request_timeout_ms": 200, "connect_timeout_ms": 200, "retry_timeout_ms": 0}
+    status = TieringStatus(PATHS[0], 1, "Tiering", 1, claimed_by=RUN)
+    away = ClientConfig("grpc://127.0.0.1:1", **times)
+    with Client(away) as client, pytest.raises(NetworkError):
+        RoundLeases().known(client, [status])
 
 
 def test_a_drop_that_waits_for_the_storage_counts_as_waiting(
