@@ -56,7 +56,7 @@ CALL_TIMEOUT_MS = 10_000
 @click.option(
     "--work-uri",
     metavar="URI",
-    help="Work folder of Airflow's runs, for what only their plans and reports know: leases on"
+    help="Work folder of Airflow's runs, for what only their files know: names of runs, leases on"
     " an Apache Fluss cluster, and what the maintenance did.",
 )
 @with_settings
