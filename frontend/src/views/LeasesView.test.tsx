@@ -57,6 +57,16 @@ const rows = () =>
     .getAllByRole("row")
     .slice(1);
 
+test("a renewal is told where the age does not tell it", async () => {
+  const renewed_ms = READER.created_ms! + 300;
+  server.on("GET /leases", answer({ leases: [RUN, { ...READER, renewed_ms }] }));
+  show();
+  await screen.findByRole("table", { name: "Leases" });
+  const [run, reader] = rows();
+  expect(run).toHaveTextContent(/renewed .* ago/);
+  expect(reader).not.toHaveTextContent("renewed");
+});
+
 test("a lease says who holds it, what, for how long, and what that costs", async () => {
   show();
   await screen.findByRole("table", { name: "Leases" });

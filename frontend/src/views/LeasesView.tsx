@@ -251,12 +251,15 @@ function Held({ lease }: { lease: Lease }) {
   );
 }
 
+/** A renewal right after the beginning says nothing that the age does not say. */
+const RENEWED_MS = 60_000;
+
 function Age({ lease, now }: { lease: Lease; now: number }) {
   if (lease.created_ms == null) return null;
   return (
     <span title={moment(lease.created_ms)}>
       {spanSince(lease.created_ms, now)}
-      {lease.renewed_ms != null && lease.renewed_ms > lease.created_ms && (
+      {lease.renewed_ms != null && lease.renewed_ms - lease.created_ms >= RENEWED_MS && (
         <span className="sub">renewed {ago(lease.renewed_ms, now)}</span>
       )}
     </span>
