@@ -30,7 +30,7 @@ test("without Airflow: since when, and what must run", async () => {
   const said = await shown();
   expect(said).toHaveTextContent(
     `Due since ${clockTime(DUE_MS, NOW_MS)}, and no worker has claimed it. ` +
-      "Check that sluice tier or the DAG runs.",
+      "Check that sluice tier or a DAG runs that tiers this table.",
   );
   expect(said.textContent).not.toContain("?");
 });

@@ -22,7 +22,7 @@ export function Unclaimed({ table }: { table: Table }) {
         <OfDag dag={data.dag} now={now} />
       ) : (
         <>
-          Check that <code>sluice tier</code> or the DAG runs.
+          Check that <code>sluice tier</code> or a DAG runs that tiers this table.
         </>
       )}
     </>

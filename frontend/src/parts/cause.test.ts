@@ -11,6 +11,11 @@ test("the cause is the message of the last exception", () => {
   expect(causeOf(SPARK + DENIED)).toBe(DENIED);
 });
 
+test("the request of a cloud is left to the whole text", () => {
+  const request = " (Service: S3, Status Code: 403, Request ID: 7RQ2N4K8)";
+  expect(causeOf(SPARK + DENIED + request)).toBe(DENIED);
+});
+
 test("a stack trace ends it", () => {
   const trace = `${SPARK}${DENIED}\n\tat org.apache.iceberg.io.Writer.close(Writer.java:88)`;
   expect(causeOf(trace)).toBe(DENIED);

@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
+import type { Table } from "../api/client";
 import { NOW_MS, tableOf } from "../testing/samples";
 import {
   besidesOf,
@@ -30,7 +31,7 @@ test("a stuck table tells how often, how much and since when", () => {
   expect(storyOf(table, NOW_MS)).toEqual([
     "9 failures in a row",
     "12,480 rows missing in the lake",
-    "the oldest 2 h old",
+    "oldest row 2 h old",
     "last tiered 3 h ago",
     "last failed 4 min ago",
   ]);
@@ -143,12 +144,17 @@ test("failing, late and waiting tables are stuck, and those whose state cannot b
 test("the last rounds are said in a few words", () => {
   const failed = { outcome: "failed" };
   const committed = { outcome: "committed", rows_written: 3 };
-  expect(roundsInShort([failed])).toBe("last round failed");
-  expect(roundsInShort([failed, failed])).toBe("last 2 rounds: all failed");
-  expect(roundsInShort([committed, failed])).toBe("last 2 rounds: 1 failed");
-  expect(roundsInShort([committed])).toBe("last round: none failed");
-  expect(roundsInShort([committed, committed], "anna stopped it")).toBe(
+  const short = (rounds_shown: NonNullable<Table["rounds_shown"]>, more: Partial<Table> = {}) =>
+    roundsInShort(tableOf({ rounds_shown, ...more }));
+  expect(short([failed])).toBe("last round failed");
+  expect(short([failed, failed])).toBe("last 2 rounds: all failed");
+  expect(short([committed, failed])).toBe("last 2 rounds: 1 failed");
+  expect(short([committed])).toBe("last round: none failed");
+  expect(short([committed, committed], { stopped: "anna stopped it" })).toBe(
     "last 2 rounds: none failed; then one was stopped",
+  );
+  expect(short([committed, committed], { status: "Tiering" })).toBe(
+    "last 2 rounds: none failed; one is running",
   );
 });
 

@@ -50,7 +50,7 @@ export function storyOf(table: Table, nowMs: number): string[] {
   else if (table.requested_ms != null) story.push(requested(table, nowMs)!);
   else if (table.health === "failing") story.push("a retry was requested");
   if (table.lag_rows) story.push(`${counted(table.lag_rows, "row")} missing in the lake`);
-  if (table.lag_rows && table.lag_ms) story.push(`the oldest ${spanSince(0, table.lag_ms)} old`);
+  if (table.lag_rows && table.lag_ms) story.push(`oldest row ${spanSince(0, table.lag_ms)} old`);
   story.push(lastTiered(table, nowMs));
   if (table.last_error_ms) story.push(`last failed ${ago(table.last_error_ms, nowMs)}`);
   return story;
@@ -138,9 +138,12 @@ export function besidesOf(table: Table): string | null {
 }
 
 /** What the last rounds did, in a few words. A stopped round is none that ended. */
-export function roundsInShort(points: Table["rounds_shown"], stopped?: string | null): string {
-  const ended = endedInShort(points);
-  return stopped ? `${ended}; then one was stopped` : ended;
+export function roundsInShort({ rounds_shown: points, stopped, status }: Table): string {
+  const more = [
+    stopped ? "then one was stopped" : null,
+    status === "Tiering" ? "one is running" : null,
+  ].filter((each) => each !== null);
+  return [endedInShort(points), ...more].join("; ");
 }
 
 function endedInShort(points: Table["rounds_shown"]): string {

@@ -71,7 +71,8 @@ const show = () =>
 test("a table says what it needs, what did not work, and how keys are deleted", async () => {
   show();
   const table = await screen.findByRole("table", { name: "Maintenance of tables" });
-  const [, stock] = within(table).getAllByRole("row");
+  const [, stock, orders] = within(table).getAllByRole("row");
+  expect(orders).toHaveTextContent("no report");
   expect(stock).toHaveTextContent("3 equality delete files to replace by positions");
   expect(within(stock!).getByText(/^equality deletes/)).toHaveClass("warn");
   expect(stock).toHaveTextContent("6 files replaced");
@@ -83,12 +84,24 @@ test("a table says what it needs, what did not work, and how keys are deleted", 
   expect(within(table).getByText("2 orphans removed")).toBeInTheDocument();
 });
 
+test("a maintenance that had a problem is not shown as if it had none", async () => {
+  const of = { last_maintained_ms: NOW_MS - 7_200_000, was_applied: true };
+  const tables = [
+    { ...STOCK, ...of },
+    { ...ORDERS, ...of, state: "ok", reported_ms: NOW_MS },
+  ];
+  server.on("GET /maintenance", answer({ tables }));
+  show();
+  const table = await screen.findByRole("table", { name: "Maintenance of tables" });
+  expect(within(table).getAllByText("with a problem")).toHaveLength(1);
+});
+
 test("the last run is linked, and a dry run is named", async () => {
   show();
   const runs = await screen.findByRole("region", { name: "Last runs" });
   expect(within(runs).getByRole("link", { name: RUN.by! })).toHaveAttribute("href", RUN.url);
   expect(runs).toHaveTextContent("dry run: it changed nothing");
-  expect(runs).toHaveTextContent("2 tables, 1 needed something, 4 expired snapshots");
+  expect(runs).toHaveTextContent("2 tables, 1 needed something, 4 snapshots expired");
   const outcome = within(runs).getByText("ended, 1 table with a problem");
   expect(outcome).toHaveClass("warned"); // green would say that nothing is left to do
 });

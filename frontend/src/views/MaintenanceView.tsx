@@ -238,7 +238,9 @@ function Tasks({ tasks }: { tasks: Tasks }) {
       <summary>
         <span className="run-line">
           <span>{tasks[0].by}</span>
-          <Ago ms={Math.min(...tasks.map((each) => each.began_ms))} />
+          <span>
+            began <Ago ms={Math.min(...tasks.map((each) => each.began_ms))} />
+          </span>
           <span className="quiet">{counted(tasks.length, "task")}</span>
           {bad > 0 && <span className="outcome failed">{count(bad)} failed or lost</span>}
           {problems > 0 && (
@@ -288,7 +290,10 @@ function RunLine({ run, name = run.by }: { run: Run; name?: string }) {
           {run.problems > 0 && `, ${counted(run.problems, "table")} with a problem`}
         </span>
         {run.url ? <a href={run.url}>{name}</a> : <span>{name}</span>}
-        <Ago ms={run.began_ms} />
+        <span>
+          {run.ended_ms == null && "began "}
+          <Ago ms={run.ended_ms ?? run.began_ms} />
+        </span>
         {!run.applied && <span className="hint">dry run: it changed nothing</span>}
         <span className="quiet">{words.join(", ")}</span>
         {isOpen && run.at && (
@@ -314,18 +319,19 @@ function RunLine({ run, name = run.by }: { run: Run; name?: string }) {
   );
 }
 
-const NUMBERS: Record<string, string> = {
-  equality_files_removed: "equality delete file",
-  snapshots_expired: "expired snapshot",
-  orphans_removed: "removed orphan",
-  compactions_requested: "requested compaction",
-  manifests_merged: "merged manifest",
+/** What was done, and to what. */
+const NUMBERS: Record<string, [string, string]> = {
+  equality_files_removed: ["equality delete file", "removed"],
+  snapshots_expired: ["snapshot", "expired"],
+  orphans_removed: ["orphan", "removed"],
+  compactions_requested: ["compaction", "requested"],
+  manifests_merged: ["manifest", "merged"],
 };
 
 function numbersOf(numbers: Record<string, number>): string[] {
-  return Object.entries(NUMBERS).flatMap(([key, noun]) => {
+  return Object.entries(NUMBERS).flatMap(([key, [noun, done]]) => {
     const n = numbers[key] ?? 0;
-    return n > 0 ? [counted(n, noun)] : [];
+    return n > 0 ? [`${counted(n, noun)} ${done}`] : [];
   });
 }
 

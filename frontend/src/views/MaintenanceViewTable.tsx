@@ -33,7 +33,12 @@ export function maintenanceColumns(all: Maintained[]): Column<Maintained>[] {
       head: "Needs",
       hint: "As of the newest report",
       isSortable: true,
-      cell: (each) => (isNeedy(each) ? <Needs table={each} /> : null),
+      cell: (each) =>
+        isNeedy(each) ? (
+          <Needs table={each} />
+        ) : each.reported_ms == null ? (
+          <span className="quiet">no report</span>
+        ) : null,
     },
     {
       key: "last_maintained",
@@ -100,6 +105,9 @@ function Maintenances({ table }: { table: Maintained }) {
   return (
     <>
       <Ago ms={table.last_maintained_ms!} />
+      {(table.problems ?? []).length > 0 && table.was_applied && (
+        <span className="sub">with a problem</span>
+      )}
       {table.gains?.map((each) => (
         <span key={each} className="sub gain">
           {withArrows(each)}

@@ -160,7 +160,7 @@ function StuckTable({ table }: { table: Table }) {
       <div className="stuck-side">
         {(table.rounds_shown ?? []).length > 0 && (
           <div className="stuck-rounds">
-            <span className="quiet">{roundsInShort(table.rounds_shown, table.stopped)}</span>
+            <span className="quiet">{roundsInShort(table)}</span>
             <Sparkline points={table.rounds_shown} />
           </div>
         )}
