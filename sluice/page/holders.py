@@ -14,8 +14,8 @@ from sluice.page.per_owner import PerOwner
 from sluice.page.ports import Place
 from sluice.rounds.run_names import RunName
 
-SOON_S = 0.2
-"""Longest wait of a view that can also be shown without the names of runs."""
+SOON_S = 0.05
+"""Longest wait of lists of tables: they have the names of runs at their next refresh."""
 
 _known_runs: PerOwner[Client, KnownRuns] = PerOwner()
 
@@ -49,5 +49,7 @@ def _tiered_by(place: Place, claimed_by: str, run: RunName | None) -> TieredBy:
     holder = holder_of(claimed_by)
     if holder.kind != "run":  # a process: its own name says the most
         return TieredBy(name=masked(claimed_by))
-    links = [] if run is None else place.run_links(run.dag_id, run.run_id, holder.deployment_id)
+    if run is None:
+        return TieredBy(name=masked(f"{holder}, lease {claimed_by}"), is_run=True)
+    links = place.run_links(run.dag_id, run.run_id, holder.deployment_id)
     return TieredBy(name=holder_in_words(claimed_by, run), is_run=True, links=links)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from functools import partial
 
 from sluice.client.daemon_pool import DaemonPool
@@ -23,6 +25,13 @@ KEPT_MAX = 1_000
 _AT_ONCE = 8
 
 
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    result: Future[RunName | None]
+    until_s: float
+    """Monotonic time until which answers wait for it: together they wait once."""
+
+
 class KnownRuns:
     """What Airflow calls the runs of a work folder."""
 
@@ -33,30 +42,32 @@ class KnownRuns:
         self._pool = DaemonPool(_AT_ONCE, "sluice-run-name")
         self._lock = threading.Lock()  # guards the rest; nobody reads files under it
         self._found: dict[str, tuple[RunName | None, float]] = {}
-        self._reading: dict[str, Future[RunName | None]] = {}
+        self._reading: dict[str, _Reading] = {}
 
     def of(self, lease_ids: Iterable[str], wait_s: float | None = None) -> dict[str, RunName]:
         """The names of those runs that are known. A storage that hangs costs one wait.
 
-        :param wait_s: that wait; None: ``READ_S``.
+        :param wait_s: a shorter wait; who asks later may wait for the rest of ``READ_S``.
         """
         if not self._work_uri:
             return {}
         of_runs = [one for one in lease_ids if holder_of(one).kind == "run"]
+        wanted = set(of_runs)
         with self._lock:
             self._collect()
             # An answer for one table has other leases than the one for all.
-            others = [one for one in self._found if one not in set(of_runs)]
+            others = [one for one in self._found if one not in wanted]
             for lease_id in others[:-KEPT_MAX]:
                 del self._found[lease_id]
             now_s = self._clock.monotonic_s()
             missing = [one for one in of_runs if self._is_missing(one, now_s)]
-            asked = missing[: max(READ_MAX - len(self._reading), 0)]
-            for lease_id in asked:
-                reading = self._pool.submit(partial(read_run_name, self._work_uri, lease_id))
-                self._reading[lease_id] = reading
-            new = [self._reading[lease_id] for lease_id in asked]
-        wait(new, READ_S if wait_s is None else wait_s)
+            for lease_id in missing[: max(READ_MAX - len(self._reading), 0)]:
+                read = self._pool.submit(partial(read_run_name, self._work_uri, lease_id))
+                self._reading[lease_id] = _Reading(read, time.monotonic() + READ_S)
+            reading = [self._reading[one] for one in wanted & self._reading.keys()]
+        until_s = max((each.until_s for each in reading), default=0.0)
+        left_s = max(until_s - time.monotonic(), 0.0)
+        wait([each.result for each in reading], left_s if wait_s is None else min(left_s, wait_s))
         with self._lock:
             self._collect()
             found = {one: self._found[one][0] for one in of_runs if one in self._found}
@@ -64,8 +75,8 @@ class KnownRuns:
 
     def _collect(self) -> None:
         now_s = self._clock.monotonic_s()
-        for lease_id in [one for one, reading in self._reading.items() if reading.done()]:
-            reading = self._reading.pop(lease_id)
+        for lease_id in [one for one, each in self._reading.items() if each.result.done()]:
+            reading = self._reading.pop(lease_id).result
             self._found[lease_id] = None if reading.exception() else reading.result(), now_s
 
     def _is_missing(self, lease_id: str, now_s: float) -> bool:

@@ -16,10 +16,11 @@ else:
 
 
 Health = Literal["failing", "late", "waiting", "new", "paused", "tiering", "ok", "unknown"]
-"""failing: the last round failed. late: the lake lacks rows older than 30 minutes, or no round has
-succeeded for a day. waiting: due for an hour, and no worker has claimed it. new: no round has
-tiered it yet. paused: by a user. tiering: a round is running. ok: none of these. unknown: the state
-cannot be read, or no round of Sluice is recorded, though the lake may have the table."""
+"""failing: the last round failed. late: the lake lacks rows older than 30 minutes, its round has
+run for so long, or none has succeeded for a day. waiting: due for an hour, and no worker has
+claimed it. new: no round has tiered it yet. paused: by a user. tiering: a round is running. ok:
+none of these. unknown: the state cannot be read, or no round of Sluice is recorded, though the lake
+may have the table."""
 
 SortKey = Literal[
     "attention",

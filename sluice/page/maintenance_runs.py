@@ -126,12 +126,15 @@ def run_key(run: MaintenanceRun) -> tuple[str, ...]:
 def _of_newest(runs: Sequence[MaintenanceRun]) -> Sequence[MaintenanceRun]:
     """Those that are read: all task instances of a run count as one.
 
-    Of each DAG equally many, so that one that runs each hour does not hide one that runs each day.
+    The newest of each DAG is among them, so that one that runs each hour does not hide one that
+    runs each day.
 
     :param runs: the newest first.
     """
     dags = {run_key(run): (run.dag_id, holder_of(run.folder).deployment_id) for run in runs}
-    newest = newest_of_each(dags, lambda key: dags[key], RUNS_MAX)
+    of_each = {dag: key for key, dag in reversed(dags.items())}.values()
+    others = [key for key in dags if key not in of_each]
+    newest = [*[key for key in dags if key in of_each], *others][:RUNS_MAX]
     of_newest = [run for run in runs if run_key(run) in newest]
     return newest_of_each(of_newest, lambda run: (run.dag_id, run.task_id), TASKS_MAX)
 

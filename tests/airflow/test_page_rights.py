@@ -6,7 +6,9 @@ import httpx
 import pytest
 
 from sluice.client.lease_ids import lease_id
+from sluice.errors import InvalidTable
 from sluice.model import TablePath
+from sluice.rounds.reasons import reason_of
 from sluice.rounds.run_names import RunName, write_run_name
 from tests.airflow.page_process import ASKS_ITSELF, DEPLOYMENT, PagePlace, api
 from tests.airflow.page_rights import CLERK, EDITOR
@@ -147,6 +149,25 @@ def test_names_of_dags_that_a_user_may_not_read_are_hidden(page: PagePlace) -> N
     assert [one["name"] for one in clerk.get(api("overview", "sales")).json()["pages"]] == [
         *("rendered", "sales"),
     ]
+
+
+def test_the_run_that_tiers_a_table_is_named_to_who_may_read_its_dag(page: PagePlace) -> None:
+    claim = page.shop.client.tiering.claim([STAFF], OF_STAFF)
+    assert claim
+
+    def tiered_by(caller: httpx.Client) -> list[dict[str, object] | None]:
+        listed = caller.get(api("tables", "sales"), params={"search": str(STAFF)}).json()["tables"]
+        alone = caller.get(api(f"tables/{STAFF.database}/{STAFF.table}", "sales")).json()["table"]
+        return [one["tiered_by"] for one in (*listed, alone)]
+
+    admin, clerk = page.server.program("admin"), page.server.as_(CLERK)
+    run = {"name": "Run", "url": "/dags/tiering/runs/manual__2"}
+    name = "the run manual__2 of DAG tiering, Airflow west"
+    named = {"name": name, "is_run": True, "links": [run]}
+    hidden = {"name": f"a run of the Airflow west, lease {OF_STAFF}", "is_run": True, "links": []}
+    wait_until(lambda: tiered_by(admin) == [named, named], 60, "the name of the run to be read")
+    assert tiered_by(clerk) == [hidden, hidden]
+    page.shop.client.tiering.release(claim, reason_of(InvalidTable("as a test")))
 
 
 def test_who_may_not_trigger_a_dag_is_told_so_before(page: PagePlace) -> None:

@@ -1,4 +1,4 @@
-/** The box that searches tables; the key `/` goes there. */
+/** The box that searches what a view lists; the key `/` goes there. */
 import { useEffect, useRef, useState } from "react";
 import { SearchIcon } from "./Icons";
 import "./SearchBox.css";
@@ -11,9 +11,10 @@ const TYPED_MS = 50;
 interface Props {
   value: string;
   onSearch: (search: string) => void;
+  label?: string;
 }
 
-export function SearchBox({ value, onSearch }: Props) {
+export function SearchBox({ value, onSearch, label = "Search tables" }: Props) {
   const input = useRef<HTMLInputElement>(null);
   const [typed, setTyped] = useState<string | null>(null); // what is not in the address yet
   useEffect(() => {
@@ -44,9 +45,9 @@ export function SearchBox({ value, onSearch }: Props) {
         ref={input}
         type="search"
         maxLength={SEARCH_MAX}
-        aria-label="Search tables"
+        aria-label={label}
         aria-keyshortcuts="/"
-        placeholder="Search tables"
+        placeholder={label}
         autoComplete="off"
         spellCheck={false}
         value={typed ?? value}

@@ -7,6 +7,7 @@ import {
   BOUNDS,
   compactionRequested,
   isStuck,
+  isLateButRunning,
   isTakingLong,
   isUnclaimed,
   meaningOf,
@@ -74,7 +75,7 @@ test("states are explained by the server's own bounds", () => {
     expect(Number(found?.[1]?.replaceAll("_", ""))).toBe(ms);
   }
   expect(meaningOf("late")).toBe(
-    "Late: the lake lacks rows older than 30 min, or may lack them, or no round has succeeded for 1 d",
+    "Late: the lake lacks rows older than 30 min, or may lack them, or its round has run for so long, or none has succeeded for 1 d",
   );
   expect(meaningOf("waiting")).toBe("Waiting: due for over 1 h, and no worker has claimed it");
 });
@@ -104,11 +105,13 @@ test("that nobody claims a table is not said twice", () => {
   expect(besidesOf({ ...late, why: "its round by anna has not ended" })).toContain("by anna");
 });
 
-test("that a round takes long is not said twice", () => {
+test("that a round of a late table goes on is not said twice", () => {
   const why = "its round by a run of the Airflow prod has not ended";
   const late = tableOf({ health: "late", status: "Tiering", why });
-  expect([isTakingLong(late), besidesOf(late)]).toEqual([true, null]);
-  expect(isTakingLong(tableOf({ health: "tiering", status: "Tiering" }))).toBe(false);
+  expect([isLateButRunning(late), besidesOf(late)]).toEqual([true, null]);
+  expect(isLateButRunning(tableOf({ health: "tiering", status: "Tiering" }))).toBe(false);
+  const since = (ms: number) => isTakingLong({ ...late, claimed_ms: NOW_MS - ms });
+  expect([since(BOUNDS.LATE_MS), since(BOUNDS.LATE_MS + 1)]).toEqual([false, true]);
   expect(besidesOf({ ...late, why: `its lag is not known: ${why}` })).toBe("Its lag is not known.");
 });
 

@@ -21,7 +21,7 @@ export const HEALTH_MEANS: Record<Health, string> = {
   failing: "the last round failed",
   late:
     `the lake lacks rows older than ${span(BOUNDS.LATE_MS)}, or may lack them,` +
-    ` or no round has succeeded for ${span(BOUNDS.DAY_MS)}`,
+    ` or its round has run for so long, or none has succeeded for ${span(BOUNDS.DAY_MS)}`,
   waiting: `due for over ${span(BOUNDS.WAITING_MS)}, and no worker has claimed it`,
   unknown: "its state cannot be read, or no round of Sluice is recorded",
   new: "no round has tiered it yet",
@@ -121,18 +121,23 @@ export function isUnclaimed(table: Table): boolean {
 
 const UNCLAIMED: Health[] = ["late", "waiting", "new"];
 
-/** Whether it is late while a round runs: what that round does matters then. */
-export function isTakingLong(table: Table): boolean {
+/** Whether a round of a late table runs: it may be the one that ends this, or that does not end. */
+export function isLateButRunning(table: Table): boolean {
   return table.health === "late" && table.status === "Tiering";
+}
+
+/** Whether its round, by the last reading, has run for so long that somebody should look. */
+export function isTakingLong({ claimed_ms: sinceMs, status_read_ms: readMs }: Table): boolean {
+  return sinceMs != null && readMs - sinceMs > BOUNDS.LATE_MS;
 }
 
 /** How sluice/page/health.py says that nobody claims a table, or that its round goes on. */
 const NOT_CLAIMED = /(: )?it is due, and no worker has claimed it(: the DAG .* is paused)?$/;
 const NOT_ENDED = /(: )?its round by .* has not ended$/s;
 
-/** What the server concludes besides: `Unclaimed` and `TakesLong` say that, with the next step. */
+/** What the server concludes besides: `Unclaimed` and `Running` say that, with the next step. */
 export function besidesOf(table: Table): string | null {
-  const said = isUnclaimed(table) ? NOT_CLAIMED : isTakingLong(table) ? NOT_ENDED : null;
+  const said = isUnclaimed(table) ? NOT_CLAIMED : isLateButRunning(table) ? NOT_ENDED : null;
   if (!said) return explanationOf(table);
   return explanationOf({ ...table, why: (table.why ?? "").replace(said, "") });
 }

@@ -130,7 +130,7 @@ test("a run of several tasks shows each of them", async () => {
   );
   show();
   const runs = await screen.findByRole("region", { name: "Last runs" });
-  expect(runs).toHaveTextContent(/3 tasks ?1 failed or lost ?3 tables with a problem/);
+  expect(runs).toHaveTextContent(/3 tasks ?1 failed or lost ?3 problems/);
   const tasks = within(runs).getByRole("list", { name: `Tasks of ${RUN.by}` });
   const [after, zero, one] = within(tasks).getAllByRole("listitem");
   expect(after).toHaveTextContent(/^ended, 1 table with a problem ?after/);

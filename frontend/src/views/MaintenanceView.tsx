@@ -243,9 +243,7 @@ function Tasks({ tasks }: { tasks: Tasks }) {
           </span>
           <span className="quiet">{counted(tasks.length, "task")}</span>
           {bad > 0 && <span className="outcome failed">{count(bad)} failed or lost</span>}
-          {problems > 0 && (
-            <span className="outcome warned">{counted(problems, "table")} with a problem</span>
-          )}
+          {problems > 0 && <span className="outcome warned">{counted(problems, "problem")}</span>}
         </span>
       </summary>
       <ul className="runs of-run" aria-label={`Tasks of ${tasks[0].by}`}>
@@ -263,10 +261,10 @@ function isBad(run: Run): boolean {
   return run.state === "failed" || run.state === "lost";
 }
 
-/** The colour of a run: green only if nothing is left to look at. */
+/** The colour of a run: green only if nothing went wrong. */
 function outcomeOf(run: Run): string {
   if (isBad(run)) return "failed";
-  if (run.problems > 0) return "warned";
+  if (run.problems > 0 || run.problem) return "warned";
   return run.state === "ended" ? "committed" : "";
 }
 

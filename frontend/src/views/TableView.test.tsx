@@ -134,15 +134,15 @@ test("splits are filtered, and the filter is in the address", async () => {
   const splits = await screen.findByRole("table", { name: "Splits, the largest lag first" });
   const all = within(splits).getAllByRole("row").length - 1;
   expect(all).toBe(answers.visits_splits.splits.length);
-  await userEvent.type(screen.getByRole("searchbox", { name: "Filter" }), `${first!.partition}`);
+  await userEvent.type(screen.getByRole("searchbox", { name: /^Search / }), `${first!.partition}`);
   await waitFor(() => expect(location.hash).toContain(`filter=${first!.partition}`));
   const matched = answers.visits_splits.splits.filter(
     (each) => each.partition === first!.partition,
   ).length;
   expect(within(splits).getAllByRole("row")).toHaveLength(matched + 1);
 
-  await userEvent.clear(screen.getByRole("searchbox", { name: "Filter" }));
-  await userEvent.type(screen.getByRole("searchbox", { name: "Filter" }), "none such");
+  await userEvent.clear(screen.getByRole("searchbox", { name: /^Search / }));
+  await userEvent.type(screen.getByRole("searchbox", { name: /^Search / }), "none such");
   await userEvent.click(await screen.findByRole("button", { name: "Show all splits" }));
   expect(location.hash).toBe("#/tables/shop/prices?section=splits");
 });

@@ -6,14 +6,14 @@ import { ago, bytes, count, counted, duration, span } from "../format";
 import { causeOf } from "../parts/cause";
 import { HealthMark } from "../parts/HealthMark";
 import { CopyButton } from "../parts/Reason";
-import { TakesLong, TieredBy } from "../parts/TakesLong";
+import { Running, TieredBy } from "../parts/Running";
 import { Ago, For } from "../parts/Times";
 import { Unclaimed } from "../parts/Unclaimed";
 import {
   compactionRequested,
   requested,
   besidesOf,
-  isTakingLong,
+  isLateButRunning,
   isUnclaimed,
   nextAttempt,
   notTiered,
@@ -130,9 +130,9 @@ function Why({ table }: { table: Table }) {
           <Unclaimed table={table} />
         </p>
       )}
-      {isTakingLong(table) && (
+      {isLateButRunning(table) && (
         <p className="notice">
-          <TakesLong table={table} />
+          <Running table={table} />
         </p>
       )}
       {table.accepted && (

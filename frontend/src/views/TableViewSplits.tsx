@@ -3,6 +3,7 @@ import { useInfiniteQuery } from "@tanstack/react-query";
 import { api, dataOf, type Schemas } from "../api/client";
 import { count, counted } from "../format";
 import { NotAgain, Old } from "../parts/Old";
+import { SearchBox } from "../parts/SearchBox";
 import { Ago } from "../parts/Times";
 import type { SectionProps } from "./TableView";
 import { useAddress } from "./TableViewAddress";
@@ -65,15 +66,11 @@ export function Splits({ database, table, details }: SectionProps) {
     <>
       {!details.old && <Old old={data.pages[0]!.old} what="The splits" />}
       <div className="filters">
-        <label>
-          <span>Filter</span>
-          <input
-            type="search"
-            value={text}
-            placeholder={isPartitioned ? "partition or bucket" : "bucket"}
-            onChange={(event) => change({ filter: event.target.value })}
-          />
-        </label>
+        <SearchBox
+          value={text}
+          label={isPartitioned ? "Search partitions and buckets" : "Search buckets"}
+          onSearch={(filter) => change({ filter })}
+        />
         <label>
           <input
             type="checkbox"

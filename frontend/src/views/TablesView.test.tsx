@@ -147,12 +147,25 @@ test("a late table names the round that does not end, and offers no other", asyn
 
 test("a round of a process has its log where the process runs", async () => {
   const late = { health: "late", status: "Tiering", claimed_by: "host:7" } as const;
-  serve([tableOf({ ...late, why: "its round by host:7 has not ended" })]);
+  const claimed_ms = NOW_MS - 31 * 60_000;
+  serve([tableOf({ ...late, claimed_ms, why: "its round by host:7 has not ended" })]);
   show();
   await screen.findByRole("heading", { name: "1 of 1 table needs attention" });
   expect(screen.getByRole("list").querySelector("li")!).toHaveTextContent(
-    "Its round has not ended, by host:7. Look at the log of that process.",
+    /Its round has not ended: running for 31 min, since .*, by host:7. Look at the log of that process./,
   );
+});
+
+test("a late table whose round has just begun needs no look at it", async () => {
+  const late = { health: "late", status: "Tiering", claimed_by: "host:7" } as const;
+  const claimed_ms = NOW_MS - 5_000;
+  serve([tableOf({ ...late, claimed_ms, why: "its round by host:7 has not ended" })]);
+  show();
+  await screen.findByRole("heading", { name: "1 of 1 table needs attention" });
+  const stuck = screen.getByRole("list").querySelector("li")!;
+  expect(stuck).toHaveTextContent(/A round is running for 5 s, since .*, by host:7\./);
+  expect(stuck).not.toHaveTextContent("has not ended");
+  expect(stuck).not.toHaveTextContent("Look at");
 });
 
 test("a table that is long due says for how long", async () => {

@@ -13,7 +13,7 @@ import pytest
 from sluice.client.lease_ids import lease_id
 from sluice.page import known_runs
 from sluice.page.known_runs import AGAIN_S, KnownRuns
-from sluice.rounds.run_names import RunName, write_run_name
+from sluice.rounds.run_names import RunName, read_run_name, write_run_name
 from tests.support.lease_parts import ManualClock
 from tests.support.processes import wait_for
 
@@ -65,6 +65,26 @@ def test_a_storage_that_hangs_costs_one_wait(
         return late in runs.of([RUN, late])
 
     wait_for("the late name", is_known)
+
+
+def test_who_may_wait_longer_waits_for_the_read_of_who_may_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list of tables waits shortly; a list of leases that is asked then has the name."""
+    goes_on = threading.Event()
+
+    def read_late(work_uri: str, lease: str) -> RunName | None:
+        goes_on.wait(60)
+        return read_run_name(work_uri, lease)
+
+    monkeypatch.setattr(known_runs, "read_run_name", read_late)
+    write_run_name(str(tmp_path), RUN, NAME)
+    runs = KnownRuns(str(tmp_path), ManualClock())
+    assert runs.of([RUN], 0.0) == {}
+    timer = threading.Timer(0.1, goes_on.set)
+    timer.start()
+    assert runs.of([RUN]) == {RUN: NAME}
+    timer.join()
 
 
 def test_two_answers_do_not_forget_each_others_names(tmp_path: Path) -> None:

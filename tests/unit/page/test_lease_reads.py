@@ -336,7 +336,7 @@ def test_a_storage_that_hangs_does_not_keep_a_table_waiting(
     table = scene.page.get("/api/v1/tables/shop/orders").json()["table"]
     assert time.monotonic() - began_s < 30
     assert table["tiered_by"] == {
-        "name": "a run of the Airflow west",
+        "name": f"a run of the Airflow west, lease {OF_RUN}",
         "is_run": True,
         "links": [],
     }

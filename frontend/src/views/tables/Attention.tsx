@@ -9,13 +9,13 @@ import type { TableActionKind } from "../../parts/actionTexts";
 import { HealthMark } from "../../parts/HealthMark";
 import { Reason } from "../../parts/Reason";
 import { Sparkline } from "../../parts/Sparkline";
-import { TakesLong } from "../../parts/TakesLong";
+import { Running } from "../../parts/Running";
 import { For } from "../../parts/Times";
 import { Unclaimed } from "../../parts/Unclaimed";
 import {
   besidesOf,
   isStuck,
-  isTakingLong,
+  isLateButRunning,
   isUnclaimed,
   nextAttempt,
   recordedReason,
@@ -27,12 +27,12 @@ import { tableAddress } from "../TableViewAddress";
 const SHOWN_FIRST = 5;
 /** "Tier now" looks like a retry, but leaves the failures: it is in the menu of the list. */
 const OF_FAILING: TableActionKind[] = ["retry", "pause", "resume"];
-/** "Tier now" would only follow the round that does not end. */
+/** "Tier now" would only follow the round that is running. */
 const OF_RUNNING: TableActionKind[] = ["pause", "resume"];
 
 function actionsOf(table: Table): TableActionKind[] | undefined {
   if (table.health === "failing") return OF_FAILING;
-  return isTakingLong(table) ? OF_RUNNING : undefined;
+  return isLateButRunning(table) ? OF_RUNNING : undefined;
 }
 
 interface Props {
@@ -143,7 +143,7 @@ function StuckTable({ table }: { table: Table }) {
         {storyOf(table, now).map((part) => (
           <span key={part}>{part}</span>
         ))}
-        {!isTakingLong(table) && <span>{attempt(nextAttempt(table, now))}</span>}
+        {!isLateButRunning(table) && <span>{attempt(nextAttempt(table, now))}</span>}
       </p>
       {reason && (
         <>
@@ -151,10 +151,10 @@ function StuckTable({ table }: { table: Table }) {
           <Reason text={reason} of={table.path} />
         </>
       )}
-      {(said || isUnclaimed(table) || isTakingLong(table)) && (
+      {(said || isUnclaimed(table) || isLateButRunning(table)) && (
         <p className="stuck-said">
           {said} {isUnclaimed(table) && <Unclaimed table={table} />}
-          {isTakingLong(table) && <TakesLong table={table} />}
+          {isLateButRunning(table) && <Running table={table} />}
         </p>
       )}
       <div className="stuck-side">

@@ -1,18 +1,24 @@
-/** The round of a late table that has not ended: since when it runs, and who runs it. */
+/** The round that a late table has now: since when it runs, who runs it, and where to look. */
 import type { Table } from "../api/client";
 import { For } from "./Times";
+import { isTakingLong } from "./words";
 
-export function TakesLong({ table }: { table: Table }) {
+export function Running({ table }: { table: Table }) {
   const { claimed_ms: sinceMs, tiered_by: by } = table;
+  const since = sinceMs != null && (
+    <>
+      running <For ms={sinceMs} hasClock />,{" "}
+    </>
+  );
+  if (!isTakingLong(table))
+    return (
+      <>
+        A round is {since || "running, "}by <TieredBy table={table} />.
+      </>
+    );
   return (
     <>
-      Its round has not ended
-      {sinceMs != null && (
-        <>
-          : running <For ms={sinceMs} hasClock />
-        </>
-      )}
-      , by <TieredBy table={table} />.{" "}
+      Its round has not ended: {since}by <TieredBy table={table} />.{" "}
       {by?.is_run ? "Look at the logs of its tasks." : "Look at the log of that process."}
     </>
   );
