@@ -244,12 +244,11 @@ class Fetcher:
             position = 0
             for piece in layout:
                 size = _size(piece)
-                target = view[position : position + size]
-                if isinstance(piece, Slice):
-                    read_slice(self._files, piece, target)
-                else:
-                    target[:] = piece
-                target.release()
+                with view[position : position + size] as target:  # released after an error, too
+                    if isinstance(piece, Slice):
+                        read_slice(self._files, piece, target)
+                    else:
+                        target[:] = piece
                 position += size
         return buffer.getvalue()
 
