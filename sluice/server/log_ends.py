@@ -87,8 +87,8 @@ class StoredLogEnds:
         try:
             with self._database.transaction() as connection:
                 connection.executemany(
-                    "INSERT INTO log_ends SELECT ?1, ?2, ?3, ?4, ?5"
-                    " WHERE EXISTS (SELECT 1 FROM tables WHERE table_id = ?1)"
+                    "INSERT INTO log_ends SELECT ?, ?, ?, ?, ?"
+                    " WHERE EXISTS (SELECT 1 FROM tables WHERE table_id = ?)"
                     " ON CONFLICT DO UPDATE"
                     " SET end_offset = excluded.end_offset, is_exact = excluded.is_exact",
                     [
@@ -98,6 +98,7 @@ class StoredLogEnds:
                             bucket.bucket,
                             end,
                             int(is_exact),
+                            bucket.table_id,
                         )
                         for bucket, end in ends.items()
                     ],
