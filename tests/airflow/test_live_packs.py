@@ -15,6 +15,7 @@ import pytest
 
 from sluice.model import TablePath
 from tests.airflow.live import SLOTS, Live, running_live
+from tests.airflow.place import ROOT
 from tests.support.findings import finding
 from tests.support.living import lives
 
@@ -29,6 +30,8 @@ def live(
 ) -> Iterator[Live]:
     folder = tmp_path_factory.mktemp("live")
     transport = {"type": "file", "log_file_path": str(folder / EVENTS), "append": True}
+    imports = tmp_path_factory.mktemp("imports")  # with the checkout, Airflow finds Sluice twice
+    (imports / "tests").symlink_to(ROOT / "tests")
     with running_live(
         folder,
         airflow_environment,
@@ -36,6 +39,7 @@ def live(
         triggerer=True,
         AIRFLOW__SLUICE__TIER_RETRIES="1",
         AIRFLOW__OPENLINEAGE__TRANSPORT=json.dumps(transport),
+        PYTHONPATH=str(imports),
     ) as running:
         yield running
 

@@ -6,8 +6,14 @@ xdist 3.8 adds the group to a test's id for that, but in an attribute that pytes
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from _pytest.nodeid import NodeId
+
+try:
+    from _pytest.nodeid import NodeId
+except ImportError:  # before pytest 9.1
+    NodeId = None  # type: ignore[assignment, misc]
 
 
 @pytest.hookimpl(trylast=True)
@@ -18,4 +24,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         groups = sorted({mark.args[0] for mark in item.iter_markers("xdist_group")})
         suffix = f"@{'_'.join(groups)}"
         if groups and not item.nodeid.endswith(suffix):
-            item._id = NodeId.parse(f"{item.nodeid}{suffix}")
+            _rename(item, f"{item.nodeid}{suffix}")
+
+
+def _rename(item: Any, nodeid: str) -> None:
+    if NodeId is None:
+        item._nodeid = nodeid
+    else:
+        item._id = NodeId.parse(nodeid)
