@@ -31,6 +31,8 @@ _EXACT_POWER = 22
 """Of ten, the largest that is."""
 _LARGEST = {16: "6.5e4", 32: "3.4e38", 64: "1.8e308"}
 """The largest floating-point number, by the bits of its type."""
+_MICROS = 2**63 // 1_000
+"""Of 64 bits of nanoseconds, from 1970 on."""
 _FRACTIONS = {"s": "", "ms": ".123", "us": ".123456", "ns": ".123456789"}
 """The fraction of a second that a unit of time can hold."""
 _RANGE = ", from 1677-09-21 00:12:44 to 2262-04-11 23:47:16: nanoseconds have 64 bits"
@@ -80,6 +82,7 @@ def from_text(texts: pa.Array, field: pa.Field) -> pa.Array:
     :raises pa.ArrowInvalid: a text is not a value of this type.
     """
     if not _is_instant(field):
+        _check_range(texts, field.type)
         if pa.types.is_floating(field.type):  # as Arrow reads numbers of a CSV file
             texts = pc.utf8_trim_whitespace(texts)
         values = texts.cast(field.type)
@@ -91,7 +94,23 @@ def from_text(texts: pa.Array, field: pa.Field) -> pa.Array:
     zoned = pc.match_substring_regex(texts, _WITH_ZONE)
     at_midnight = pc.if_else(pc.match_substring_regex(texts, _TIME_OF_DAY), "Z", "T00:00Z")
     texts = pc.if_else(zoned, texts, pc.binary_join_element_wise(texts, at_midnight, ""))
-    return texts.cast(pa.timestamp(field.type.unit, "UTC")).cast(field.type)
+    instant = pa.timestamp(field.type.unit, "UTC")
+    _check_range(texts, instant)
+    return texts.cast(instant).cast(field.type)
+
+
+def _check_range(texts: pa.Array, kind: pa.DataType) -> None:
+    """Refuses times that nanoseconds cannot hold: Arrow 19 to 21 wraps those of texts around.
+
+    :raises pa.ArrowInvalid: one is out of range, or no time.
+    """
+    if not pa.types.is_timestamp(kind) or kind.unit != "ns":
+        return
+    cut = pc.replace_substring_regex(texts, r"(\.\d{6})\d+", r"\1")
+    micros = cut.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+    known = pc.min_max(micros).as_py()
+    if known["min"] is not None and not -_MICROS < known["min"] <= known["max"] < _MICROS:
+        raise pa.ArrowInvalid("out of range")
 
 
 def is_infinite(values: pa.Array) -> bool:

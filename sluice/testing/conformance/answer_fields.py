@@ -69,10 +69,16 @@ def write_recorded(scenario: str, fields: Mapping[str, list[str]]) -> None:
     recorded_fields.cache_clear()
 
 
+def _is_repeated(field: Any) -> bool:
+    if hasattr(field, "is_repeated"):
+        return bool(field.is_repeated)
+    return bool(field.label == field.LABEL_REPEATED)  # before protobuf 6.31
+
+
 def _of_message(message: Message) -> Shape:
     shape: dict[str, Shape] = {}
     for field, value in message.ListFields():
-        if field.is_repeated:
+        if _is_repeated(field):
             shape[field.name] = _distinct(_of_value(field, element) for element in value)
         else:
             shape[field.name] = _of_value(field, value)
