@@ -169,9 +169,14 @@ def is_same_streak(one: TieringStatus, other: TieringStatus) -> bool:
     return (
         one.table_id == other.table_id
         and one.last_tiered_ms == other.last_tiered_ms
-        and one.is_failing
-        and other.is_failing
+        and _has_failed(one)
+        and _has_failed(other)
     )
+
+
+def _has_failed(status: TieringStatus) -> bool:
+    """Whether its last round failed, also after a retry has cleared the failures."""
+    return status.is_failing or status.last_error is not None
 
 
 def merged(old: SeenTable | None, new: SeenTable) -> SeenTable:

@@ -140,6 +140,8 @@ class _Door:
             return problem(405, "open the link in a browser", None)
         session = self._access.sessions.begin(request.query_params.get("token", ""))
         if session is None:
+            if self._access.sessions.holds(request.cookies.get(self._access.cookie, "")):
+                return RedirectResponse("./", 303, headers=dict(HEADERS))  # logged in before
             return _page(
                 403, "This link does not log in", f"It was used, or is wrong. {LOGIN_HINT}"
             )

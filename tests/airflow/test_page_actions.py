@@ -31,7 +31,8 @@ def test_a_viewer_is_refused(page: PagePlace) -> None:
     for caller in (page.server.as_("viewer"), page.server.program("viewer")):
         for call in calls:
             answer = caller.post(api(f"tables/shop/acted/{call}"), headers=ASKS_ITSELF)
-            assert problem(answer)[:2] == (403, "Forbidden"), call
+            why = "your role may not edit DAG tiering"
+            assert problem(answer) == (403, "Forbidden", why), call
         answer = caller.post(api("leases/drop"), headers=ASKS_ITSELF, json={"lease_id": "any"})
         assert answer.status_code == 403
     assert not paused(page)

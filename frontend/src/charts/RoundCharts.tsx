@@ -13,7 +13,7 @@ import { bytes, count, counted, lastOf, moment, span } from "../format";
 import { Bars, Chart, LEFT, PLOT_HEIGHT, RIGHT } from "./Chart";
 import { PhaseBars, PhaseLegend, phaseSummary } from "./PhaseBars";
 import { Readout } from "./Readout";
-import { isFailed, numberOf, sentenceOf } from "./rounds";
+import { isFailed, numberOf, phasesOf, sentenceOf } from "./rounds";
 import { useWidth } from "./useWidth";
 import { bestMode, moved, nearest, xAxis, type XAxis, type XMode } from "./xAxis";
 import { compact, yAxis, type YAxis } from "./yAxis";
@@ -211,7 +211,8 @@ function CountBars({ field, title, ...plot }: Plot & { field: string; title: str
 
 function PhaseChart(plot: Plot) {
   const y = yAxis(
-    largest(plot.rounds.map((each) => each.duration_ms ?? null)),
+    // Not their durations: phases of several clocks may together be longer.
+    largest(plot.rounds.map((each) => phasesOf(each).reduce((sum, { ms }) => sum + ms, 0))),
     "ms",
     PLOT_HEIGHT,
     timeTick,

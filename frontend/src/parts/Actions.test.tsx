@@ -86,6 +86,18 @@ test("while the server works, the dialog says so and cannot send again", async (
   expect(link).toHaveAttribute("href", "/dags/tier/runs/7");
 });
 
+test.each([
+  ["run", 0, /frees nothing, because others hold them, too.*A round that still reads them fails/],
+  ["reader", 25_000, /that frees 25 kB\. A reader that still uses the lease fails/],
+] as const)(
+  "the drop of the lease of a %s says what it does",
+  async (holderKind, freedBytes, says) => {
+    show(<ActionButton action={{ kind: "drop", leaseId: "job-7", holderKind, freedBytes }} />);
+    await userEvent.click(await enabled("Drop lease: job-7"));
+    expect(screen.getByRole("dialog")).toHaveTextContent(says);
+  },
+);
+
 test("an error shows the server's message whole, and may be tried again", async () => {
   const message = "LeaseNotExist: no lease job-7\nlist them with `sluice leases list`";
   server.on("POST /leases/drop", () => ({

@@ -1,6 +1,6 @@
 /** The actions of the page: which there are, and what each does and does not do. */
-import type { Overview, Table } from "../api/client";
-import { counted, plural } from "../format";
+import type { Overview, Schemas, Table } from "../api/client";
+import { bytes, counted, plural } from "../format";
 
 /** What an action has to know of its table. */
 type ActedTable = Pick<Table, "path" | "database" | "table"> &
@@ -12,7 +12,14 @@ export type TableActionKind = "tier" | "retry" | "pause" | "resume" | "compact";
 
 /** An action that a user asks for. `table` has what its texts depend on. */
 export type Action =
-  { kind: TableActionKind; table: ActedTable } | { kind: "drop"; leaseId: string; holder?: string };
+  | { kind: TableActionKind; table: ActedTable }
+  | {
+      kind: "drop";
+      leaseId: string;
+      holder?: string;
+      holderKind?: Schemas["Lease"]["holder_kind"];
+      freedBytes?: number | null;
+    };
 
 /** How the page acts in this cluster. */
 export type Manner = Pick<Overview, "tier_now" | "is_fluss"> & Partial<Pick<Overview, "dag">>;
@@ -132,8 +139,11 @@ export function wordsOf(action: Action, manner: Manner): Words {
         confirm: label,
         doing: "Dropping…",
         says: [
-          "The server may then delete the snapshots of the lease. A reader that still uses the " +
-            "lease fails at its next renewal. This cannot be undone.",
+          `The server may then delete the snapshots of the lease${freedBy(action.freedBytes)}. ` +
+            (action.holderKind === "run" || action.holderKind === "tier"
+              ? "A round that still reads them fails, and the next one reads newer snapshots. "
+              : "A reader that still uses the lease fails at its next renewal. ") +
+            "This cannot be undone.",
           ...(manner.is_fluss
             ? ["An Apache Fluss cluster does not report whether the lease existed."]
             : []),
@@ -161,6 +171,14 @@ export function describe(kind: Action["kind"], manner: Manner): string {
     case "drop":
       return "Drops the lease, so that the server may delete its snapshots.";
   }
+}
+
+/** `: that frees 25 kB` */
+function freedBy(freed: number | null | undefined): string {
+  if (freed == null) return "";
+  return freed === 0
+    ? ": that frees nothing, because others hold them, too"
+    : `: that frees ${bytes(freed)}`;
 }
 
 function failuresOf(table: ActedTable): string {

@@ -29,7 +29,9 @@ export function LeasesView() {
     <article className="table-view">
       <div className="table-title">
         <h1>Leases</h1>
-        {data && data.leases.length > 0 && <span className="quiet">{totalOf(data.leases)}</span>}
+        {data && data.leases.length > 0 && (
+          <span className="quiet">{counted(data.leases.length, "lease")}</span>
+        )}
       </div>
       <p className="quiet lead">
         A lease keeps KV snapshots of primary-key tables, so that rounds and readers can read them.
@@ -90,12 +92,6 @@ export function LeasesView() {
 
 function isWhole({ is_complete, leases, total }: Schemas["Leases"]): boolean {
   return is_complete && (total ?? 0) <= leases.length;
-}
-
-function totalOf(leases: Lease[]): string {
-  const held = leases.reduce((sum, each) => sum + (each.held_bytes ?? 0), 0);
-  const isKnown = leases.some((each) => each.held_bytes != null);
-  return `${counted(leases.length, "lease")}${isKnown ? `, ${bytes(held)} held` : ""}`;
 }
 
 interface ListProps {
@@ -190,7 +186,13 @@ function columnsOf(all: Lease[], now: number): Column<Lease>[] {
       head: "Action",
       cell: (each) => (
         <ActionButton
-          action={{ kind: "drop", leaseId: each.lease_id, holder: each.holder }}
+          action={{
+            kind: "drop",
+            leaseId: each.lease_id,
+            holder: each.holder,
+            holderKind: each.holder_kind,
+            freedBytes: each.freed_bytes ?? null,
+          }}
           className="button small"
         />
       ),

@@ -218,7 +218,7 @@ function lagOf(table: Table, nowMs: number): Pick<FigureProps, "value" | "more">
 function lakeOf(table: Table): Pick<FigureProps, "value" | "more"> {
   const { lake_bytes: size = null, lake_rows: rows = null, lake_files: files = null } = table;
   const more = [
-    rows === null ? null : counted(rows, "row"),
+    rows === null ? null : `${counted(rows, "row")}${table.deletes_as ? " before deletes" : ""}`,
     files === null ? null : counted(files, "file"),
   ].filter((each) => each !== null);
   if (size === null) {

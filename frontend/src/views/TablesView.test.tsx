@@ -183,7 +183,7 @@ test("one line tells a newcomer how much there is, and where the readers are", a
   show();
   expect(
     await screen.findByText(
-      /^2 tables, 9\.3 MB and 212,000 rows in the lake, 5,120 rows missing\./,
+      /^2 tables, 9\.3 MB and 212,000 rows in files of the lake, 5,120 rows missing\./,
     ),
   ).toBeVisible();
   expect(screen.getByRole("link", { name: "Who reads KV snapshots" })).toHaveAttribute(

@@ -92,10 +92,17 @@ def _is_page(request: Request) -> bool:
     return request.method == "GET" and API not in request.scope["path"]
 
 
+def _why_not(request: Request) -> str:
+    verb = "read" if request.method == "GET" else "edit"
+    return f"your role may not {verb} DAG {request.path_params.get('dag_id')}"
+
+
 async def _refused(request: Request, error: Exception) -> Response:
     """The answer to who may not: a person without a login is sent to Airflow's."""
     assert isinstance(error, HTTPException)
     if not _is_page(request) or error.status_code not in (401, 403):
+        if error.status_code == 403 and error.detail == "Forbidden":  # Airflow's own says no more
+            error = HTTPException(403, _why_not(request), error.headers)
         return await refused(request, error)
     if error.status_code == 403:
         text = f"{error.detail}\nAsk who manages Airflow for the permission to read this DAG."

@@ -50,6 +50,15 @@ def test_a_link_logs_in_once(page: LocalPage, caplog: pytest.LogCaptureFixture) 
     assert link.rpartition("=")[2] not in "\n".join(ours)
 
 
+def test_a_used_link_leads_who_is_logged_in_to_the_page(shared: LocalPage) -> None:
+    browser = shared.browser()
+    link = shared.access.link
+    assert browser.get(link, follow_redirects=False).status_code == 303
+    again = browser.get(link, follow_redirects=False)
+    assert (again.status_code, again.headers["location"]) == (303, "./")
+    assert shared.browser().get(link).status_code == 403
+
+
 def test_a_login_whose_terminal_is_gone(page: LocalPage) -> None:
     def broken() -> None:
         raise BrokenPipeError(32, "Broken pipe")

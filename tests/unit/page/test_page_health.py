@@ -187,6 +187,18 @@ def test_a_lag_that_is_not_known_hides_no_late_table(
     assert judged(each) == (health, since_ms, why)
 
 
+def test_a_retry_does_not_change_since_when_a_table_fails() -> None:
+    failing = replace(
+        table("Failed", failures=3, last_error="refused", last_tiered_ms=LONG_AGO_MS),
+        failing_since_ms=LONG_AGO_MS + 1,
+    )
+    asked = replace(failing.status, failures=0, status="Pending")
+    retried = SeenTable(asked, NOW_MS + 1)
+    assert judged(merged(failing, retried))[:2] == ("failing", LONG_AGO_MS + 1)
+    tiered = replace(asked, last_error=None, last_tiered_ms=NOW_MS, status="Scheduled")
+    assert merged(failing, SeenTable(tiered, NOW_MS + 1)).failing_since_ms is None
+
+
 def test_a_run_is_not_named_by_its_lease_id() -> None:
     run = lease_id("prod", "lake", "manual__1")
     why = judged(table("Tiering", lag_ms=2 * LATE_MS, claimed_by=run))[2]

@@ -160,7 +160,12 @@ function Size({ table }: { table: Table }) {
   return (
     <>
       {bytes(size)}
-      {rows != null && <span className="quiet small">{counted(rows, "row")}</span>}
+      {rows != null && (
+        <span className="quiet small" title="Rows in its data files, before deletes">
+          {counted(rows, "row")}
+          {table.deletes_as && " before deletes"}
+        </span>
+      )}
     </>
   );
 }

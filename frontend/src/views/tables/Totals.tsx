@@ -11,7 +11,7 @@ export function Totals({ overview }: { overview: Overview }) {
   ].filter((each) => each !== null);
   const says = [
     counted(total, "table"),
-    lake.length > 0 ? `${lake.join(" and ")} in the lake` : null,
+    lake.length > 0 ? `${lake.join(" and ")} in files of the lake` : null,
     lag == null ? null : lag === 0 ? "no row missing" : `${counted(lag, "row")} missing`,
   ].filter((each) => each !== null);
   return (
