@@ -162,8 +162,8 @@ function Size({ table }: { table: Table }) {
       {bytes(size)}
       {rows != null && (
         <span className="quiet small" title="Rows in its data files, before deletes">
+          {table.deletes_as && "≤ "}
           {counted(rows, "row")}
-          {table.deletes_as && " before deletes"}
         </span>
       )}
     </>
