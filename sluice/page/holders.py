@@ -51,5 +51,5 @@ def _tiered_by(place: Place, claimed_by: str, run: RunName | None) -> TieredBy:
         return TieredBy(name=masked(claimed_by))
     if run is None:
         return TieredBy(name=masked(f"{holder}, lease {claimed_by}"), is_run=True)
-    links = place.run_links(run.dag_id, run.run_id, holder.deployment_id)
+    links = place.run_links(masked(run.dag_id), masked(run.run_id), holder.deployment_id)
     return TieredBy(name=holder_in_words(claimed_by, run), is_run=True, links=links)

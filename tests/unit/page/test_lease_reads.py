@@ -341,3 +341,15 @@ def test_a_storage_that_hangs_does_not_keep_a_table_waiting(
         "links": [],
     }
     os.close(os.open(pipe, os.O_WRONLY))
+
+
+def test_who_tiers_a_table_has_no_secrets(scene: Scene) -> None:
+    write_run_name(str(scene.work), OF_RUN, RunName("lake", "manual token=planted-1"))
+    scene.claim(ORDERS, OF_RUN)
+    scene.claim(USERS, "job?password=planted-2")
+    answer = scene.page.get("/api/v1/tables")
+    assert [one["tiered_by"]["name"] for one in answer.json()["tables"]] == [
+        "the run manual token=*** of DAG lake, Airflow west",
+        "job?password=***",
+    ]
+    assert "planted" not in answer.text
