@@ -204,10 +204,10 @@ def test_the_rows_are_the_coordinators_word(session: Any, tmp_path: Path) -> Non
     assert bad[8] == 1
     assert (good[1:4], good[5:7]) == (("good", "Scheduled", 1), (None, None))
     assert good[4] is not None
-    assert (bad[-6], good[-6]) == (None, "positions")
-    assert bad[-5] is None
-    assert isinstance(good[-5], datetime)
-    assert (bad[-4:-1], good[-4:-1]) == ((None, None, None), (40, 4, 5_000))
+    assert (bad[-7], good[-7]) == (None, "positions")
+    assert bad[-6] is None
+    assert isinstance(good[-6], datetime)
+    assert (bad[-5:-2], good[-5:-2]) == ((None, None, None), (40, 4, 5_000))
     assert late[1:7] == ("late", "Pending", 1, None, None, None)
 
 
