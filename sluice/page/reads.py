@@ -17,14 +17,7 @@ from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.page.calls import AWAY, ByCalls, Known, What, old
 from sluice.page.changed import AS_NEW
 from sluice.page.holders import tiered_by
-from sluice.page.list_models import (
-    DagState,
-    Health,
-    Overview,
-    SortKey,
-    Table,
-    Tables,
-)
+from sluice.page.list_models import DagState, Health, Overview, SortKey, Table, Tables
 from sluice.page.models import Reading
 from sluice.page.ports import AtPlace, By, Place, Viewer, why_not_act
 from sluice.page.recorded_models import recorded_values
@@ -68,7 +61,7 @@ def overview(place: AtPlace, viewer: By) -> Overview:
         lake_bytes=found.total("lake_bytes"),
         lake_rows=found.total("lake_rows"),
         attention_total=len(found.attention),
-        attention=_shown_tables(place, viewer, worst, rounds),
+        attention=shown_tables(place, viewer, worst, rounds),
         are_rounds_read=are_read,
         pages=place.pages(),
         dag=dag,
@@ -100,17 +93,20 @@ def tables(
         matched=len(found),
         offset=offset,
         databases=every.databases,
-        tables=_shown_tables(place, viewer, shown, rounds),
+        tables=shown_tables(place, viewer, shown, rounds),
         are_rounds_read=are_read,
     )
     # FastAPI would check the models again, and turn them into dictionaries first.
     return Response(answer.model_dump_json(), media_type="application/json")
 
 
-def _shown_tables(
+def shown_tables(
     place: Place, viewer: Viewer, found: Sequence[Judged], rounds: Sequence[Sequence[Point]]
 ) -> list[Table]:
-    """:param rounds: of each table."""
+    """Tables as the API shows them to a viewer.
+
+    :param rounds: of each table.
+    """
     by = tiered_by(place, [each.seen.status for each in found])
     return [
         table_model(

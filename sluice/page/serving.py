@@ -128,20 +128,22 @@ class _Door:
             return problem(403, f"this server has no name {host!r}: call it as {known}")
         if path == "/login":
             return self._login(request)
-        is_known = self._access.sessions.holds(request.cookies.get(self._access.cookie, ""))
-        if is_known or path.startswith("/assets/"):
+        if self._is_logged_in(request) or path.startswith("/assets/"):
             return _foreign(request)
         if path.startswith(API) or request.method != "GET":
             return problem(401, LOGGED_OUT)
         return _page(401, "Log in", LOGIN_HINT)
+
+    def _is_logged_in(self, request: Request) -> bool:
+        return self._access.sessions.holds(request.cookies.get(self._access.cookie, ""))
 
     def _login(self, request: Request) -> Response:
         if request.method != "GET":  # a preview of the link must not use it up
             return problem(405, "open the link in a browser", None)
         session = self._access.sessions.begin(request.query_params.get("token", ""))
         if session is None:
-            if self._access.sessions.holds(request.cookies.get(self._access.cookie, "")):
-                return RedirectResponse("./", 303, headers=dict(HEADERS))  # logged in before
+            if self._is_logged_in(request):  # by this link, perhaps
+                return RedirectResponse("./", 303, headers=dict(HEADERS))
             return _page(
                 403, "This link does not log in", f"It was used, or is wrong. {LOGIN_HINT}"
             )

@@ -24,17 +24,16 @@ from sluice.model import TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.page.calls import AWAY, ByCalls, Known, What, old
 from sluice.page.changed import AS_NEW
-from sluice.page.holders import tiered_by
 from sluice.page.list_models import Table
 from sluice.page.masked import masked_or_none
 from sluice.page.per_owner import PerOwner
-from sluice.page.ports import AtPlace, By, Place, Viewer, why_not_act
-from sluice.page.reads import paused_dag
+from sluice.page.ports import AtPlace, By, Place, Viewer
+from sluice.page.reads import paused_dag, shown_tables
 from sluice.page.seen import SeenTable
 from sluice.page.split_cache import Asked, SplitCache
 from sluice.page.table_models import Column, LakeSnapshot, LakeSnapshots, Splits, TableDetails
 from sluice.page.table_splits import read_splits
-from sluice.page.tables import Judged, judge, table_model
+from sluice.page.tables import Judged, judge
 from sluice.statuses import UNKNOWN, freshness_ms
 
 table_reads = APIRouter(prefix="/tables/{database}/{table}")
@@ -131,9 +130,8 @@ def _details(place: Place, viewer: Viewer, found: Known[_Read], dag: str | None)
 
 
 def _shown_table(place: Place, viewer: Viewer, judged: Judged) -> Table:
-    status = judged.seen.status
-    by = tiered_by(place, [status]).get(status.claimed_by or "")
-    return table_model(judged, (), why_not_act(place, viewer, status.path), by)
+    [table] = shown_tables(place, viewer, [judged], [()])
+    return table
 
 
 @table_reads.get("/splits")
