@@ -64,8 +64,9 @@ class Handlers:
         with self.lock:
             self.running += 1
             self.most = max(self.most, self.running)
+            gate = self.gate
         if wait:
-            assert self.gate.wait(120)
+            assert gate.wait(120)
         with self.lock:
             self.running -= 1
             self.made += 1
@@ -124,9 +125,10 @@ class Peer:
         )
         return self.send(apis.FETCH_LOG, request)
 
-    def fetch_together(self, count: int) -> None:
+    def fetch_together(self, count: int, *, wait: bool = False) -> None:
         """So many fetches in one piece: no time passes in which the server may leave the client."""
-        body = pb.FetchLogRequest(follower_server_id=-1, max_bytes=0).SerializeToString()
+        request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=0, max_wait_ms=int(wait))
+        body = request.SerializeToString()
         ids = range(self.next_id + 1, self.next_id + 1 + count)
         pieces = [frames.encode_request(apis.FETCH_LOG.key, 0, number, body) for number in ids]
         self.socket.sendall(b"".join(pieces))
