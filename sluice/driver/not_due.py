@@ -75,22 +75,33 @@ def not_due(
             waits=False,
         )
     freshness = info.descriptor.properties.get(FRESHNESS, _DEFAULT_FRESHNESS)
-    words = _in_words(statuses[0], freshness, now_ms, requested)
+    timeout_s = client.tiering.claim_timeout_s
+    words = _in_words(statuses[0], freshness, now_ms, requested, timeout_s)
     return TableNotDue(f"table {path} {words}", waits=True)
 
 
-def _in_words(status: TieringStatus, freshness: str, now_ms: int, requested: bool) -> str:
+def _in_words(
+    status: TieringStatus,
+    freshness: str,
+    now_ms: int,
+    requested: bool,
+    claim_timeout_s: float | None,
+) -> str:
     """The table's status, and the command that helps.
 
-    The command is without connection options, because this function does not know them.
+    The command is without connection options, because this function does not know them. Nor does
+    it know which options were given: what helps a table that is due names none.
+
+    :param claim_timeout_s: as the coordinator says. None: it has not said it yet.
     """
     after_it = "add --now --wait 5min to tier it again after that round"
     at_once = "Add --now to tier it now"
     if status.status == State.TIERING.value:
         by = f" by {status.claimed_by}" if status.claimed_by else ""
+        after = f" after {_spoken(math.ceil(claim_timeout_s))}" if claim_timeout_s else ""
         return (
             f"is being tiered{by} (tiering epoch {status.tiering_epoch}): {after_it}. A claim"
-            " without heartbeats expires after server.tiering_timeout_ms (2 minutes)"
+            f" without heartbeats expires{after or ' by itself'}"
         )
     if status.paused:
         return "is paused: `sluice resume` resumes its tiering"
@@ -100,17 +111,22 @@ def _in_words(status: TieringStatus, freshness: str, now_ms: int, requested: boo
         why = f" ({status.note})" if status.note else ""
         return f"cannot be claimed now: it is being tiered, or it is not due{why}. {at_once}"
     left_s = ((status.next_attempt_ms or now_ms) - now_ms + 999) // 1000
-    soon = f"in {_spoken(left_s)}" if left_s > 0 else "now"
+    not_yet = "but the coordinator does not assign it yet: run the command again"
     if status.failures:
         often = f"{status.failures} times in a row" if status.failures > 1 else "once"
+        error = f"(last error: {status.last_error or 'not reported'})"
+        if left_s <= 0:
+            return f"has failed {often}: the next attempt is due now, {not_yet} {error}"
         return (
-            f"has failed {often}: the next attempt is due {soon}. Add --now to tier it now, or"
-            " run `sluice retry` to make it due (last error:"
-            f" {status.last_error or 'not reported'})"
+            f"has failed {often}: the next attempt is due in {_spoken(left_s)}. {at_once}, or run"
+            f" `sluice retry` to make it due {error}"
         )
+    own = f"({FRESHNESS} is {freshness})"
+    if left_s <= 0:
+        return f"is {status.status}: it is due now {own}, {not_yet}"
     return (
-        f"is {status.status}: it is due {soon} ({FRESHNESS} is {freshness}). {at_once},"
-        f" or --wait {_wait(left_s)} to wait"
+        f"is {status.status}: it is due in {_spoken(left_s)} {own}. {at_once}, or --wait"
+        f" {_wait(left_s)} to wait"
     )
 
 

@@ -60,8 +60,8 @@ from sluice.rounds.types import LakeSnapshot, OffsetRange, Split, SplitFailure, 
 from sluice.rounds.write_ids import new_write_id
 
 _REGISTRATIONS_MAX = 5
-_REPAIRED_ONLY = "repaired only what was requested: the next round copies the other rows"
 """How many times a round registers the newest tiering snapshot before it fails."""
+_REPAIRED_ONLY = "repaired only what was requested: the next round copies the other rows"
 
 
 def run_round(

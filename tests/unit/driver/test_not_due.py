@@ -122,8 +122,8 @@ def test_a_table_says_when_it_is_due_and_what_does_not_wait(
     )
     assert error.details["waits"]
     assert str(not_due(client, path, START_MS + 90 * MINUTE_MS)) == (
-        "table shop.orders is Scheduled: it is due now (table.datalake.freshness is 90 min)."
-        " Add --now to tier it now, or --wait 1min to wait"
+        "table shop.orders is Scheduled: it is due now (table.datalake.freshness is 90 min), but"
+        " the coordinator does not assign it yet: run the command again"
     )
 
 
@@ -146,13 +146,30 @@ def test_during_a_round_and_after_a_change_of_the_freshness(
     claim = claim_table(client, path, clock=clock)
     assert str(not_due(client, path, clock.ms)).startswith(
         f"table shop.orders is being tiered by {this_process()} (tiering epoch 1): add --now"
-        " --wait 5min to tier it again after that round. A claim without heartbeats"
+        " --wait 5min to tier it again after that round. A claim without heartbeats expires after"
+        " 2 min"
     )
     clock.ms += MINUTE_MS
     client.tiering.finished(claim)
     client.admin.set_options(path, {"table.datalake.freshness": "3 min"})
     error = not_due(client, path, clock.ms + MINUTE_MS)
     assert "it is due in 2 min (table.datalake.freshness is 3 min)" in str(error)
+
+
+def test_the_time_of_a_claim_is_that_of_this_server(tmp_path: Path) -> None:
+    config = ServerConfig(
+        data_dir=str(tmp_path / "data"), listen="grpc://127.0.0.1:0", tiering_timeout_ms=45_000
+    )
+    with EmbeddedCluster(config) as cluster, connect(cluster.address) as client:
+        client.admin.create_database("shop")
+        path = create(client, enabled="true")
+        claim_table(client, path)
+        with pytest.raises(TableNotDue) as caught:
+            claim_table(client, path)
+        assert str(caught.value).endswith(". A claim without heartbeats expires after 45 s")
+        with connect(cluster.address) as other:  # it has not asked for a claim
+            error = not_due(other, path, START_MS)
+        assert str(error).endswith(". A claim without heartbeats expires by itself")
 
 
 def test_of_no_table_in_particular(client: Client, clock: WallClock) -> None:
@@ -224,6 +241,10 @@ def test_a_failing_table_says_why_and_when_it_is_tried_again(
     assert str(not_due(client, path, clock.ms)) == (
         "table shop.orders has failed once: the next attempt is due in 10 s. Add --now to tier it"
         " now, or run `sluice retry` to make it due (last error: the lake is full)"
+    )
+    assert str(not_due(client, path, clock.ms + MINUTE_MS)) == (
+        "table shop.orders has failed once: the next attempt is due now, but the coordinator does"
+        " not assign it yet: run the command again (last error: the lake is full)"
     )
 
 
@@ -320,7 +341,10 @@ def test_what_is_missing_here_is_noticed_before_the_claim(
 def test_who_waits_keeps_no_round_alive_by_asking_again(
     tmp_path: Path, clock: WallClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To ask how an unknown round stands counts as its heartbeat: so it is asked once."""
+    """To ask how an unknown round stands counts as its heartbeat: so it is asked once.
+
+    At the end, nobody is told to wait or to add --now, who has.
+    """
     asked = []
 
     def counted(*arguments: Any) -> Claim | None:
@@ -345,6 +369,9 @@ def test_who_waits_keeps_no_round_alive_by_asking_again(
         told = CliRunner().invoke(cli, command, env=environment)
     assert (told.exit_code, asked) == (1, [1])
     assert "TableNotDue: table shop.orders is Pending: it is due now" in told.output
+    assert told.output.endswith(
+        ", but the coordinator does not assign it yet: run the command again\n"
+    )
 
 
 def test_where_nothing_is_known_of_a_table(tmp_path: Path, clock: WallClock) -> None:
