@@ -287,8 +287,9 @@ def _is_nowhere(table: LakeTable, base: LakeSnapshot | None, write_id: str) -> b
     """Whether no snapshot can reference this attempt's files, after its commit was refused.
 
     Checking main's ancestors is not enough. If the commit succeeded after all, its snapshot may
-    have been rolled back, or have expired under a later one that still references its files. Its
-    parent would be the base, so main must be known back to the base.
+    have been rolled back, or have expired under a later one that still references its files, in
+    main or in another branch. Its parent would be the base, so main and all newer snapshots must be
+    known back to the base.
     """
     try:
         history = table.history()
@@ -296,6 +297,8 @@ def _is_nowhere(table: LakeTable, base: LakeSnapshot | None, write_id: str) -> b
         return False
     entries = (*history.snapshots.values(), *history.expired.values())
     if any(entry.summary.get(WRITE_ID_KEY) == write_id for entry in entries):
+        return False
+    if not history.is_known_since(base.sequence_number if base else 0):
         return False
     if base is None:
         return history.is_complete()

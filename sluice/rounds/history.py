@@ -76,6 +76,24 @@ class LakeHistory:
         """Whether all ancestors of main are known, back to its first snapshot."""
         return all(self.entry(one) is not None for one in self.ancestors(self.main))
 
+    def is_known_since(self, sequence_number: int) -> bool:
+        """Whether no ancestor is unknown of any existing snapshot that is newer than this number.
+
+        A snapshot of another branch may have files of an expired ancestor. Iceberg's first format
+        has no numbers: all of them are 0, and each snapshot must be known back to its first
+        ancestor.
+        """
+        known = set[int]()
+        for snapshot_id in self.snapshots:
+            for one in self.ancestors(snapshot_id):
+                entry = self.entry(one)
+                if entry is None:
+                    return False
+                if one in known or 0 < entry.sequence_number <= sequence_number:
+                    break
+                known.add(one)
+        return True
+
     def newest_tiering_snapshot(self) -> HistoryEntry | None:
         """The newest tiering snapshot among the known ancestors of main, expired or not."""
         entries = map(self.entry, self.ancestors(self.main))

@@ -62,6 +62,36 @@ def test_files_stay_of_a_snapshot_that_was_rolled_back(world: World) -> None:
     assert referenced_files_are_there(world)
 
 
+@pytest.mark.parametrize("has_base", [True, False])
+@pytest.mark.parametrize("read_on", [False, True])
+def test_files_stay_of_an_expired_snapshot_that_another_branch_descends_from(
+    world: World, has_base: bool, read_on: bool
+) -> None:
+    """Main is back at the base, and no living snapshot has the commit's id.
+
+    If the base has expired as well, earlier metadata is read until it is found, and shows the
+    commit. If not, the branch has an unknown ancestor.
+    """
+    empty_lake_table(world)
+    if has_base:
+        world.append(0, 3)
+        world.round()
+    world.append(0, 2)
+    table = world.table
+
+    def branched_and_expired() -> None:
+        landed, *before = [one.snapshot_id for one in table.snapshots()]
+        table.foreign_commit()  # a user's branch keeps it, with the files of the commit
+        table.roll_back_to(before[0] if before else None)
+        table.tagged = table.foreign_commit()
+        table.expire(landed, *(before if read_on else []))
+
+    commit_that_is_called_refused(world, branched_and_expired)
+    with pytest.raises(LakeCommitRefused):
+        world.round()
+    assert referenced_files_are_there(world)
+
+
 def test_rows_of_a_dropped_table_are_seen_though_our_snapshots_have_expired(world: World) -> None:
     world.append(0, 3)
     ours = world.round().lake_snapshot_id
