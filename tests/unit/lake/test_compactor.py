@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
@@ -221,4 +222,51 @@ def test_a_cancelled_round_leaves_no_file(tmp_path: Path) -> None:
 
     with pytest.raises(ClaimLost):
         compactor(tmp_path / "new", files).run([], NONE, TimeLeft(lambda: None, cancelled))
+    assert left(tmp_path / "new") == []
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_files_that_were_written_before_it_ended_are_deleted(
+    tmp_path: Path, is_cancelled: bool
+) -> None:
+    folder = tmp_path / "new"
+    folder.mkdir()
+    starts = range(0, 90_000, 10_000)
+    files = tuple(log_file(tmp_path / str(i), range(i, i + 10_000)) for i in starts)
+    target = FileTarget(fs.LocalFileSystem(), str(folder), str(folder), "w", ("1",))
+    plan = Compaction(files, BucketFiles(files), file_bytes=1_000)
+    options = WriteOptions(1, row_group_rows=10_000)
+    made = Compactor(plan, OFFSETS, (), target, options, LakeReader({}))
+    written: list[str] = []
+
+    def some_are_written() -> bool:
+        written[:] = left(folder)
+        return len(written) >= 2
+
+    def cancelled() -> None:
+        if is_cancelled and some_are_written():
+            raise ClaimLost("cancelled")
+
+    def left_s() -> float | None:
+        return 0.0 if not is_cancelled and some_are_written() else None
+
+    if is_cancelled:
+        with pytest.raises(ClaimLost):
+            made.run([], NONE, TimeLeft(left_s, cancelled))
+    else:
+        assert "time limit" in made.run([], NONE, TimeLeft(left_s, cancelled)).why_not
+    assert len(written) >= 2
+    assert left(folder) == []
+
+
+def test_a_row_that_is_lost_on_the_way_keeps_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here Arrow's sort loses it. What is read and what is dead cannot show that."""
+    a, b = numbers(tmp_path / "a", [9, 3, 5]), numbers(tmp_path / "b", [8, 2])
+    sort = pc.sort_indices
+    monkeypatch.setattr(pc, "sort_indices", lambda *args, **named: sort(*args, **named)[1:])
+    written = compactor(tmp_path / "new", [a, b]).run([], lambda: changed(5), ENDLESS)
+    assert "read 5 rows and wrote 3, but its files have 5 rows, and 1" in written.why_not
+    assert (written.removed, written.files) == ((), ())
     assert left(tmp_path / "new") == []

@@ -82,6 +82,19 @@ def test_snapshots_stay_that_a_running_round_may_read(round_ms: int, kept: int) 
     assert report.snapshots_expired == 30 - kept
 
 
+def test_the_registered_snapshot_stays_though_main_has_gone_on() -> None:
+    """A round that died between its two commits: the next one compares both snapshots."""
+    table = Table("mem:/t")
+    registered = table.snapshots()[20].snapshot_id
+    options = MaintenanceOptions(1, table.at_ms, 0, registered=registered)
+    report = maintain(PATH, table, options, apply=True)
+    newest = table.snapshots()[0].snapshot_id
+    assert set(table.stored_snapshots().entries) == {registered, newest}
+    assert report.snapshots_expired == 28
+    again = maintain(PATH, table, options, apply=False)
+    assert again.snapshots_due == 0
+
+
 def test_all_snapshots_that_may_expire_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if they are more than expire together. A report says how many there are."""
     monkeypatch.setattr("sluice.rounds.maintain.EXPIRED_MAX", 100)

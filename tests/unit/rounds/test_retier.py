@@ -14,9 +14,15 @@ from sluice.errors import LakeCommitRefused, LakeRolledBack, SplitFailed
 from sluice.model import LakeSnapshotInfo, Partition, TableBucket
 from sluice.model import types as t
 from sluice.rounds.bucket_repairs import GAPS_KEY
+from sluice.rounds.commit import commit_round
 from sluice.rounds.limits import RoundLimits
+from sluice.rounds.phases import Phases
+from sluice.rounds.plan import RoundPlan
 from sluice.rounds.ports import Cluster
+from sluice.rounds.progress import NoProgress
 from sluice.rounds.retier import RepairMode, plan_retier
+from sluice.rounds.round_files import RoundFiles
+from sluice.testing.simulation.clock import ManualClock
 from sluice.testing.tables import table_info
 
 from .conftest import World
@@ -394,3 +400,30 @@ def test_a_commit_that_slips_in_between_look_and_commit_refuses_the_repair(
     with pytest.raises(LakeCommitRefused):
         mended(world, RepairMode.RETIER)
     world.assert_exactly_once()
+
+
+@pytest.mark.parametrize("copied", [{}, {1: 2}, {1: 4}])
+def test_a_bucket_that_was_not_copied_again_to_its_registered_offset_commits_nothing(
+    world: World, copied: dict[int, int]
+) -> None:
+    """No offset at all is the least: the lake would lack the bucket."""
+    world.append(0, 3)
+    world.append(1, 1)
+    world.round()
+    info, table = world.cluster.info, world.table
+    assert info is not None
+    base, before = table.newest_tiering_snapshot(), len(table.snapshots())
+    known = {world.bucket(0): 3, **{world.bucket(n): end for n, end in copied.items()}}
+    registered = world.cluster.lake_snapshot(info.path)
+    assert registered is not None
+    plan = RoundPlan(info, base, replace(registered, offsets=known), (), 0)
+    floor = {world.bucket(0): 3, world.bucket(1): 4}
+    claim, phases = world.cluster.begin_round(), Phases(ManualClock(), NoProgress())
+    rest = (claim, world.cluster, table, plan, RoundFiles([]), "again", phases, floor)
+    if copied == {1: 4}:
+        assert commit_round(*rest).offsets == floor
+        return
+    why = f"only up to offset {copied.get(1, 'none')}, but Fluss has registered offset 4"
+    with pytest.raises(LakeRolledBack, match=why):
+        commit_round(*rest)
+    assert len(table.snapshots()) == before

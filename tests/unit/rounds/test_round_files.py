@@ -242,6 +242,23 @@ def test_a_round_that_another_tier_overtakes_leaves_no_file(world: Shared, acts:
     assert unreferenced == set()
 
 
+def test_a_claim_that_ends_during_a_second_look_up_commits_nothing(world: Shared) -> None:
+    """The fence would let it pass: the other round has not committed yet."""
+    before = world.table.newest_tiering_snapshot()
+
+    def lose_the_claim(split: Split) -> None:
+        world.cluster.begin_round()
+
+    world.spoil = lose_the_claim
+    assert world.round_beside(lambda: world.rewrite(1)).outcome == "claim_lost"
+    assert len(world.runs) == 2
+    assert world.table.newest_tiering_snapshot() == before
+    assert world.table.unreferenced_files() == set()
+    world.runs.clear()
+    world.round()
+    world.check()
+
+
 REPORTS = [
     (DeletesReport(), "", None),
     (DeletesReport(position_buckets=3), "positions", ["position"]),
