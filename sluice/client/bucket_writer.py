@@ -84,6 +84,10 @@ class BucketWriter(ABC):
 
     After an error the writer is unusable: every call raises that error again. Calls from several
     threads are serialized.
+
+    A partition is looked up once. If it is dropped later, its next rows are such an error, also
+    with ``dynamic_partitions``: a new writer creates it again. Apache Fluss deletes a dropped
+    partition some moments later, and accepts rows until then, which are deleted with it.
     """
 
     _API: Api
@@ -481,6 +485,13 @@ class BucketWriter(ABC):
                 sleep=interruptible_sleep(self._stop, f"write to {self._name(bucket)}"),
                 on_failure=failures.append,
             )
+        except PartitionNotExists as error:
+            why = f"{self._name(bucket)} was dropped while this writer was open"
+            how = "create the partition, then use" if not self._dynamic_partitions else "use"
+            raise PartitionNotExists(
+                f"{why}: {how} a new writer for the rows that are not stored ({error})",
+                **error.details,
+            ) from error
         except FlussError as error:
             raise type(error)(f"{self._name(bucket)}: {error}", **error.details) from error
         failpoint("client.write.answered")

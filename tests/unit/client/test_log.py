@@ -157,6 +157,30 @@ def test_an_unknown_partition_costs_no_row_of_the_others(client: Client) -> None
     assert offsets == [{0: 10}, {0: 10}]
 
 
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_a_partition_that_is_dropped_under_a_writer_needs_a_new_one(
+    client: Client, dynamic: bool
+) -> None:
+    create(client, PLAIN, partition_keys=("region",))
+    client.admin.create_partition(PATH, {"region": "eu"})
+    with (
+        pytest.raises(PartitionNotExists) as caught,
+        client.log_writer(PATH, dynamic_partitions=dynamic) as writer,
+    ):
+        writer.write(orders(0, 10, "eu"))
+        writer.flush()
+        client.admin.drop_partition(PATH, {"region": "eu"})
+        writer.write(orders(10, 10, "eu"))
+    text = str(caught.value)
+    assert "shop.orders partition eu bucket 0 was dropped while this writer was open" in text
+    assert ("create the partition, then use a new writer" in text) is not dynamic
+    assert writer.stored_rows == 10
+    with client.log_writer(PATH, dynamic_partitions=True) as again:
+        again.write(orders(10, 10, "eu"))
+    [partition] = client.admin.partitions(PATH)
+    assert client.admin.list_offsets(PATH, partition_id=partition.partition_id) == {0: 10}
+
+
 # ---- windows ----
 
 
