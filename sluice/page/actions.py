@@ -14,8 +14,8 @@ from sluice.client import user_requests
 from sluice.client.user_requests import Request
 from sluice.errors import LeaseNotExist, UnsupportedVersion
 from sluice.model import TablePath
+from sluice.page.acts import OnLease, OnTable
 from sluice.page.calls import CALLS_CLUSTER, ByCalls
-from sluice.page.lease_models import LeaseToDrop
 from sluice.page.lease_reads import READ_AS, drop_unlisted, uses_of
 from sluice.page.models import Answer
 from sluice.page.ports import AtPlace, By, Place
@@ -25,14 +25,13 @@ NAMED_MAX = 5
 """Most leases that an error names."""
 
 actions = APIRouter(dependencies=[CALLS_CLUSTER])
-"""Include it with dependencies that call :func:`sluice.page.ports.serve`, and that refuse users who
-may not act and requests of foreign origins."""
+"""Include it with dependencies that call :func:`sluice.page.ports.serve`, and that refuse requests
+of foreign origins. What a route acts on is checked where it is read: `sluice/page/acts.py`."""
 
 
 @actions.post("/tables/{database}/{table}/tier")
-def tier_now(place: AtPlace, viewer: By, database: str, table: str) -> Answer:
+def tier_now(place: AtPlace, viewer: By, path: OnTable) -> Answer:
     """Tiers a table now: starts a run of the DAG, or requests a round."""
-    path = TablePath(database, table)
     # A run says it itself. It is read first: an action that is made must be answered.
     unless_paused = _unless_paused(place) if place.tier_now_by == "request" else ""
     answer = place.tier_now(path, viewer)
@@ -43,33 +42,33 @@ def tier_now(place: AtPlace, viewer: By, database: str, table: str) -> Answer:
 
 
 @actions.post("/tables/{database}/{table}/retry")
-def retry(place: AtPlace, database: str, table: str) -> Answer:
+def retry(place: AtPlace, path: OnTable) -> Answer:
     """Clears the failures of a table, so that its next round may start now."""
-    return _send(place, user_requests.retry, database, table)
+    return _send(place, user_requests.retry, path)
 
 
 @actions.post("/tables/{database}/{table}/pause")
-def pause(place: AtPlace, database: str, table: str) -> Answer:
+def pause(place: AtPlace, path: OnTable) -> Answer:
     """Pauses tiering of a table until it is resumed."""
-    return _send(place, user_requests.pause, database, table, starts=False)
+    return _send(place, user_requests.pause, path, starts=False)
 
 
 @actions.post("/tables/{database}/{table}/resume")
-def resume(place: AtPlace, database: str, table: str) -> Answer:
+def resume(place: AtPlace, path: OnTable) -> Answer:
     """Resumes tiering of a paused table."""
-    return _send(place, user_requests.resume, database, table)
+    return _send(place, user_requests.resume, path)
 
 
 @actions.post("/tables/{database}/{table}/compact")
-def compact(place: AtPlace, database: str, table: str) -> Answer:
+def compact(place: AtPlace, path: OnTable) -> Answer:
     """Requests a compaction from a table's next round, unless one is requested already."""
-    return _send(place, partial(user_requests.compact, clock=place.clock), database, table)
+    return _send(place, partial(user_requests.compact, clock=place.clock), path)
 
 
 @actions.post("/leases/drop")
-def drop_lease(place: AtPlace, calls: ByCalls, lease: LeaseToDrop) -> Answer:
+def drop_lease(place: AtPlace, calls: ByCalls, lease_id: OnLease) -> Answer:
     """Drops a lease, so that the server may delete its snapshots."""
-    lease_id, leases = lease.lease_id, place.client.leases
+    leases = place.client.leases
     try:
         known = [one.lease_id for one in leases.all()]
     except UnsupportedVersion:
@@ -87,11 +86,8 @@ def drop_lease(place: AtPlace, calls: ByCalls, lease: LeaseToDrop) -> Answer:
     return Answer(message=f"lease {lease_id} is dropped. {uses_of(place, lease_id, is_told=True)}")
 
 
-def _send(
-    place: Place, request: Request, database: str, table: str, *, starts: bool = True
-) -> Answer:
+def _send(place: Place, request: Request, path: TablePath, *, starts: bool = True) -> Answer:
     """:param starts: whether a round may follow."""
-    path = TablePath(database, table)
     unless_paused = _unless_paused(place) if starts else ""  # first: see tier_now
     try:
         done = request(place.client, path)

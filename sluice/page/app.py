@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.responses import FileResponse, JSONResponse, Response
@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from sluice import __version__
 from sluice.errors import SluiceError
 from sluice.page.actions import actions
+from sluice.page.acts import refuse_unchecked, require_checks
 from sluice.page.guard import UNCHANGING, Guard, problem, refused
 from sluice.page.lease_reads import lease_reads
 from sluice.page.maintenance_reads import maintenance_reads
@@ -41,7 +42,7 @@ def page_app(prefix: str, may_read: Sequence[Any], may_act: Sequence[Any]) -> Fa
 
     :param prefix: of each page: empty, or with a path parameter that names the cluster.
     :param may_read: FastAPI dependencies of everything; one of them calls ``serve``.
-    :param may_act: more dependencies of each POST.
+    :param may_act: more dependencies of each POST, before what it acts on is checked.
     """
     app = FastAPI(
         title="Sluice: lake tiering",
@@ -50,6 +51,7 @@ def page_app(prefix: str, may_read: Sequence[Any], may_act: Sequence[Any]) -> Fa
         docs_url=None,
         redoc_url=None,
         openapi_url=None,  # served below, behind the dependencies
+        dependencies=[Depends(refuse_unchecked)],
         generate_unique_id_function=_operation_id,
     )
     # 100 tables are 200 kB of JSON, and 10 kB compressed, for 1 ms of CPU.
@@ -75,6 +77,7 @@ def page_app(prefix: str, may_read: Sequence[Any], may_act: Sequence[Any]) -> Fa
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, refused)
     app.add_middleware(Guard)
+    require_checks(app)
     return app
 
 

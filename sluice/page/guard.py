@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
@@ -118,13 +118,13 @@ async def refused(request: Request, error: Exception) -> JSONResponse:  # noqa: 
     return answer
 
 
-def require_own_page(request: Request, *, programs: bool, names: Collection[str] = ()) -> None:
+def require_own_page(request: Request, *, programs: bool, public_url: str = "") -> None:
     """Refuses a change that another page in the same browser may have sent.
 
     :param programs: whether a call with a Bearer token may come from no page at all: no browser
         adds one by itself. False where nobody checks such a token.
-    :param names: further hosts of this page, for browsers that send only the origin: behind a
-        proxy, Host may be another than the one that people see.
+    :param public_url: where people see this page, for browsers that send only the origin: behind a
+        proxy, scheme and Host may be others. Empty: where it is called.
     :raises HTTPException: 403; says what is missing.
     """
     headers = request.headers
@@ -139,6 +139,40 @@ def require_own_page(request: Request, *, programs: bool, names: Collection[str]
     if site is not None:  # browsers set it, and no script can
         is_own = site == "same-origin"
     else:
-        is_own = urlsplit(origin).netloc in {headers.get("host"), *names}
+        is_own = _origin_of(origin or "") in _own_origins(request, public_url)
     if not is_own:
         raise HTTPException(403, "another page sent this request: use the buttons of this page")
+
+
+_Origin = tuple[str, str, int]
+"""Scheme, host and port."""
+_PORTS = {"http": 80, "https": 443}
+
+
+def _own_origins(request: Request, public_url: str) -> set[_Origin | None]:
+    """Where this page may be. A page at a public address is there by its own scheme only.
+
+    The scheme of a request is what the server has seen, or what a proxy says that it trusts.
+    """
+    called = _origin_of(f"{request.scope['scheme']}://{request.headers.get('host', '')}")
+    public = _origin_of(public_url)
+    if public is None:
+        return {called} - {None}
+    scheme, host, port = public
+    # A proxy that ends TLS passes Host on, perhaps without the port, and calls by http.
+    at_public = {_origin_of(f"{scheme}://{request.headers.get('host', '')}"), called}
+    if (host, port) in {one[1:] for one in at_public if one is not None}:
+        return {public}
+    return {public, called} - {None}
+
+
+def _origin_of(url: str) -> _Origin | None:
+    """None: it is no origin of the web."""
+    try:
+        parts = urlsplit(url)
+        scheme, host, port = parts.scheme, parts.hostname, parts.port
+    except ValueError:
+        return None
+    if scheme not in _PORTS or not host:
+        return None
+    return scheme, host, port or _PORTS[scheme]

@@ -31,6 +31,22 @@ class Viewer:
     """Why they may not tier a table now, which may need another right."""
 
 
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What a viewer is about to do."""
+
+    name: str
+    """Of the action: ``pause``, ``drop_lease``."""
+    on: TablePath | str
+    """The table, or the id of the lease."""
+
+    def what(self) -> dict[str, str]:
+        """What it is done to, for a log."""
+        if isinstance(self.on, str):
+            return {"lease_id": self.on}
+        return {"database": self.on.database, "table": self.on.table}
+
+
 class Place(Protocol):
     """One cluster as it is served to people. Safe for use by many threads."""
 
@@ -58,6 +74,13 @@ class Place(Protocol):
         ...
 
     def tier_now(self, path: TablePath, viewer: Viewer) -> Answer: ...
+
+    def authorize(self, act: Act, viewer: Viewer) -> None:
+        """Checks what a viewer who may act is about to do, and writes it down if there is a log.
+
+        :raises HTTPException: 403; says why they may not do this.
+        """
+        ...
 
     def why_not_act(self, path: TablePath) -> str | None:
         """Why nobody acts on a table here; None: those may who may act at all."""

@@ -39,11 +39,20 @@ DEPLOYMENT = "west"
 """The id of this Airflow in lease ids."""
 
 
+@dataclass(frozen=True)
+class Route:
+    """A route of the page's application, as it is in Airflow's."""
+
+    name: str
+    path: str
+    methods: list[str]
+
+
 class PageServer:
     """An API server; :meth:`as_` gives a browser's calls, :meth:`program` those of a script."""
 
-    def __init__(self, url: str, log: Path) -> None:
-        self.url, self.log = url, log
+    def __init__(self, url: str, log: Path, routes: list[Route]) -> None:
+        self.url, self.log, self.routes = url, log, routes
         self._tokens: dict[str, str] = {}
 
     def token(self, role: str) -> str:
@@ -147,7 +156,8 @@ def page_server(
     try:
         port = process.stdout.readline().strip()
         assert port, log.read_text()[-6000:]
-        yield PageServer(f"http://127.0.0.1:{port}", log)
+        routes = [Route(**one) for one in json.loads(process.stdout.readline())]
+        yield PageServer(f"http://127.0.0.1:{port}", log, routes)
     finally:
         process.stdin.close()
         try:

@@ -1,10 +1,12 @@
 """Airflow's API server without its other programs: `python page_server.py DAGS.py`.
 
-It writes the DAGs to the database, then its port to its output, and ends with its input.
+It writes the DAGs to the database, then its port and the page's routes to its output, and ends with
+its input.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -25,7 +27,13 @@ def main() -> None:
     cluster_reader.READ_EVERY_S = 0.2
     clusters.KEPT_S = 1.0
     load_all(sys.argv[1])
-    server = uvicorn.Server(uvicorn.Config(create_app("core"), log_level="warning"))
+    app = create_app("core")
+    [page] = [one for one in app.routes if getattr(one, "path", "") == "/sluice"]
+    routes = [
+        {"name": one.name, "path": one.path, "methods": sorted(getattr(one, "methods", None) or ())}
+        for one in page.app.routes
+    ]
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
 
     def end() -> None:
         sys.stdin.read()
@@ -33,7 +41,7 @@ def main() -> None:
 
     threading.Thread(target=end, daemon=True).start()
     with bound_socket("127.0.0.1", 0) as listener:
-        answers.write(f"{listener.getsockname()[1]}\n")
+        answers.write(f"{listener.getsockname()[1]}\n{json.dumps(routes)}\n")
         answers.flush()
         server.run([listener])
 

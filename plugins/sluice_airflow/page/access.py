@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit
 
 from airflow.api_fastapi.app import API_BASE_URL, get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
@@ -14,10 +12,9 @@ from airflow.models.dag import DagModel
 from airflow.models.log import Log
 from airflow.utils.session import create_session
 from fastapi import Request
-from pydantic import ValidationError
 
 from sluice.page import guard
-from sluice.page.lease_models import LeaseToDrop
+from sluice.page.ports import Act
 from sluice_airflow.airflow_names import conf
 
 TEXT_MAX = 1_000
@@ -71,29 +68,17 @@ def require_own_page(request: Request) -> None:
 
     :raises HTTPException: 403; says what is missing.
     """
-    own = urlsplit(API_BASE_URL).netloc
-    guard.require_own_page(request, programs=True, names=[own] if own else [])
+    guard.require_own_page(request, programs=True, public_url=API_BASE_URL)
 
 
-async def about(request: Request) -> dict[str, str] | None:
-    """What a request is about: a table, or the lease that its body names; None: neither."""
-    path = request.path_params
-    if "table" in path:
-        return {name: path[name] for name in ("database", "table")}
-    with suppress(ValidationError):  # the call itself refuses a wrong body
-        return {"lease_id": LeaseToDrop.model_validate_json(await request.body()).lease_id}
-    return None
-
-
-def record(request: Request, user: Any, dag_id: str, about: dict[str, str]) -> None:
+def record(user_name: str, dag_id: str, act: Act) -> None:
     """Writes what a user does to Airflow's audit log, before it is done, as Airflow's API does."""
-    name = user.get_name()
     entry = Log(
-        event=f"sluice_{request.scope['route'].name}",
-        owner=name,
-        owner_display_name=name,
+        event=f"sluice_{act.name}",
+        owner=user_name,
+        owner_display_name=user_name,
         dag_id=dag_id,
-        extra=json.dumps({name: value[:TEXT_MAX] for name, value in about.items()}),
+        extra=json.dumps({name: value[:TEXT_MAX] for name, value in act.what().items()}),
     )
     with create_session(scoped=False) as session:
         session.add(entry)

@@ -11,10 +11,11 @@ from fastapi.responses import RedirectResponse, Response
 from starlette.datastructures import URL
 from starlette.exceptions import HTTPException
 
+from sluice.page.acts import require_checks
 from sluice.page.app import API, page_app
 from sluice.page.guard import problem, refused
-from sluice.page.ports import AtPlace, Viewer, serve
-from sluice_airflow.page.access import Rights, about, record, require_own_page
+from sluice.page.ports import Viewer, serve
+from sluice_airflow.page.access import Rights, require_own_page
 from sluice_airflow.page.clusters import Clusters
 from sluice_airflow.page.dag_states import DagStates
 from sluice_airflow.page.place import AirflowPlace
@@ -28,7 +29,6 @@ NO_DAG = (
     " unpause the DAG sluice_lake_tiering. Airflow needs some seconds to find a new file."
 )
 User = Annotated[Any, Depends(get_user)]
-About = Annotated[dict[str, str] | None, Depends(about)]
 
 
 class TiersNothing(Exception):
@@ -59,15 +59,8 @@ def airflow_app() -> FastAPI:
         place = AirflowPlace(dag, cluster, rights, known, states)
         serve(request, place, Viewer(user.get_name(), may_act, why_not, why_not_tier_now))
 
-    def act(request: Request, dag_id: str, user: User, what: About, place: AtPlace) -> None:
-        if what is None:
-            return
-        assert isinstance(place, AirflowPlace)
-        place.check_may(what, request.scope["route"].name)
-        record(request, user, dag_id, what)
-
     may_read = [Depends(requires_access_dag("GET")), Depends(read)]
-    may_act = [Depends(require_own_page), Depends(requires_access_dag("PUT")), Depends(act)]
+    may_act = [Depends(require_own_page), Depends(requires_access_dag("PUT"))]
     app = page_app("/dags/{dag_id}", may_read, may_act)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(TiersNothing, _tiers_nothing)
@@ -84,6 +77,7 @@ def airflow_app() -> FastAPI:
             ICON, media_type="image/svg+xml", headers={"Cache-Control": "public, max-age=86400"}
         )
 
+    require_checks(app)
     return app
 
 

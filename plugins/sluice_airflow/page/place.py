@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Literal
 
 from fastapi import HTTPException
@@ -15,9 +15,9 @@ from sluice.model import TablePath, TieringRound
 from sluice.page.cluster_reader import ClusterReader
 from sluice.page.list_models import DagState, PageLink
 from sluice.page.models import Answer, Link
-from sluice.page.ports import Viewer
+from sluice.page.ports import Act, Viewer
 from sluice.rounds.run_names import read_run_name
-from sluice_airflow.page.access import Rights
+from sluice_airflow.page.access import Rights, record
 from sluice_airflow.page.addresses import links_of_round, links_of_table
 from sluice_airflow.page.clusters import Cluster, own_deployment
 from sluice_airflow.page.dag_states import DagStates
@@ -91,20 +91,20 @@ class AirflowPlace:
     def why_not_act(self, path: TablePath) -> str | None:
         return self._dag.why_not(path)
 
-    def check_may(self, what: Mapping[str, str], action: str) -> None:
-        """Whether a user who may edit the DAG may also do this by it.
+    def authorize(self, act: Act, viewer: Viewer) -> None:
+        """Whether a user who may edit the DAG may also do this by it. If so, it is audited.
 
-        :param what: the table, or the lease.
         :raises HTTPException: 403; says why not.
         """
-        if "lease_id" in what:
-            why_not = self._why_not_drop(what["lease_id"])
+        if isinstance(act.on, str):
+            why_not = self._why_not_drop(act.on)
         else:
-            why_not = self.why_not_act(TablePath(what["database"], what["table"]))
-            if why_not is None and action == "tier_now" and self._dag.takes_tables:
+            why_not = self.why_not_act(act.on)
+            if why_not is None and act.name == "tier_now" and self._dag.takes_tables:
                 why_not = self._rights.why_not_run(self._dag.dag_id)
         if why_not is not None:
             raise HTTPException(403, why_not)
+        record(viewer.name or "", self._dag.dag_id, act)
 
     def _why_not_drop(self, lease_id: str) -> str | None:
         """Other leases than those of runs may hold any table, and nobody here knows whose."""

@@ -214,11 +214,16 @@ def test_names_of_a_server_in_the_network() -> None:
         ({**OWN_PAGE, "Sec-Fetch-Site": "same-site"}, "another page sent this"),
         ({"X-Sluice-Page": "1", "Origin": "http://127.0.0.1:1"}, "another page sent this"),
         ({"X-Sluice-Page": "1", "Origin": "null"}, "another page sent this"),
+        ({"X-Sluice-Page": "1", "Origin": "https://127.0.0.1:{port}"}, "another page sent this"),
+        ({"X-Sluice-Page": "1", "Origin": "ftp://127.0.0.1:{port}"}, "another page sent this"),
+        ({"X-Sluice-Page": "1", "Origin": "127.0.0.1:{port}"}, "another page sent this"),
+        ({**OWN_PAGE, "Sec-Fetch-Site": "none"}, "another page sent this"),
         ({"Authorization": "Bearer x"}, "the header X-Sluice-Page is missing"),
     ],
 )
 def test_a_change_from_a_foreign_page(shared: LocalPage, headers: dict[str, str], why: str) -> None:
-    answer = shared.logged_in().post(PAUSE, headers=headers)
+    filled = {name: value.format(port=shared.port) for name, value in headers.items()}
+    answer = shared.logged_in().post(PAUSE, headers=filled)
     assert answer.status_code == 403
     assert why in answer.json()["message"]
 

@@ -1,0 +1,99 @@
+"""What a user does on the page: one object, which is checked, written down and used.
+
+The handler of a route that acts gets what it acts on from here, and from nowhere else. So the
+request is read once, and a route cannot act without the check of its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.routing import APIRoute
+from fastapi.staticfiles import StaticFiles
+from starlette.routing import Mount
+
+from sluice.model import TablePath
+from sluice.page.lease_models import LeaseToDrop
+from sluice.page.ports import Act, AtPlace, By, Place, Viewer
+
+UNCHECKED = "this call would act without a check of who may do so: it is refused"
+SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
+"""Methods that change nothing, as HTTP says."""
+
+
+def _on_table(request: Request, place: AtPlace, viewer: By, database: str, table: str) -> TablePath:
+    path = TablePath(database, table)
+    _authorize(request, place, viewer, path)
+    return path
+
+
+def _on_lease(request: Request, place: AtPlace, viewer: By, lease: LeaseToDrop) -> str:
+    _authorize(request, place, viewer, lease.lease_id)
+    return lease.lease_id
+
+
+def _authorize(request: Request, place: Place, viewer: Viewer, on: TablePath | str) -> None:
+    """:raises HTTPException: 403; says why the viewer may not."""
+    if not viewer.may_act:
+        raise HTTPException(403, viewer.why_not)
+    place.authorize(Act(request.scope["route"].name, on), viewer)
+
+
+OnTable = Annotated[TablePath, Depends(_on_table)]
+"""The table that a route acts on, after the check."""
+OnLease = Annotated[str, Depends(_on_lease)]
+"""The id of the lease that a route acts on, after the check."""
+_CHECKS = (_on_table, _on_lease)
+
+
+def refuse_unchecked(request: Request) -> None:
+    """For all routes of an application: a request that may act is checked, or refused.
+
+    :raises HTTPException: 403.
+    """
+    if request.method not in SAFE_METHODS and _why_unchecked(request.scope["route"]):
+        raise HTTPException(403, UNCHECKED)
+
+
+def require_checks(app: FastAPI) -> None:
+    """Refuses an application with a route that may act without a check.
+
+    :raises RuntimeError: names the route.
+    """
+    for route in app.routes:
+        methods = getattr(route, "methods", None)
+        is_of_files = isinstance(route, Mount) and isinstance(route.app, StaticFiles)
+        if is_of_files or (methods and SAFE_METHODS.issuperset(methods)):
+            continue
+        if why := _why_unchecked(route):
+            where = f"{sorted(methods or ('any',))} {getattr(route, 'path', route)}"
+            raise RuntimeError(f"{where} may act on what nobody has checked: {why}")
+
+
+def _why_unchecked(route: Any) -> str | None:
+    """Why a route may act on something that was not checked; None: it cannot."""
+    if not isinstance(route, APIRoute):
+        return "only routes of FastAPI may act"
+    own = route.dependant
+    calls = [each.call for each in _all_of(own)]
+    if sum(calls.count(check) for check in _CHECKS) != 1:
+        return "take what it acts on as OnTable or OnLease, which check it"
+    taken = (
+        own.path_params,
+        own.query_params,
+        own.header_params,
+        own.cookie_params,
+        own.body_params,
+        own.request_param_name,
+    )
+    if any(taken):
+        return "take nothing else from the request, because nobody checks it"
+    return None
+
+
+def _all_of(dependant: Any) -> Iterator[Any]:
+    for each in dependant.dependencies:
+        yield each
+        yield from _all_of(each)
