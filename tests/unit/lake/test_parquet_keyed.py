@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,13 @@ from sluice.lake.parquet import ParquetSplitWriter, ParquetWriterFactory
 from sluice.lake.parquet_files import WriteOptions
 from sluice.model import DataType, TableBucket
 from sluice.model import types as t
-from sluice.rounds.lake_files import NO_DELETES
+from sluice.rounds.lake_files import NO_DELETES, BucketFiles, Compaction, LiveFile
+from sluice.rounds.limits import TimeLeft
 from sluice.rounds.types import KeyedSplitOptions, Split
 from sluice.testing.tables import table_info
 
 BUCKET = TableBucket(1, 9, 3)
+ENDLESS = TimeLeft(lambda: None, lambda: None)
 SPLIT = Split(BUCKET, ("mon",), 0, 100, keyed=KeyedSplitOptions(("id", "day")))
 COLUMNS = {
     "s": t.STRING,
@@ -32,13 +35,16 @@ COLUMNS = {
 
 
 def writer(
-    folder: Path, columns: dict[str, DataType] | None = None, **options: int
+    folder: Path,
+    columns: dict[str, DataType] | None = None,
+    split: Split = SPLIT,
+    **options: int,
 ) -> ParquetSplitWriter:
     info = table_info(columns or COLUMNS, primary_key=("id", "day"), bucket_keys=("id",))
     settings = WriteOptions(**{"target_file_bytes": 2**30, **options})
     schema = json.dumps(schema_json(info))
     made = ParquetWriterFactory(schema, {BUCKET: str(folder)}, "w1", settings, {})
-    found = pickle.loads(pickle.dumps(made))(SPLIT, 7)
+    found = pickle.loads(pickle.dumps(made))(split, 7)
     assert isinstance(found, ParquetSplitWriter)
     return found
 
@@ -119,6 +125,22 @@ def test_abort_leaves_nothing(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) > 2
     writing.abort()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_abort_deletes_rewritten_files_and_not_the_old_ones(tmp_path: Path) -> None:
+    earlier = writer(tmp_path)
+    earlier.upsert(rows(0, 100))
+    [old] = earlier.close()
+    live = (LiveFile(old.path, old.rows, old.size_bytes, 1),)
+    split = replace(SPLIT, compaction=Compaction(live, BucketFiles(live), 2**30))
+    writing = writer(tmp_path / "new", split=split)
+    writing.upsert(rows(100, 10))
+    written = writing.compact(writing.close(), ENDLESS)
+    assert (written.why_not, written.removed, len(written.files)) == ("", (old.path,), 1)
+    assert len(list((tmp_path / "new").iterdir())) == 2
+    writing.abort()
+    assert list((tmp_path / "new").iterdir()) == []
+    assert Path(old.path).exists()
 
 
 def test_a_value_in_a_column_that_the_lake_lacks_is_not_left_behind(tmp_path: Path) -> None:

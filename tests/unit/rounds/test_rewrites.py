@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused
+from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused, LakeNotWritable
 from sluice.model import Partition, Reason, TableInfo
 from sluice.model import types as t
 from sluice.rounds.compaction import CompactionOptions
@@ -182,6 +182,22 @@ def test_files_that_others_replaced_are_left_to_them(world: Compacted) -> None:
     world.assert_exactly_once()
     assert result.files_compacted == 0
     assert "missing data files" in result.compacted
+    assert world.table.unreferenced_files() == set()
+
+
+def test_a_lake_that_refuses_the_rewritten_files_gets_the_round_all_the_same(
+    world: Compacted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.rounds(5)
+
+    def refuse(*_args: object) -> None:
+        raise LakeNotWritable("no such manifest")
+
+    monkeypatch.setattr(type(world.table), "rewrite", refuse)
+    [result] = world.rounds(1)
+    world.assert_exactly_once()
+    assert (result.outcome, result.files_compacted) == ("committed", 0)
+    assert "the commit of the compaction: no such manifest" in result.compacted
     assert world.table.unreferenced_files() == set()
 
 

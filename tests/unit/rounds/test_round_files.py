@@ -12,8 +12,18 @@ import pytest
 from sluice.errors import LakeNotWritable, SluiceError
 from sluice.model import Reason, TableBucket, TableInfo
 from sluice.rounds.files import RoundResult
+from sluice.rounds.lake_files import (
+    DataFile,
+    FileContent,
+    LiveFiles,
+    PlannedCommit,
+    RowMarks,
+    WrittenCompaction,
+    WrittenDeletes,
+)
 from sluice.rounds.ports import SplitRunner, SplitWriterFactory
-from sluice.rounds.round_files import DELETES_KEY, DeletesReport, RoundFiles
+from sluice.rounds.position_lookups import LookupBudget
+from sluice.rounds.round_files import DELETES_KEY, DeletesReport, Lookups, RoundFiles
 from sluice.rounds.types import Split, SplitFailure, SplitResult
 from sluice.testing.memory_writer import KeyedFile
 
@@ -296,3 +306,27 @@ def test_a_round_without_deletes_has_no_positions() -> None:
     files = RoundFiles([SplitResult(TableBucket(1, None, 0), (), 1, 0, 0, -1)])
     assert (files.positions, files.unused, files.all) == (None, [], [])
     assert files.report() == DeletesReport()
+
+
+def test_a_compaction_that_is_given_up_leaves_none_of_its_files(world: Shared) -> None:
+    """A bucket without changed keys: what marks rows of the files that were to stay goes, too."""
+    bucket, where = world.bucket(0), ("0",)
+    own, new = DataFile("own", 2, 16, where), DataFile("new", 9, 72, where)
+    tidied = DataFile("tidied", 1, 8, where, FileContent.POSITION_DELETES, (RowMarks("b", 1, 0),))
+    result = SplitResult(
+        bucket,
+        (new, tidied),
+        1,
+        2,
+        0,
+        -1,
+        deleted=WrittenDeletes(files=(tidied,)),
+        compacted=WrittenCompaction(("a",), (new,), (own,)),
+    )
+    live = LiveFiles(1, {})
+    files = RoundFiles([result], Lookups((), live, LookupBudget(), lambda splits: iter(())))
+    assert files.positions == PlannedCommit(live, removed=("a",))
+    assert files.unused == [own]
+    files.look_up_again(world.table, "a is missing")
+    assert (files.files, files.positions) == ([own], None)
+    assert {file.path for file in files.unused} == {"new", "tidied"}
