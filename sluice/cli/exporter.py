@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -43,6 +43,14 @@ TIMEOUT_MIN_MS = 100
     help="Allow an address other than loopback, without encryption or login.",
 )
 @click.option(
+    "--allow-host",
+    "hosts",
+    metavar="NAME",
+    multiple=True,
+    help="A host name by which /metrics may be called; may be repeated. IP addresses, names without"
+    " a dot, and names of Kubernetes services are allowed.",
+)
+@click.option(
     "--cache",
     type=DURATION,
     default="10s",
@@ -60,6 +68,7 @@ TIMEOUT_MIN_MS = 100
 def exporter(
     listen: str,
     insecure: bool,
+    hosts: tuple[str, ...],
     cache: int,
     timeout: int,
     settings: Settings,
@@ -78,7 +87,8 @@ def exporter(
     config = settings.config().client
     require("prometheus_client", "exporter", "sluice exporter")
     stopping = StopSignals()
-    with served(config, listen, insecure=insecure, cache_ms=cache, timeout_ms=timeout) as address:
+    bounds = {"cache_ms": cache, "timeout_ms": timeout}
+    with served(config, listen, insecure=insecure, hosts=hosts, **bounds) as address:
         click.echo(f"sluice: ready, metrics of {config.bootstrap} at {address}")
         stopping.wait()
     click.echo("sluice: stopped")
@@ -86,7 +96,13 @@ def exporter(
 
 @contextmanager
 def served(
-    config: ClientConfig, listen: str, *, insecure: bool, cache_ms: int, timeout_ms: int
+    config: ClientConfig,
+    listen: str,
+    *,
+    insecure: bool,
+    cache_ms: int,
+    timeout_ms: int,
+    hosts: Sequence[str] = (),
 ) -> Iterator[str]:
     """Serves the metrics of a cluster until the block ends; yields the URL.
 
@@ -109,7 +125,7 @@ def served(
         readings = CachedReadings(read, cache_s=cache_ms / 1000, timeout_s=timeout_ms / 1000)
         collectors = [ClusterCollector(readings.reading), rounds]
         endpoint = MetricsEndpoint(
-            listen, "exporter", collectors, setting="--listen", insecure=insecure
+            listen, "exporter", collectors, setting="--listen", insecure=insecure, hosts=hosts
         )
         endpoint.start()
         try:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, Info, make_wsgi_app
 from prometheus_client.registry import Collector
 
 from sluice import __version__
 from sluice.errors import ConfigurationError
-from sluice.wire.http_places import http_place
-
-READ_TIMEOUT_S = 10
-"""A caller that sends nothing for this long is disconnected, because callers are served in turn."""
+from sluice.metrics.bounded_server import BoundedServer, answered
+from sluice.wire.http_places import HostNames, bound_socket, http_place
+from sluice.wire.tcp import target
 
 
 class MetricsEndpoint:
-    """Serves GET /metrics on its own thread, one caller at a time."""
+    """Serves GET /metrics on threads of its own. Metrics are collected for one caller at a time."""
 
     def __init__(
         self,
@@ -30,6 +28,8 @@ class MetricsEndpoint:
         setting: str,
         insecure: bool,
         allowed_by: str = "--insecure",
+        hosts: Iterable[str] = (),
+        hosts_by: str = "--allow-host",
     ) -> None:
         """Binds the address; port 0 selects a free port.
 
@@ -38,6 +38,8 @@ class MetricsEndpoint:
         :param collectors: in the order of their collection.
         :param setting: names ``place`` in errors.
         :param allowed_by: the option that sets ``insecure``.
+        :param hosts: further names by which it may be called.
+        :param hosts_by: the option that sets ``hosts``.
         :raises ConfigurationError: the address has a wrong form, is in use, or is not loopback
             without ``insecure`` (the endpoint has neither encryption nor logins).
         """
@@ -47,41 +49,49 @@ class MetricsEndpoint:
         info.info({"version": __version__})
         for collector in collectors:
             registry.register(collector)
+        names = HostNames(host, hosts, services=True)
         try:
-            self._server = make_server(host, port, _only_metrics(registry), WSGIServer, _Handler)
+            bound = bound_socket(host, port)
         except OSError as error:
             raise ConfigurationError(f"{setting}: {place}: {error.strerror or error}") from error
-        self.address = f"http://{host}:{self._server.server_port}/metrics"
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.2,), name="metrics", daemon=True
-        )
+        self._server = BoundedServer(bound, _only_metrics(registry, names, hosts_by))
+        self.address = f"http://{target(host, self._server.server_port)}/metrics"
+        self._thread = threading.Thread(target=self._server.run, name="metrics", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops the thread and releases the port. Does nothing before ``start``."""
+        """Stops the threads and releases the port."""
         if self._thread.is_alive():
-            self._server.shutdown()
+            self._server.stop()
             self._thread.join()
-        self._server.server_close()
+        else:  # it was not started
+            self._server.server_close()
 
 
-class _Handler(WSGIRequestHandler):
-    timeout = READ_TIMEOUT_S
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the name of the base)
-        """Logs nothing: scrapes are frequent."""
-
-
-def _only_metrics(registry: CollectorRegistry) -> Any:
+def _only_metrics(registry: CollectorRegistry, names: HostNames, hosts_by: str) -> Any:
     """A WSGI application with the one path /metrics."""
     metrics = make_wsgi_app(registry)
+    one_at_a_time = threading.Lock()  # the collectors remember what they have told
 
-    def application(environ: dict[str, Any], start_response: Any) -> Any:
+    def answer(environ: dict[str, Any], start_response: Any) -> Any:
+        host = environ.get("HTTP_HOST")
+        if host is not None and not names.knows(host):  # browsers always send one
+            start_response("403 Forbidden", [("Content-Type", "text/plain")])
+            text = f"this server has no name {host[:_SHOWN_MAX]!r}: allow it with {hosts_by}\n"
+            return [text.encode()]
         if environ.get("PATH_INFO") != "/metrics":
             start_response("404 Not Found", [("Content-Type", "text/plain")])
             return [b"not found; metrics are at /metrics\n"]
-        return metrics(environ, start_response)
+        with one_at_a_time:
+            return metrics(environ, start_response)
+
+    def application(environ: dict[str, Any], start_response: Any) -> Any:
+        return answered(environ, lambda: answer(environ, start_response))
 
     return application
+
+
+_SHOWN_MAX = 100
+"""Characters of a stranger's text."""

@@ -493,7 +493,8 @@ def _metrics_of(config: ServerConfig) -> Metrics | None:
         return None
     from sluice.server.metrics import Metrics
 
-    return Metrics(config.metrics, insecure=config.insecure)
+    hosts = config.metrics_hosts.replace(",", " ").split()
+    return Metrics(config.metrics, insecure=config.insecure, hosts=hosts)
 
 
 def _tiering(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from sluice.errors import AuthenticateError, ConfigurationError
 from sluice.server.listen_addresses import GRPC, ListenAddress
 from sluice.server.metadata import Servers
 from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.admission import within_files
 from sluice.wire.apis import Api, Role
 from sluice.wire.grpc_server import GrpcLimits, GrpcServer
 from sluice.wire.handlers import Handler, Handlers
@@ -29,9 +29,6 @@ GRPC_CONNECTIONS_MAX = 4096
 
 NATIVE_CONNECTIONS_MAX = 1024
 """Most connections of a native listener."""
-
-_FILES_SHARE = 8
-"""A listener uses this part of the files that the process may open: others are for storage."""
 
 _ROLES = (Role.COORDINATOR, Role.TABLET)
 
@@ -61,11 +58,6 @@ class ListenerSecurity:
             ServerTls(Path(certificate), Path(key)) if certificate else None,
             UsersFile(Path(config.users_file)) if config.users_file else None,
         )
-
-
-def _connections(most: int) -> int:
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return most if files == resource.RLIM_INFINITY else min(most, files // _FILES_SHARE)
 
 
 MakeHandlers = Callable[[Callable[[], Servers], Mapping[Api, Handler]], Handlers]
@@ -116,7 +108,7 @@ class Listener:
                 limits=GrpcLimits(
                     max_message_bytes=config.max_message_bytes,
                     max_workers=config.max_workers,
-                    max_connections=_connections(GRPC_CONNECTIONS_MAX),
+                    max_connections=within_files(GRPC_CONNECTIONS_MAX),
                     age_s=config.idle_timeout_ms / 1000,
                 ),
                 tls=security.tls,
@@ -131,7 +123,7 @@ class Listener:
                 limits=Limits(
                     max_frame_bytes=config.max_message_bytes,
                     max_bytes=NATIVE_MEMORY_FRAMES * config.max_message_bytes,
-                    max_connections=_connections(NATIVE_CONNECTIONS_MAX),
+                    max_connections=within_files(NATIVE_CONNECTIONS_MAX),
                     idle_s=config.idle_timeout_ms / 1000,
                 ),
                 tokens=security.tokens,

@@ -13,8 +13,11 @@ from sluice.model import TieringRound, TieringStatus
 class Metrics:
     """All metrics, served at one address."""
 
-    def __init__(self, place: str, *, insecure: bool) -> None:
-        """:param place: HOST:PORT, which ``start`` binds."""
+    def __init__(self, place: str, *, insecure: bool, hosts: Sequence[str] = ()) -> None:
+        """:param place: HOST:PORT, which ``start`` binds.
+        :param hosts: further names by which it may be called.
+        """
+        self._hosts = hosts
         self._place = place
         self._insecure = insecure
         self._rounds = RoundMetrics()
@@ -53,6 +56,8 @@ class Metrics:
             setting="server.metrics",
             insecure=self._insecure,
             allowed_by="--insecure (server.insecure)",
+            hosts=self._hosts,
+            hosts_by="server.metrics_hosts",
         )
         self._endpoint.start()
 

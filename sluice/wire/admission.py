@@ -11,6 +11,7 @@ than a running upload cut off, which would only be sent again.
 from __future__ import annotations
 
 import ipaddress
+import resource
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -22,6 +23,15 @@ from sluice.clock import Clock
 from sluice.errors import StorageBackpressure
 
 _IPV6_NETWORK = 64
+
+FILES_SHARE = 8
+"""A listener uses this part of the files that the process may open: others are for storage."""
+
+
+def within_files(most: int) -> int:
+    """The most connections of a listener, or as many as the process may open files for."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return most if files == resource.RLIM_INFINITY else min(most, files // FILES_SHARE)
 
 
 class Admitted:
@@ -66,6 +76,15 @@ class Admitted:
             raise StorageBackpressure(
                 f"{self.peer} has begun too many {self._admission.what}, or was too slow: try again"
             )
+
+    def unsettle(self, within_s: float) -> None:
+        """It is pending again, as the youngest: it waits for its client once more."""
+        with self._admission.lock:
+            if not self.dropped:
+                self.pending = True
+                self.since_s = self._admission.now_s()
+                self.deadline_s = self.since_s + within_s
+                self._admission.move_to_end(self)
 
     def expect_end(self, within_s: float | None) -> None:
         """It is dropped if it has not ended within this time; None: no limit."""
@@ -159,15 +178,20 @@ class Admission:
     def end_late(self) -> int:
         """Ends what has reached its deadline; returns how many."""
         now_s = self.now_s()
+        return self._end_those(lambda one: one.deadline_s is not None and one.deadline_s <= now_s)
+
+    def end_all(self) -> int:
+        """Ends all that is admitted; returns how many."""
+        return self._end_those(lambda one: True)  # noqa: ARG005
+
+    def _end_those(self, chosen: Callable[[Admitted], bool]) -> int:
         with self.lock:
-            late = [
-                one for one in self._all if one.deadline_s is not None and one.deadline_s <= now_s
-            ]
-            for one in late:
+            those = [one for one in self._all if chosen(one)]
+            for one in those:
                 self._drop(one)
-        for one in late:
+        for one in those:
             one.end()
-        return len(late)
+        return len(those)
 
     def _make_room(self, new: Admitted, of_peer: int) -> Admitted:
         """Drops what must end for one more.
@@ -199,6 +223,10 @@ class Admission:
     def _drop(self, one: Admitted) -> None:
         one.dropped = True
         self.remove(one)
+
+    def move_to_end(self, one: Admitted) -> None:
+        """Makes it the youngest. Call it under the lock."""
+        self._all[one] = self._all.pop(one)
 
     def remove(self, one: Admitted) -> None:
         """Frees a place. Call it under the lock."""

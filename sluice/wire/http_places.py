@@ -1,14 +1,63 @@
-"""Where HTTP endpoints listen: HOST:PORT, on this machine unless the user accepts the risk."""
+"""Where HTTP endpoints listen, and by which names they are called.
+
+HOST:PORT is on this machine unless the user accepts the risk. A page of a foreign name may have had
+that name resolved to this address after it was loaded, and then it reads what is there as its own:
+so an endpoint knows its names, and refuses others.
+"""
 
 from __future__ import annotations
 
+import ipaddress
+import re
 import socket
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from sluice.errors import ConfigurationError
 from sluice.wire.tcp import is_loopback
 
-BACKLOG = 128
+BACKLOG = 1_024
+"""Connections that wait to be accepted. A further one would be tried again after a second."""
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([\w.-]+))(?::\d{1,5})?", re.ASCII)
+"""A Host header: an IPv6 address, or a name or IPv4 address; and a port. Nothing else: libraries
+make addresses of it, in which a `/` or a `?` would move the path."""
+_CLUSTER_ENDS = (".svc", ".cluster.local", ".internal", ".localhost")
+"""Ends of names that nobody can register: those of Kubernetes and of private networks."""
+
+
+class HostNames:
+    """The names by which callers reach an endpoint. An IP address is no name that could be resolved
+    anew."""
+
+    def __init__(self, host: str, allowed: Iterable[str] = (), *, services: bool = False) -> None:
+        """:param host: where it listens.
+        :param allowed: further names.
+        :param services: whether programs call it by any IP address, by names without a dot, and by
+            those of services in a cluster, also where it listens on loopback behind a proxy.
+        """
+        self._services = services
+        self._any_address = services or not is_loopback(host)
+        names = {"localhost", host, *allowed}
+        if not is_loopback(host):
+            names |= {socket.gethostname(), socket.getfqdn()}
+        self._names = frozenset(name.lower().rstrip(".") for name in names)
+
+    def knows(self, header: str) -> bool:
+        """Whether the Host of a request is one of these names. Any port: tunnels have others."""
+        found = _HOST.fullmatch(header)
+        if found is None:
+            return False
+        name = (found[1] or found[2]).lower().rstrip(".")
+        if name in self._names:
+            return True
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return self._is_service(name)
+        return address.is_loopback or self._any_address
+
+    def _is_service(self, name: str) -> bool:
+        return self._services and ("." not in name or name.endswith(_CLUSTER_ENDS))
 
 
 def http_place(

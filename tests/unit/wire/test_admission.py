@@ -44,6 +44,25 @@ def test_what_is_settled_keeps_its_place(ends: Ends, clock: MonotonicClock) -> N
     ends.admit(admission, "d").settle()
 
 
+def test_what_waits_for_its_client_again_is_the_youngest(ends: Ends, clock: MonotonicClock) -> None:
+    admission = Admission("calls", 4, 2, clock, pending_s=5)
+    answered = admission.admit("a", lambda: ends.peers.append("answered"))
+    answered.settle()
+    ends.admit(admission, "a")
+    clock.now_s += 4
+    answered.unsettle(3)
+    ends.admit(admission, "a")
+    assert ends.peers == ["a"]
+    clock.now_s += 2
+    assert admission.end_late() == 0
+    clock.now_s += 1
+    assert admission.end_late() == 1
+    assert ends.peers == ["a", "answered"]
+    answered.unsettle(3)  # too late, and nothing comes back
+    ends.admit(admission, "b").settle()
+    assert (admission.end_all(), len(admission), ends.peers[2:]) == (2, 0, ["a", "b"])
+
+
 def test_the_oldest_pending_one_of_a_peer_makes_room(ends: Ends, clock: MonotonicClock) -> None:
     admission = Admission("calls", 4, 2, clock)
     oldest, newer, other = (ends.admit(admission, peer) for peer in "aab")
