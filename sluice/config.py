@@ -179,8 +179,7 @@ class ServerConfig:
     """HOST:PORT at which Prometheus reads /metrics over HTTP. Port 0 picks a free port. Empty: no
     metrics."""
     metrics_hosts: str = ""
-    """Host names by which /metrics may be called, with commas between them. IP addresses, names
-    without a dot, and names of Kubernetes services need not be listed."""
+    """More host names by which /metrics may be called, as METRICS.EXAMPLE,OTHER.EXAMPLE."""
     tiering_timeout_ms: int = 120_000
     """A round without a heartbeat for this long counts as failed. Sluice's workers are told and
     send three heartbeats within it. Those of earlier versions, and Fluss's tiering service, need at
