@@ -26,7 +26,7 @@ from typing import Any, get_type_hints
 from sluice.did_you_mean import closest, did_you_mean
 from sluice.errors import ConfigurationError
 from sluice.json_text import json_of
-from sluice.masking import is_secret_name, secrets_of
+from sluice.masking import know, secrets_in
 from sluice.setting_limits import check_limits, check_text, lowered_defaults
 
 ENVIRONMENT_PREFIX = "SLUICE_"
@@ -98,6 +98,9 @@ class ClientConfig:
     Accepts names of Fluss, Iceberg or Hadoop: s3.endpoint, s3.access-key, s3.secret-key, s3.region,
     ..."""
 
+    def __post_init__(self) -> None:
+        know(secrets_in(_values(self)))
+
     @property
     def has_tls(self) -> bool:
         return self.tls or bool(self.tls_ca)
@@ -129,8 +132,8 @@ class ClientConfig:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle contains the text of ``tls_ca``, because the file may be missing elsewhere."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return _client_config, ({**values, "tls_ca": self.authorities(), "fs": dict(self.fs)},)
+        more = {"tls_ca": self.authorities(), "fs": dict(self.fs)}
+        return _client_config, (_values(self) | more,)
 
 
 def _client_config(values: dict[str, Any]) -> ClientConfig:
@@ -241,6 +244,9 @@ class DatalakeConfig:
     iceberg: Mapping[str, str] = field(default_factory=dict)
     """Properties of the Iceberg catalog: type, warehouse, uri, ..."""
 
+    def __post_init__(self) -> None:
+        know(secrets_in(_values(self)))
+
 
 @dataclass(frozen=True, slots=True)
 class TieringConfig:
@@ -318,16 +324,11 @@ class Config:
 
     def secrets(self) -> tuple[str, ...]:
         """The values of all secret settings, to be masked wherever they appear."""
-        found: list[str] = []
-        for section in fields(self):
-            values = getattr(self, section.name)
-            for setting in fields(values):
-                value = getattr(values, setting.name)
-                named = value if isinstance(value, Mapping) else {setting.name: value}
-                texts = {k: v for k, v in named.items() if isinstance(v, str)}
-                found += [v for k, v in texts.items() if is_secret_name(k)]
-                found += [secret for v in texts.values() for secret in secrets_of(v)]
-        return tuple(value for value in found if value)
+        return secrets_in({one.name: _values(getattr(self, one.name)) for one in fields(self)})
+
+
+def _values(section: Any) -> dict[str, Any]:
+    return {one.name: getattr(section, one.name) for one in fields(section)}
 
 
 def load_config(
@@ -343,13 +344,15 @@ def load_config(
     :raises ConfigurationError: for an unreadable file, an unknown key, a wrong value, or two values
         that do not work together; names them.
     """
+    environment = environment or {}
+    know(secrets_in({name: text for name, text in environment.items() if name.startswith("AWS_")}))
     found = _Settings()
     if path is not None:
         _add_file(Path(path), found)
-    for name, value in (environment or {}).items():
+    for name, value in environment.items():
         if name.startswith(ENVIRONMENT_PREFIX):
             _add_variable(name, value, found)
-    for where, text in _settings_texts(environment or {}):
+    for where, text in _settings_texts(environment):
         for dotted, value in _settings(text, where).items():
             found.put(dotted, value, f"{where}: {dotted}")
     for dotted, override in (overrides or {}).items():
@@ -358,8 +361,7 @@ def load_config(
         values |= lowered_defaults(name, values, _SECTIONS[name]())
     config = Config(**{name: _SECTIONS[name](**values) for name, values in found.sections.items()})
     for name in found.sections:
-        section = getattr(config, name)
-        check_limits(name, {one.name: getattr(section, one.name) for one in fields(section)})
+        check_limits(name, _values(getattr(config, name)))
     return config
 
 

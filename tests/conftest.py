@@ -15,6 +15,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
+from sluice.masking import forget_all
 from tests.support import quick_java
 from tests.support.spark_session import start_session
 
@@ -77,6 +78,12 @@ def _signals() -> None:
     """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _secrets() -> None:
+    """The secrets of one test may be ordinary words in the next one of this process."""
+    forget_all()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

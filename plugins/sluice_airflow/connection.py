@@ -12,7 +12,7 @@ from sluice.config import SETTINGS_VARIABLE, ClientConfig, is_pem
 from sluice.did_you_mean import did_you_mean
 from sluice.errors import ConfigurationError
 from sluice.json_text import json_of
-from sluice.masking import is_secret_name, mask
+from sluice.masking import is_secret_name, know, mask, secrets_in, secrets_of
 from sluice_airflow.provider_info import FIELDS
 
 TRANSPORTS = ("grpc", "fluss")
@@ -46,6 +46,9 @@ class FlussConnection:
     """With transport grpc: use TLS, and accept a certificate of a public authority."""
     tls_ca: str = field(default="", repr=False)
     """With transport grpc: certificates of the accepted authorities; a PEM file or its text."""
+
+    def __post_init__(self) -> None:
+        know(self.secrets())
 
     @classmethod
     def parse(
@@ -162,7 +165,9 @@ class FlussConnection:
         """Returns the values that must not appear in a log."""
         found = self.secret_settings()
         public = ("client.username", "client.tls_ca")
-        return [value for name, value in found.items() if value and name not in public]
+        whole = [value for name, value in found.items() if value and name not in public]
+        parts = [*secrets_in(found), *(part for value in whole for part in secrets_of(value))]
+        return list(dict.fromkeys([*whole, *parts]))
 
     def settings(self) -> dict[str, str]:
         """Returns all settings of the driver, ``section.key`` to value, including secrets."""

@@ -14,7 +14,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
 from sluice.artifacts.iceberg import AUTO, installed_iceberg
 from sluice.artifacts.jars import kept_copy
-from sluice.artifacts.spark_log import log_conf
+from sluice.artifacts.spark_log import log_conf, redaction_conf
 from sluice.artifacts.spark_start import (
     Application,
     driver_is_here,
@@ -23,7 +23,7 @@ from sluice.artifacts.spark_start import (
 )
 from sluice.artifacts.spark_submit import spark_submit
 from sluice.config import SETTINGS_FILE_VARIABLE, SETTINGS_VARIABLE
-from sluice.masking import mask
+from sluice.masking import line, mask
 from sluice_airflow.submit_output import LeveledLog, TellingLine
 
 GRACE_S = 3.0
@@ -124,8 +124,8 @@ class GroupSubmitHook(SparkSubmitHook):
         return start_here(self._application, self._jars or "", submit, self._submit_environment)
 
     def _log_conf(self) -> dict[str, str]:
-        submit = spark_submit(self.binary)
-        return log_conf(self._application, submit, self._submit_environment)
+        place = self._application, spark_submit(self.binary), self._submit_environment
+        return {**log_conf(*place), **redaction_conf(*place)}
 
     @property
     def _application(self) -> Application:
@@ -202,8 +202,8 @@ class GroupSubmitHook(SparkSubmitHook):
     def _shown(self, lines: Iterator[Any]) -> Iterator[str]:
         """Masks each line, and keeps the one that tells most."""
         self._telling = telling = TellingLine()
-        for line in lines:
-            shown = mask(str(line), self.secrets)
+        for each in lines:
+            shown = line(str(each), self.secrets)
             telling.add(shown)
             yield shown
 

@@ -20,6 +20,7 @@ from sluice.artifacts.java import java, java_version, pyspark_jars
 from sluice.cache_folder import cache_folder
 from sluice.clock import Clock, SystemClock
 from sluice.errors import ConfigurationError
+from sluice.masking import line as safe_line
 
 _FETCH_TIMEOUT_S = 300
 _PAUSES_S = (5.0, 20.0)
@@ -56,7 +57,7 @@ class Jar:
 
 def print_to_stderr(line: str) -> None:
     """Writes a line to standard error."""
-    sys.stderr.write(line + "\n")
+    sys.stderr.write(safe_line(line) + "\n")
     sys.stderr.flush()
 
 

@@ -1,14 +1,25 @@
-"""Decides whether a driver of Sluice sets Spark's log level."""
+"""Decides whether a driver of Sluice sets Spark's log level, and what Spark hides."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from sluice.artifacts.spark_start import Application, driver_is_here, spark_conf_folder
+from sluice.artifacts.spark_start import (
+    Application,
+    driver_is_here,
+    names_elsewhere,
+    spark_conf_folder,
+)
 
 LOG_LEVEL = "spark.log.level"
 WARN = "WARN"
+REDACTION = "spark.redaction.regex"
+REDACTED = (
+    r"(?i)secret|password|passwd|passphrase|token|credential|access[.-]?key|account[.-]?key"
+    r"|[.]header[.]|SLUICE_SETTINGS$"
+)
+"""Properties whose values Spark's UI and its log do not show: Spark's own, and those of a lake."""
 _ENDINGS = (".properties", ".xml", ".yaml", ".yml", ".json", ".jsn")
 """Of the files that log4j reads, and not of Spark's templates of them."""
 _VARIABLES = ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
@@ -39,6 +50,14 @@ def log_conf(
     if any(_configures_log(file) for file in files):
         return {}
     return {LOG_LEVEL: WARN}
+
+
+def redaction_conf(
+    application: Application, submit: Path | None, environment: Mapping[str, str]
+) -> dict[str, str]:
+    """The property that hides secrets of a lake in Spark's UI, unless its user has set it."""
+    others = names_elsewhere(application, submit, environment)
+    return {} if REDACTION in {*application.conf, *others} else {REDACTION: REDACTED}
 
 
 def _configures_log(file: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from sluice.cli.options import examples
+from sluice.cli.output import print_file
 
 DAG_FILE = '''\
 """Tiers Apache Fluss tables every minute; settings: section [sluice] of airflow.cfg."""
@@ -40,4 +41,4 @@ def airflow_dag(maintenance: bool) -> None:
     Save it in Airflow's dags folder. Airflow needs pip install 'fluss-sluice[airflow]'. The section
     [sluice] of airflow.cfg sets connections, schedule and retries.
     """
-    click.echo(MAINTENANCE_FILE if maintenance else DAG_FILE, nl=False)
+    print_file(MAINTENANCE_FILE if maintenance else DAG_FILE)

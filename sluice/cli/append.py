@@ -11,6 +11,7 @@ import click
 
 from sluice.cli.errors import InvalidFile
 from sluice.cli.options import TABLE_PATH, Settings, examples, with_settings
+from sluice.cli.output import say
 from sluice.did_you_mean import did_you_mean
 from sluice.model import TableInfo, TablePath
 from sluice.stop_signals import sigterm_raises
@@ -169,7 +170,7 @@ def _send(sender: FileSender, skipped: int, noun: str, done: str) -> None:
     sender.send_all(total, skipped)
     seconds = time.monotonic() - started
     after = f", after the first {before:,}" if before else ""
-    click.echo(f"{sender.table}: {counted(total - before, noun)} {done} in {seconds:.1f} s{after}")
+    say(f"{sender.table}: {counted(total - before, noun)} {done} in {seconds:.1f} s{after}")
 
 
 def _duplicates_count(info: TableInfo) -> bool:
@@ -213,7 +214,7 @@ def _table_at_start(client: Client, job: AppendJob) -> TableInfo:
         return now
     then = client.admin.table_info(now.path, schema_id)
     added = [name for name in now.schema.names if name not in then.schema.names]
-    click.echo(
+    say(
         f"note: {now.path} has new columns since the unfinished run of {job.file.name}:"
         f" {', '.join(added)}; rows of the resumed run have nulls in them",
         err=True,

@@ -15,10 +15,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Self
 
-import click
-
 from sluice.cli.append_records import AppendRecord, delete_old_records, folder, open_locked
 from sluice.cli.errors import ResumeError
+from sluice.cli.output import say
 from sluice.client.sent_batches import RowRange, WriterStart
 from sluice.errors import StorageError
 from sluice.failpoints import failpoint
@@ -145,7 +144,7 @@ class AppendRecorder:
                 self._delete()  # no run may resume the earlier one once this one sends
             self._close()
             self.is_kept = False
-            click.echo(
+            say(
                 f"note: no record of this run is kept in {self.path.parent} ({error.strerror}); if"
                 " the run is interrupted, a resumed run may store rows twice",
                 err=True,

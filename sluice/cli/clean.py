@@ -17,6 +17,7 @@ from sluice.cli.options import (
     warehouse_option,
     with_settings,
 )
+from sluice.cli.output import say
 from sluice.errors import SluiceError
 from sluice.model import TablePath
 
@@ -134,14 +135,14 @@ def print_reports(
         for report in reports or ():
             _print_table(report, applied)
         if reports == []:
-            click.echo(
+            say(
                 "note: this lake has no table of the cluster: check --warehouse",
                 err=True,
             )
         if runs is not None:
             _print_runs(runs, applied)
         if runs_error:
-            click.echo(f"the runs cannot be read: {runs_error}")
+            say(f"the runs cannot be read: {runs_error}")
     failed = any(report.failed or report.error for report in reports or ())
     if failed or runs_error or any(run.error for run in runs or ()):
         raise click.exceptions.Exit(1)
@@ -151,18 +152,19 @@ def _print_table(report: CleanReport, applied: bool) -> None:
     from sluice.cli.output import print_table, when
     from sluice.quantities import byte_size, counted
 
-    click.echo(f"{report.table}: {_summary(report, applied)}")
+    say(f"{report.table}: {_summary(report, applied)}")
     groups: dict[str, list[OrphanFile]] = {}
     for left in report.dead:
         groups.setdefault(_fate(report, left, applied), []).append(left)
     for left in report.kept:
         groups.setdefault(f"kept: {left.reason}", []).append(left)
     for fate, found in groups.items():
-        click.echo(f"\n{fate}:")
+        say()
+        say(f"{fate}:")
         rows = [[left.size_bytes, when(left.modified_ms), left.path] for left in found]
         print_table(["bytes", "written", "file"], rows, empty="")
     if report.foreign_files:
-        click.echo(
+        say(
             f"note: {counted(report.foreign_files, 'unreferenced data file')} of other writers,"
             f" {byte_size(report.foreign_bytes)}: Iceberg's remove_orphan_files deletes them"
         )

@@ -14,6 +14,7 @@ from sluice.cli.options import (
     warehouse_option,
     with_settings,
 )
+from sluice.cli.output import say
 from sluice.model import TablePath
 from sluice.model.table_patterns import is_pattern
 from sluice.stop_signals import explain_stop, sigterm_raises
@@ -79,7 +80,7 @@ def create_lake_table(
                 tables = [report.to_json() for report in reports]
                 print_json({"complete": is_complete, "tables": tables})
     if not reports:
-        click.echo("note: no table of the cluster is tiered; `sluice tables` lists all", err=True)
+        say("note: no table of the cluster is tiered; `sluice tables` lists all", err=True)
     if any(report.error for report in reports):
         raise click.exceptions.Exit(1)
 
@@ -95,8 +96,8 @@ def _create(
         reports.append(report)
         if is_json:
             continue
-        click.echo(f"{report.table}: {report.error or f'{report.outcome} at {report.location}'}")
+        say(f"{report.table}: {report.error or f'{report.outcome} at {report.location}'}")
         if report.note:
-            click.echo(f"  note: {report.note}")
+            say(f"  note: {report.note}")
         if not report.is_tiered:
-            click.echo(f"  it is not tiered yet: {how_to_enable(TablePath.parse(report.table))}")
+            say(f"  it is not tiered yet: {how_to_enable(TablePath.parse(report.table))}")

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from sluice.cli.options import DURATION, TABLE_PATH, Settings, with_settings
+from sluice.cli.output import say
 from sluice.cli.table_properties import checked_properties, notes_on, options_of_fluss
 from sluice.errors import InvalidTable, TableAlreadyExist, UnsupportedLakeOption
 from sluice.model import Schema, TableDescriptor, TableInfo, TablePath, TypeRoot
@@ -157,12 +158,12 @@ def create_table(
                 raise TableAlreadyExist(
                     f"table {table} exists already; --if-not-exists accepts an existing table"
                 ) from None
-            click.echo(f"{table}: exists already, unchanged")
+            say(f"{table}: exists already, unchanged")
             return
         info = client.admin.table_info(table)
-    click.echo(_made(info))
+    say(_made(info))
     for note in [*notes(info), *notes_on(custom)]:
-        click.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)
 
 
 def notes(info: TableInfo) -> list[str]:

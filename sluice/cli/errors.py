@@ -11,6 +11,7 @@ import re
 
 import click
 
+from sluice.cli.output import say, say_command
 from sluice.did_you_mean import did_you_mean
 from sluice.errors import (
     ConfigurationError,
@@ -19,7 +20,6 @@ from sluice.errors import (
     SluiceError,
     TableNotExist,
 )
-from sluice.masking import mask
 from sluice.stop_signals import EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated, explain_stop
 
 EXIT_FAILED = 1
@@ -48,10 +48,10 @@ def show(error: Exception) -> int:
         error.show()
         return error.exit_code
     text, code = _text_of(error)
-    click.secho(f"sluice: {mask(' '.join(text.split()))}", fg="red", err=True)
+    say(f"sluice: {' '.join(text.split())}", fg="red", err=True)
     if isinstance(error, SluiceError | click.ClickException):
         for command in _commands(error):
-            click.echo(command, err=True)  # to be copied: neither joined nor masked
+            say_command(command)
     return code
 
 
@@ -61,11 +61,11 @@ def show_stop(stop: BaseException | None) -> int:
     :param stop: what ended it; no KeyboardInterrupt: a question was not answered.
     """
     if not isinstance(stop, KeyboardInterrupt):
-        click.echo("Aborted!", err=True)
+        say("Aborted!", err=True)
         return EXIT_FAILED
     explain_stop(stop)
     for note in getattr(stop, "__notes__", ()):
-        click.secho(f"sluice: {mask(note)}", fg="red", err=True)
+        say(f"sluice: {note}", fg="red", err=True)
     return EXIT_TERMINATED if isinstance(stop, Terminated) else EXIT_INTERRUPTED
 
 

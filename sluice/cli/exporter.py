@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sluice.cli.options import DURATION, Settings, examples, with_settings
+from sluice.cli.output import say
 from sluice.extras import require
 from sluice.stop_signals import StopSignals
 
@@ -89,9 +90,9 @@ def exporter(
     stopping = StopSignals()
     bounds = {"cache_ms": cache, "timeout_ms": timeout}
     with served(config, listen, insecure=insecure, hosts=hosts, **bounds) as address:
-        click.echo(f"sluice: ready, metrics of {config.bootstrap} at {address}")
+        say(f"sluice: ready, metrics of {config.bootstrap} at {address}")
         stopping.wait()
-    click.echo("sluice: stopped")
+    say("sluice: stopped")
 
 
 @contextmanager

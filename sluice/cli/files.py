@@ -14,6 +14,7 @@ from sluice.cli.csv_rows import CsvRows, csv_options, header_of
 from sluice.cli.errors import InvalidFile
 from sluice.cli.file_kinds import why_not_parquet
 from sluice.cli.file_values import INSTANT, KEY, LENGTH, TYPE
+from sluice.cli.output import say
 from sluice.cli.row_files import ParquetRows, RowFile, arrow_file
 from sluice.did_you_mean import closest
 from sluice.formats.bucketing import bucket_keys
@@ -132,7 +133,7 @@ def rows_of(
     _check_once(rows.names, schema.names, path)
     extra = [name for name in rows.names if name not in schema.names]
     if extra and notes:
-        click.echo(f"note: {path}: ignored columns: {', '.join(extra)}", err=True)
+        say(f"note: {path}: ignored columns: {', '.join(extra)}", err=True)
     return rows
 
 

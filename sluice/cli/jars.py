@@ -8,6 +8,7 @@ import click
 
 from sluice.cli.command_group import CommandGroup
 from sluice.cli.options import examples, spark_option
+from sluice.cli.output import say
 
 
 @click.group(
@@ -40,4 +41,4 @@ def fetch(folder: Path, spark: str | None) -> None:
     from sluice.artifacts.jars import fetch as fetch_jar
 
     runtime = iceberg_runtime(spark) if spark else installed_iceberg()
-    click.echo(fetch_jar(runtime, folder.absolute()))
+    say(str(fetch_jar(runtime, folder.absolute())))

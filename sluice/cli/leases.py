@@ -9,7 +9,7 @@ import click
 
 from sluice.cli.command_group import CommandGroup
 from sluice.cli.options import Settings, examples, format_option, with_settings
-from sluice.cli.output import print_json, print_table, print_wrapped, span
+from sluice.cli.output import print_json, print_table, print_wrapped, say, span
 from sluice.quantities import byte_size
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def drop(lease_id: str, data_dir: str | None, work_uri: str | None, settings: Se
             except UnsupportedVersion:
                 from sluice.client.round_leases import RoundLeases
 
-                click.echo(RoundLeases(work_uri).drop(client, lease_id))
+                say(RoundLeases(work_uri).drop(client, lease_id))
                 return
             client.leases.drop(lease_id)
     if not existed:
@@ -135,7 +135,7 @@ def drop(lease_id: str, data_dir: str | None, work_uri: str | None, settings: Se
 
         hint = "" if data_dir else "; `sluice leases` lists all leases"
         raise LeaseNotExist(f"lease {lease_id!r} does not exist{hint}")
-    click.echo(f"lease {lease_id} is dropped")
+    say(f"lease {lease_id} is dropped")
 
 
 def _print_unlisted(client: Client, work_uri: str | None, *, as_json: bool) -> None:
@@ -164,7 +164,7 @@ def _print_unlisted(client: Client, work_uri: str | None, *, as_json: bool) -> N
         ]
         headings = ["lease", "buckets", "bytes", "age", "tables"]
         print_table(headings, rows, empty="no round in progress can have a lease")
-    click.echo(f"note: {what_is_unknown(found, work_uri)}", err=True)
+    say(f"note: {what_is_unknown(found, work_uri)}", err=True)
 
 
 def _row(lease: LeaseInfo) -> list[object]:

@@ -7,7 +7,8 @@ import sys
 from collections.abc import MutableMapping
 from typing import Any
 
-from sluice.masking import MaskingFormatter, mask
+from sluice.masking import MaskingFormatter, lines, masked_values
+from sluice.masking.uncaught import hide_in_tracebacks
 
 
 class _Terminal(logging.StreamHandler):  # type: ignore[type-arg]
@@ -25,8 +26,9 @@ def show_warnings() -> None:
     """Writes warnings of commands that set up no logs, each as its text alone.
 
     It is a handler of the root logger: without one, a message of py4j would add another, which
-    masks nothing.
+    masks nothing. Tracebacks that nobody caught have no secrets, too.
     """
+    hide_in_tracebacks()
     handler = _Terminal(sys.stderr)
     handler.setLevel(logging.WARNING)  # as logging's own handler of last resort
     handler.setFormatter(MaskingFormatter("%(message)s"))
@@ -57,7 +59,7 @@ def configure(log_format: str, level: str = "info") -> None:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
-        _masked,
+        _masked if log_format == "json" else _safe,
     ]
     structlog.configure(
         processors=[*processors, renderer],
@@ -74,4 +76,15 @@ def default_level(log_format: str) -> str:
 
 def _masked(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Any:
     """Masks secrets: an error of the system or of a client may quote one."""
-    return {key: mask(value) if isinstance(value, str) else value for key, value in event.items()}
+    return masked_values(event)
+
+
+def _safe(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> Any:
+    """Makes control characters visible besides, before the renderer adds its colours."""
+    found = masked_values(event).items()
+    return {key: _indented(part) if isinstance(part, str) else part for key, part in found}
+
+
+def _indented(text: str) -> str:
+    """No event looks like two."""
+    return lines(text).replace("\n", "\n  ")

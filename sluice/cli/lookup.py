@@ -76,9 +76,9 @@ def lookup(
         raise RowNotFound(f"{table} has no row with {' '.join(key)}")
     shown = shown_rows(rows)
     if output_format == "json":
-        print_json([dict(zip(rows.schema.names, row, strict=True)) for row in shown])
+        print_json([dict(zip(rows.schema.names, row, strict=True)) for row in shown], is_data=True)
         return
-    print_table(rows.schema.names, shown, empty=f"{table} has no rows", exact=True)
+    print_table(rows.schema.names, shown, empty=f"{table} has no rows", exact=True, is_data=True)
 
 
 def _found(reader: KvReader, key: Sequence[str]) -> pa.Table:

@@ -18,6 +18,7 @@ from sluice.cli.options import (
     warehouse_option,
     with_settings,
 )
+from sluice.cli.output import say
 from sluice.errors import SluiceError
 from sluice.masking import mask
 from sluice.model import Reason, TablePath
@@ -104,7 +105,7 @@ def maintain(
                 print_json({"applied": yes, "complete": is_complete, "tables": tables})
     if not reports:
         places = "--warehouse and --bootstrap"
-        click.echo(f"note: this lake has no table of the cluster: check {places}", err=True)
+        say(f"note: this lake has no table of the cluster: check {places}", err=True)
     if any(report.error or report.notes for report in reports):
         raise click.exceptions.Exit(1)
 
@@ -141,9 +142,7 @@ def _recorded(
         try:
             act()
         except Exception as error:  # file systems raise errors of many kinds
-            click.echo(
-                f"note: the work folder lacks a report: {reason_of(error, secrets)}", err=True
-            )
+            say(f"note: the work folder lacks a report: {reason_of(error, secrets)}", err=True)
 
     try:
         yield lambda report: tried(lambda: record.add(report))
@@ -181,19 +180,19 @@ def _maintain(
 
 def _print(report: MaintenanceReport, *, applied: bool) -> None:
     if report.error:
-        click.echo(f"{report.table}: cannot be read: {report.error}")
+        say(f"{report.table}: cannot be read: {report.error}")
         return
     needs = list(report.before.needs())
-    click.echo(f"{report.table}: {'; '.join(needs) or 'healthy'}")
-    click.echo(f"  {report.before}")
+    say(f"{report.table}: {'; '.join(needs) or 'healthy'}")
+    say(f"  {report.before}")
     from sluice.rounds.maintenance_line import done_words, due_words, standing_words
 
     due = [] if applied else due_words(report)
     for line in done_words(report) if applied else [*due, *standing_words(report)]:
-        click.echo(f"  {line}")
+        say(f"  {line}")
     if report.after is not None and report.after != report.before:
-        click.echo(f"  now {report.after}")
+        say(f"  now {report.after}")
     if not applied and (report.before.has_work or report.compaction_due or due):
-        click.echo(_OFFER + _LATER if report.compaction_due else _OFFER)
+        say(_OFFER + _LATER if report.compaction_due else _OFFER)
     for note in report.notes:
-        click.echo(f"  note: {note}")
+        say(f"  note: {note}")

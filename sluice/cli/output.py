@@ -1,17 +1,26 @@
-"""What commands print: tables for people, JSON for machines."""
+"""What commands print: lines and tables for people, JSON for machines.
+
+All that a command prints passes here, and so :mod:`sluice.masking`: ``tests/unit/test_writers.py``
+finds what goes round it. Styles are added afterwards, so no text from outside has a colour.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
 import math
+import os
+import shlex
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
+
+from sluice.masking import line as safe_line
+from sluice.masking import masked_values, visible
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -36,6 +45,46 @@ class Styled:
         return self.text
 
 
+def say(text: str = "", *, err: bool = False, fg: str | None = None) -> None:
+    """Prints one line, without secrets, on standard output.
+
+    :param err: on standard error. :param fg: the colour of the line on a terminal.
+    """
+    click.secho(safe_line(text), fg=fg, err=err)
+
+
+def say_command(command: str, *, err: bool = True) -> None:
+    """Prints a command to copy, which does what its words say: nothing is masked in it.
+
+    Words with control characters are written for ``printf``, as every shell has it.
+    """
+    if visible(command) != command or "\n" in command or "\t" in command:
+        command = " ".join(map(_quoted, shlex.split(command)))
+    click.echo(command, err=err)
+
+
+def _quoted(word: str) -> str:
+    """A word for a shell. What ends in a line end is left: ``$(...)`` would drop it."""
+    if word.isprintable() or word.endswith("\n"):
+        return shlex.quote(word)
+    octal = [f"\\{byte:03o}" for byte in range(256)]
+    parts = (
+        one if one.isprintable() else "".join(octal[byte] for byte in os.fsencode(one))
+        for one in word.replace("\\", r"\\").replace("%", "%%")
+    )
+    return f'"$(printf {shlex.quote("".join(parts))})"'
+
+
+def say_link(words: str, link: str) -> None:
+    """Prints a link of ours that lets its reader in, whole: it is no secret of a setting."""
+    click.echo(f"{visible(words)} {link}")
+
+
+def print_file(content: str) -> None:
+    """Prints a file of this package as it is."""
+    click.echo(content, nl=False)
+
+
 def print_table(
     columns: Sequence[str],
     rows: Iterable[Sequence[object]],
@@ -44,6 +93,7 @@ def print_table(
     exact: bool = False,
     shorten: int | None = None,
     fold: bool = True,
+    is_data: bool = False,
 ) -> None:
     """Prints a table on standard output, or the line ``empty`` if there are no rows.
 
@@ -54,14 +104,17 @@ def print_table(
         with two digits after the point.
     :param shorten: index of the column whose texts lose their middle on a narrow terminal.
     :param fold: fold cells that do not fit; else a narrow terminal gets one line for each row too.
+    :param is_data: rows of users, who want to see their values: nothing is masked in them.
     """
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    content = [[("" if cell is None else cell) for cell in row] for row in rows]
+    safe = visible if is_data else safe_line
+    content = [[_safe(cell, safe) for cell in row] for row in rows]
+    columns = [safe(column) for column in columns]
     if not content:
-        click.echo(empty)
+        say(empty)
         return
     numbers = [
         all(_is_number(cell) or cell == "" for cell in of) for of in zip(*content, strict=True)
@@ -85,6 +138,15 @@ def print_table(
     console.print(table)
 
 
+def _safe(cell: object, safe: Callable[[str], str]) -> object:
+    """A cell that can be printed; numbers stay numbers."""
+    if isinstance(cell, Styled):
+        return Styled(safe(cell.text), cell.style)
+    if cell is None or isinstance(cell, bool | int | float):
+        return "" if cell is None else cell
+    return safe(str(cell))
+
+
 def print_wrapped(line: str, *, lines_max: int | None = None, more: str = "") -> None:
     """Prints a line, wrapped at the terminal's width; unchanged where there is no terminal.
 
@@ -95,12 +157,12 @@ def print_wrapped(line: str, *, lines_max: int | None = None, more: str = "") ->
 
     console = Console()
     if not console.is_terminal:
-        click.echo(line)
+        say(line)
         return
     wrap = functools.partial(
         textwrap.wrap, width=console.width, subsequent_indent="  ", break_on_hyphens=False
     )
-    lines = wrap(line)
+    lines = wrap(safe_line(line))
     if lines_max is not None and len(lines) > lines_max:
         last = lines[lines_max - 1][: console.width - 1]
         lines = [*lines[: lines_max - 1], f"{last}…", *wrap(f"  {more}")]
@@ -233,12 +295,14 @@ def as_json(value: Any) -> Any:
     return str(value)
 
 
-def print_json(value: Any, *, one_line: bool = False) -> None:
-    """One JSON document on standard output.
+def print_json(value: Any, *, one_line: bool = False, is_data: bool = False) -> None:
+    """One JSON document on standard output. All of its characters are ASCII.
 
     :param one_line: for one of many (JSON lines).
+    :param is_data: rows of users: nothing is masked in them.
     """
-    click.echo(json.dumps(value, indent=None if one_line else 2, sort_keys=True))
+    shown = value if is_data else masked_values(value)
+    click.echo(json.dumps(shown, indent=None if one_line else 2, sort_keys=True))
 
 
 def when(epoch_ms: int | None) -> str | None:

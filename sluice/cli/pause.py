@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sluice.cli.options import TABLE_PATH, Settings, examples, with_settings
+from sluice.cli.output import say
 from sluice.model import TablePath
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ def _send(table: TablePath, settings: Settings, request: Request) -> None:
     """Sends a request for a table, and prints what was done."""
     with settings.connect() as client:
         done = request(client, table)
-    click.echo(f"table {table}: {done}")
+    say(f"table {table}: {done}")
 
 
 @click.command(

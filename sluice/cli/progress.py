@@ -5,6 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from sluice.masking import line
+
 _WORDS = {
     "wait": "waiting until it is due",
     "recover": "checking for an unfinished round",
@@ -21,7 +23,7 @@ class RoundBar:
     """Shows the phase and the copied rows until the block ends; any thread may report them."""
 
     def __init__(self, table: str) -> None:
-        self._table = table
+        self._table = line(table)
         console = Console(stderr=True)
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -32,7 +34,7 @@ class RoundBar:
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task(f"{table}: claiming", total=None)
+        self._task = self._bar.add_task(f"{self._table}: claiming", total=None)
 
     def phase(self, name: str) -> None:
         words = _WORDS.get(name, name)

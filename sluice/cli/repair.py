@@ -16,6 +16,7 @@ from sluice.cli.options import (
     warehouse_option,
     with_settings,
 )
+from sluice.cli.output import say
 from sluice.cli.tier import EXIT_GIVEN_UP
 from sluice.model import TablePath
 from sluice.stop_signals import explain_stop, sigterm_raises
@@ -196,24 +197,24 @@ def _print_found(found: Diagnosis, by: str | None, skip: BatchName | None = None
         _print_healthy(found)
         print_table(["what", "value"], list(found.facts.items()), empty="")
         return
-    click.echo(f"{found.table}: {found.state}")
+    say(f"{found.table}: {found.state}")
     print_table(["what", "value"], list(found.facts.items()), empty="")
     if found.actions:
         rows = [[one.name, one.effect, "; ".join(one.risks) or "none"] for one in found.actions]
         print_table(["repair", "what it does", "risk"], rows, empty="")
     for line in found.advice:
-        click.echo(f"note: {line}")
-    click.echo(f"nothing was changed; {_next_step(found, by, skip)}")
+        say(f"note: {line}")
+    say(f"nothing was changed; {_next_step(found, by, skip)}")
 
 
 def _print_healthy(found: Diagnosis) -> None:
     if found.last_failure:
-        click.echo(f"{found.table}: the lake needs no repair, but {found.last_failure}")
-        click.echo(f"note: {found.state}")
+        say(f"{found.table}: the lake needs no repair, but {found.last_failure}")
+        say(f"note: {found.state}")
     else:
-        click.echo(f"{found.table}: nothing to repair: {found.state}")
+        say(f"{found.table}: nothing to repair: {found.state}")
     for line in found.advice:
-        click.echo(f"note: {line}")
+        say(f"note: {line}")
 
 
 def _next_step(found: Diagnosis, by: str | None, skip: BatchName | None) -> str:
@@ -247,7 +248,7 @@ def _print_done(done: RepairResult) -> None:
         _print_healthy(done.diagnosis)
         return
     result = done.result
-    click.echo(f"{done.diagnosis.table}: {_outcome(done)}")
+    say(f"{done.diagnosis.table}: {_outcome(done)}")
     if result is not None and not result.is_given_up:
         from sluice.cli.tier import ended
         from sluice.quantities import counted
@@ -255,13 +256,13 @@ def _print_done(done: RepairResult) -> None:
         parts = [ended(result), counted(result.rows, "row")]
         if result.lake_snapshot_id is not None:
             parts.append(f"lake snapshot id {result.lake_snapshot_id}")
-        click.echo(f"the round: {', '.join(parts)}")
+        say(f"the round: {', '.join(parts)}")
     if not (_given_up(done) or done.repaired_nothing):
         for risk in done.action.risks:
-            click.echo(f"accepted risk: {risk}")
+            say(f"accepted risk: {risk}")
     for note in done.notes:
         if result is None or note not in result.accepted:
-            click.echo(f"note: {note}")
+            say(f"note: {note}")
 
 
 def _outcome(done: RepairResult) -> str:

@@ -15,8 +15,10 @@ import click
 
 from sluice.cli.append_recorder import RESUMABLE_S, AppendRecorder
 from sluice.cli.append_records import AppendRecord, checksum, open_locked, unfinished_records
+from sluice.cli.output import say
 from sluice.cli.resume_command import ResumeCommand, stored_text
 from sluice.cli.row_files import RowFile
+from sluice.masking import line
 from sluice.model import TableInfo
 
 _AGAIN = "--again appends the complete file again"
@@ -115,7 +117,7 @@ def rows_to_skip(
         text = f"{status}. {reason}, so an exact resume is not possible: {MAY_DUPLICATE}"
         raise command.advice(text, stored, again=True).usage_error()
     if skip_rows is None and sys.stdin is not None and sys.stdin.isatty():
-        if not click.confirm(f"{status}. Resume after them?", default=True, err=True):
+        if not click.confirm(line(f"{status}. Resume after them?"), default=True, err=True):
             raise click.UsageError(f"nothing was sent; {_AGAIN}")
     elif skip_rows != stored:
         raise command.advice(f"{status}. {_AGAIN}", stored).usage_error()
@@ -148,10 +150,10 @@ def _check_other_records(
                 " these rows anyway"
             )
             raise command.advice(text).usage_error()
-        click.echo(f"note: {other}; all rows are sent", err=True)
+        say(f"note: {other}; all rows are sent", err=True)
         return
     if skip_rows:
-        click.echo(
+        say(
             f"note: no record of an unfinished run of {name} with its present content was found;"
             f" rows after the first {skip_rows:,} may be stored twice",
             err=True,

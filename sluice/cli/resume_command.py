@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import click
 
+from sluice.cli.output import say, say_command
 from sluice.errors import SluiceError
 from sluice.masking import mask
 from sluice.quantities import counted
@@ -22,9 +23,11 @@ class Advice:
     text: str
     command: str | None = None
 
-    @property
-    def lines(self) -> str:
-        return self.text if self.command is None else f"{self.text}\n{self.command}"
+    def say(self) -> None:
+        """Prints both on standard error."""
+        say(self.text, err=True)
+        if self.command is not None:
+            say_command(self.command)
 
     def added_to(self, error: E) -> E:
         """The error with this text at its end. The command is a note, printed as it is."""

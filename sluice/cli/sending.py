@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import click
 import pyarrow as pa
 
 from sluice.cli.append_recorder import AppendRecorder
 from sluice.cli.errors import InvalidFile
+from sluice.cli.output import say
 from sluice.cli.resume import MAY_DUPLICATE
 from sluice.cli.resume_command import Advice, ResumeCommand, stored_text
 from sluice.cli.row_files import ROW_ERRORS, RowFile, first_that_fails
@@ -25,6 +25,7 @@ from sluice.errors import (
     UnknownWriterId,
 )
 from sluice.failpoints import failpoint
+from sluice.masking import line
 from sluice.model import TablePath
 from sluice.quantities import counted
 
@@ -97,7 +98,8 @@ class FileSender:
         except SluiceError as error:
             raise self._advice(total, skipped_rows, error).added_to(error) from error
         except BaseException:
-            click.echo(f"\n{self._advice(total, skipped_rows).lines}", err=True)
+            say(err=True)
+            self._advice(total, skipped_rows).say()
             raise
         if self.recorder is not None:
             self.recorder.forget()
@@ -171,7 +173,8 @@ def nothing_sent() -> Iterator[None]:
     except (InvalidFile, SluiceError) as error:
         raise Advice("Nothing was sent").added_to(error) from error
     except KeyboardInterrupt:
-        click.echo("\nNothing was sent", err=True)
+        say(err=True)
+        say("Nothing was sent", err=True)
         raise
 
 
@@ -193,5 +196,5 @@ def _bar(description: str, total: int | None) -> Iterator[Callable[[int], None]]
         yield lambda _: None
         return
     with progress:
-        task = progress.add_task(description, total=total)
+        task = progress.add_task(line(description), total=total)
         yield lambda rows: progress.advance(task, rows)

@@ -17,6 +17,7 @@ from sluice.cli.options import (
     examples,
     lake_overrides,
 )
+from sluice.cli.output import say
 from sluice.config import DatalakeConfig
 from sluice.errors import ConfigurationError
 from sluice.extras import require
@@ -169,12 +170,12 @@ def serve(
     try:
         read = f", metrics at {cluster.metrics_address}" if cluster.metrics_address else ""
         places = ", ".join(cluster.addresses)
-        click.echo(f"sluice: ready at {places}, data in {server.data_dir}{read}")
+        say(f"sluice: ready at {places}, data in {server.data_dir}{read}")
         stopping.wait()
     finally:
         ended = cluster.stop(STOP_GRACE_S, STOP_S)
         stopping.end()
-    click.echo("sluice: stopped")
+    say("sluice: stopped")
     if not ended:
         # Python would wait for threads that have not ended.
         sys.stdout.flush()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sluice.cli.options import TABLE_PATH, Settings, examples, with_settings
-from sluice.cli.output import print_wrapped
+from sluice.cli.output import print_wrapped, say
 from sluice.cli.repair import BATCH
 from sluice.model import TablePath
 
@@ -55,7 +55,7 @@ def skip_damaged(table: TablePath, place: BatchName, yes: bool, settings: Settin
         (damage,) = named
         if not yes:
             print_wrapped(damage.refused)
-            click.echo("nothing was changed; --yes gives these changes up")
+            say("nothing was changed; --yes gives these changes up")
             return
         client.damage.skip(damage)
         print_wrapped(

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from sluice.cli.options import examples, format_option, spark_option
+from sluice.cli.output import say
 
 _KEPT_S = 86_400
 """Every spark-submit has read its zip after this time."""
@@ -78,9 +79,9 @@ def spark_files(folder: Path | None, spark: str | None, output_format: str) -> N
         print_json(found)
         return
     for name, value in found.items():
-        click.echo(f"{name:<9} {value}")
+        say(f"{name:<9} {value}")
     if not has_compiled_loops(archive):
-        click.echo(
+        say(
             "note: the zip has no compiled loops, because Sluice is not installed from a wheel:"
             f" executors that read primary-key tables need {install_command('compile')}",
             err=True,

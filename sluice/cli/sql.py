@@ -21,7 +21,7 @@ from sluice.cli.options import (
     warehouse_option,
     with_settings,
 )
-from sluice.cli.output import print_json, print_table
+from sluice.cli.output import print_json, print_table, say
 from sluice.did_you_mean import closest
 from sluice.errors import NetworkError, QueryFailed
 from sluice.quantities import counted
@@ -112,7 +112,7 @@ def sql(
         raise
     _print(answer.rows, output_format)
     if answer.truncated:
-        click.echo(f"only the first {counted(limit, 'row')}: --limit shows more", err=True)
+        say(f"only the first {counted(limit, 'row')}: --limit shows more", err=True)
 
 
 def explained(error: QueryFailed, lake_options: Mapping[str, str]) -> QueryFailed:
@@ -161,14 +161,14 @@ def _print(rows: pa.Table, output_format: str) -> None:
     names = rows.schema.names
     content = shown_rows(rows if output_format == "table" else _with_complete_times(rows))
     if output_format == "json":
-        print_json([dict(zip(names, row, strict=True)) for row in content])
+        print_json([dict(zip(names, row, strict=True)) for row in content], is_data=True)
     elif output_format == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         if names:
             writer.writerow(names)
         writer.writerows([_csv_cell(value) for value in row] for row in content)
     else:
-        print_table(names, content, empty="no rows" if names else "done", exact=True)
+        print_table(names, content, empty="no rows" if names else "done", exact=True, is_data=True)
 
 
 def _csv_cell(value: object) -> object:

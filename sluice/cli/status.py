@@ -8,12 +8,11 @@ from contextlib import suppress
 import click
 
 from sluice.cli.options import TABLE_PATH, Settings, examples, format_option, with_settings
-from sluice.cli.output import print_json, print_wrapped
+from sluice.cli.output import print_json, print_wrapped, say
 from sluice.cli.record_cells import document
 from sluice.cli.status_text import print_statuses, print_wide
 from sluice.clock import Clock, SystemClock
 from sluice.errors import NetworkError, RequestTimeOut
-from sluice.masking import mask
 from sluice.model import TablePath
 
 WATCH_S = 2.0
@@ -90,7 +89,7 @@ def status(
                     print_wrapped(f"{one.path} bucket {one.bucket.name}: {one.refused}")
             unread = {str(entry.note) for entry in statuses if entry.is_unread}
             for note in sorted(unread):
-                click.echo(note, err=True)
+                say(note, err=True)
             return bool(unread or refused) or any(entry.is_failing for entry in statuses)
 
         if watch:
@@ -111,7 +110,7 @@ def refresh(show: Callable[[], object], clock: Clock, *, clear: bool = True) -> 
         try:
             show()
         except (NetworkError, RequestTimeOut) as error:
-            click.secho(mask(f"{type(error).__name__}: {error}"), fg="red", err=True)
+            say(f"{type(error).__name__}: {error}", fg="red", err=True)
         clock.sleep(WATCH_S)
 
 

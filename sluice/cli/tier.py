@@ -16,6 +16,7 @@ from sluice.cli.options import (
     warehouse_option,
     with_settings,
 )
+from sluice.cli.output import say
 from sluice.model import TablePath
 from sluice.stop_signals import explain_stop, sigterm_raises
 
@@ -210,11 +211,11 @@ def _print(result: RoundResult, spent_s: float, output_format: str) -> None:
 
         print_json(result.to_json())
         return
-    click.echo(summary(result, spent_s))
+    say(summary(result, spent_s))
     if result.forced:
-        click.echo(f"note: {result.forced}")
+        say(f"note: {result.forced}")
     if result.recovered_snapshot_id is not None:
         found = result.recovered_snapshot_id
-        click.echo(f"note: registered lake snapshot id {found} of an earlier round with Fluss")
+        say(f"note: registered lake snapshot id {found} of an earlier round with Fluss")
     for note in result.notes:
-        click.echo(f"note: {note}")
+        say(f"note: {note}")

@@ -14,6 +14,7 @@ import click
 
 from sluice.cli.cluster import require_cluster
 from sluice.cli.options import Settings, examples, with_settings
+from sluice.cli.output import say, say_link
 from sluice.errors import ConfigurationError, NetworkError
 from sluice.extras import require
 from sluice.stop_signals import StopSignals
@@ -85,7 +86,7 @@ def ui(
     from sluice.page.serving import Access, behind, local_app
 
     bound, host, port = _bound(listen, insecure=insecure)
-    access = Access(host, port, lambda: click.echo(f"sluice: link for one more: {access.link}"))
+    access = Access(host, port, lambda: say_link("sluice: link for one more:", access.link))
     client = connect(config)  # its first call connects, and not before
     stopping = StopSignals(STOP_LIMIT_S)
     place = LocalPlace(client, work_uri=work_uri)
@@ -93,16 +94,16 @@ def ui(
     server = PageServer(behind(access, local_app(place, read_only=read_only)), bound)
     server.start()
     link = access.link
-    click.echo(f"sluice: ready, log in once at {link}")
+    say_link("sluice: ready, log in once at", link)
     threading.Thread(target=_warn_if_away, args=(config,), daemon=True).start()
     if opens and not webbrowser.open(link):
-        click.echo("sluice: no browser was found: open the link yourself", err=True)
+        say("sluice: no browser was found: open the link yourself", err=True)
     stopping.wait()
     server.stop(STOP_S)
     _ends(place.reader.stop)
     _ends(client.close)
     with suppress(OSError):  # nobody reads it any more
-        click.echo("sluice: stopped")
+        say("sluice: stopped")
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(0)  # Python would wait for threads that read the cluster or the work folder
@@ -131,7 +132,7 @@ def _warn_if_away(config: ClientConfig) -> None:
         require_cluster(config)
     except NetworkError as error:
         text = f"{error.message}; the page shows the tables when the cluster answers"
-        click.echo(f"sluice: {text}", err=True)
+        say(f"sluice: {text}", err=True)
 
 
 def _ends(work: Callable[[], None]) -> None:

@@ -7,6 +7,7 @@ import time
 import click
 
 from sluice.cli.options import examples
+from sluice.cli.output import say
 from sluice.errors import ConfigurationError
 
 
@@ -52,16 +53,16 @@ def _warm_loops() -> None:
     from sluice.formats.kernels import LOADED
 
     if LOADED.origin is Origin.PACKAGE:
-        click.echo(f"nothing to do: the installation has {LOADED.file} ({LOADED.compiler})")
+        say(f"nothing to do: the installation has {LOADED.file} ({LOADED.compiler})")
     elif LOADED.origin is Origin.CACHE:
-        click.echo(f"nothing to do: the loops are compiled already, in {LOADED.file}")
+        say(f"nothing to do: the loops are compiled already, in {LOADED.file}")
     elif LOADED.file is None:
         raise ConfigurationError(
             "the loops are compiled, but cannot be kept: set NUMBA_CACHE_DIR to a writable folder"
         )
     else:
         took_s = time.monotonic() - started
-        click.echo(f"compiled in {took_s:.0f} s, kept in {LOADED.file}")
+        say(f"compiled in {took_s:.0f} s, kept in {LOADED.file}")
 
 
 def _warm_start(jars: str) -> None:
@@ -74,10 +75,10 @@ def _warm_start(jars: str) -> None:
     except ConfigurationError as error:
         if jars:
             raise
-        click.echo(f"no archive of classes for Spark's start: {error}")
+        say(f"no archive of classes for Spark's start: {error}")
         return
     if is_new:
         took_s = time.monotonic() - started
-        click.echo(f"archive of classes made in {took_s:.0f} s, kept in {archive}")
+        say(f"archive of classes made in {took_s:.0f} s, kept in {archive}")
     else:
-        click.echo(f"nothing to do: Spark's start has {archive}")
+        say(f"nothing to do: Spark's start has {archive}")

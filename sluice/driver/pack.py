@@ -9,7 +9,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -76,23 +76,23 @@ def run_pack(
     return 1 if failed else 0
 
 
-def fail_pack(pack_uri: str, attempt: str, error: Exception, secrets: Sequence[str] = ()) -> None:
+def fail_pack(pack_uri: str, attempt: str, error: Exception) -> None:
     """Writes an error that concerns the complete application as the failure of each table.
 
     A table that has an outcome of this attempt keeps it.
     """
     content = read_json(pack_uri)
-    found = failure_of(error, secrets)
+    found = failure_of(error)
     if not isinstance(error, SluiceError):  # of the work folder or of Spark: a retry may succeed
         found = replace(found, reason=replace(found.reason, retryable=True))
-    failure = found.to_json(secrets)
+    failure = found.to_json()
     for plan in PackFile.from_json(content).plans if content is not None else ():
         uris = (result_uri(plan, attempt), failure_uri(plan, attempt))
         try:
             if all(read_json(uri) is None for uri in uris):
                 write_json(uris[1], failure)
         except Exception as unwritten:  # of the work folder: the other tables are told
-            _LOG.error("plan %s: cannot write its failure: %s", plan, mask(str(unwritten), secrets))
+            _LOG.error("plan %s: cannot write its failure: %s", plan, mask(str(unwritten)))
 
 
 def tables_at_once(config: Config, context: Any) -> int:

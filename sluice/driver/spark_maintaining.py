@@ -176,10 +176,10 @@ def _chosen(client: Client, wanted: Sequence[str]) -> tuple[list[TablePath], lis
     return chosen + sorted(named.difference(chosen), key=str), unmatched
 
 
-def fail_maintenance(request_uri: str, error: Exception, secrets: Sequence[str]) -> None:
+def fail_maintenance(request_uri: str, error: Exception) -> None:
     """Writes an error that concerns the complete application, such as a wrong setting."""
-    reason: Reason = reason_of(error, secrets)
+    reason: Reason = reason_of(error)
     try:
         MaintenanceFiles(request_uri).end(reason)
     except Exception as unwritten:  # of the work folder: spark-submit's output has the error
-        _LOG.error("cannot write why the maintenance failed: %s", mask(str(unwritten), secrets))
+        _LOG.error("cannot write why the maintenance failed: %s", mask(str(unwritten)))

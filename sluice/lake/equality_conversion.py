@@ -20,7 +20,7 @@ from sluice.lake.lake_reader import LakeReader, reading
 from sluice.lake.live_rows import EqualityDeletes, names_by_id
 from sluice.lake.parquet import ParquetWriterFactory, key_schema_of, target_of
 from sluice.lake.position_deletes import earlier_count, write_position_files, write_vector_file
-from sluice.masking import is_secret_name
+from sluice.masking import secrets_in
 from sluice.quantities import byte_size, counted
 from sluice.rounds.conversion import Converted, NotConverted
 from sluice.rounds.lake_files import BucketFiles, LiveFile, StoredKeys
@@ -58,8 +58,7 @@ class BucketConversion:
         try:
             return _Conversion(self, task).run()
         except _CANNOT_CONVERT as error:
-            secrets = self.factory.storage_properties
-            hidden = [value for name, value in secrets.items() if is_secret_name(name)]
+            hidden = secrets_in(self.factory.storage_properties)
             return NotConverted(reason_of(error, hidden), isinstance(error, LakeNotWritable))
 
 

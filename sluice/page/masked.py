@@ -8,18 +8,23 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from sluice.masking import reason_text
+from sluice.masking import reason_text, version
 
 KEPT = 8_192
 """Masked texts that are kept: at most 64 MB if all of them are long, and different."""
 
 
-@lru_cache(KEPT)
 def masked(text: str, secrets: tuple[str, ...] = ()) -> str:
-    """A text of at most 4,096 characters without secrets. It takes 1 ms for each 500 characters.
+    """A text of at most 4,096 characters without secrets and control characters.
 
-    :param secrets: values to mask wherever they occur.
+    :param secrets: values to mask wherever they occur, besides those that the process knows.
     """
+    return _masked(text, secrets, version())
+
+
+@lru_cache(KEPT)
+def _masked(text: str, secrets: tuple[str, ...], known: int) -> str:
+    del known  # with other secrets, the text of then does not count
     return reason_text(text, secrets)
 
 

@@ -30,6 +30,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pyspark_sluice import add_sys_tables
+from sluice.artifacts.spark_log import REDACTED, REDACTION
 from sluice.config import load_config
 
 _SLUICE_ERROR = re.compile(r"^sluice\.errors\.\w+\.(\w+): (.+)$", re.MULTILINE)
@@ -92,6 +93,7 @@ def _session(folder: Path, class_path: str) -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
+        .config(REDACTION, REDACTED)
         .getOrCreate()
     )
     add_sys_tables(spark)

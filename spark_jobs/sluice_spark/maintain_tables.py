@@ -18,6 +18,7 @@ from sluice.driver.spark import config_of, jvm_is_lost
 from sluice.driver.spark_maintaining import fail_maintenance, run_maintenance
 from sluice.driver.without_pandas import leave_pandas_out
 from sluice.masking import MaskingFormatter
+from sluice.masking.uncaught import hide_in_tracebacks
 
 
 def task_id() -> int:
@@ -33,19 +34,18 @@ def main() -> int:
     parser.add_argument("--request", required=True, metavar="URI", help="what is to be done")
     parser.add_argument("--config", metavar="FILE", help="configuration file (TOML)")
     arguments = parser.parse_args()
+    hide_in_tracebacks()
     handler = logging.StreamHandler()
-    formatter = MaskingFormatter("%(asctime)s %(levelname)s %(name)s %(message)s")
-    handler.setFormatter(formatter)
+    handler.setFormatter(MaskingFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("py4j").setLevel(logging.WARNING)
     context = SparkContext.getOrCreate()  # a session takes a second more
     try:
         config = config_of(context, arguments.config, os.environ)
-        formatter.secrets = config.secrets()
         return run_maintenance(context, arguments.request, config, task_id)
     except Exception as error:
         if not jvm_is_lost(context):
-            fail_maintenance(arguments.request, error, formatter.secrets)
+            fail_maintenance(arguments.request, error)
         raise
     finally:
         context.stop()

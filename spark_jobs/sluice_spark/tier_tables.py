@@ -20,6 +20,7 @@ from sluice.driver.pack import fail_pack, run_pack
 from sluice.driver.spark import config_of, jvm_is_lost, run
 from sluice.driver.without_pandas import leave_pandas_out
 from sluice.masking import MaskingFormatter
+from sluice.masking.uncaught import hide_in_tracebacks
 
 
 def task_id() -> int:
@@ -40,9 +41,9 @@ def main() -> int:
     )
     parser.add_argument("--config", metavar="FILE", help="configuration file (TOML)")
     arguments = parser.parse_args()
+    hide_in_tracebacks()
     handler = logging.StreamHandler()
-    formatter = MaskingFormatter("%(asctime)s %(levelname)s %(name)s %(message)s")
-    handler.setFormatter(formatter)
+    handler.setFormatter(MaskingFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("py4j").setLevel(logging.WARNING)
     # Each table has a thread, and the labels of its Spark job belong to that thread alone.
@@ -50,14 +51,13 @@ def main() -> int:
     context = SparkContext.getOrCreate()  # a session takes a second more
     try:
         config = config_of(context, arguments.config, os.environ)
-        formatter.secrets = config.secrets()
         if arguments.pack is None:
             return run(context, arguments.plan, arguments.attempt, config, task_id)
         return run_pack(context, arguments.pack, arguments.attempt, config, task_id)
     except Exception as error:
         # A lost JVM is no failure of the tables: the tier task finds none and tries them again.
         if arguments.pack is not None and not jvm_is_lost(context):
-            fail_pack(arguments.pack, arguments.attempt, error, formatter.secrets)
+            fail_pack(arguments.pack, arguments.attempt, error)
         raise
     finally:
         context.stop()

@@ -127,7 +127,7 @@ def test_an_error_of_the_application_is_the_failure_of_each_table(site: Site) ->
         done.replace("plan.json", "result-a1.json"), RoundResult.of(claim, "committed").to_json()
     )
     error = ConfigurationError("no lake is configured; password=planted")
-    fail_pack(pack(site, done, left), "a1", error, ["planted"])
+    fail_pack(pack(site, done, left), "a1", error)
     assert result(done).outcome == "committed"
     failed = round_outcome(left)
     assert isinstance(failed, RoundFailure)

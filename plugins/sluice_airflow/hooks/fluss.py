@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook
 from airflow.sdk.log import mask_secret
 
+from sluice.masking import encodings
 from sluice_airflow.connection import FlussConnection
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class FlussHook(BaseHook):
             connection.password,
         ).with_datalake(self.datalake)
         for secret in checked.secrets():  # Airflow masks only fields of certain names
-            mask_secret(secret)
+            for encoded in encodings(secret):
+                mask_secret(encoded)
         return checked
 
     def get_client(self, timeout_ms: int | None = None) -> Client:

@@ -15,7 +15,7 @@ from sluice.client import Client, connect
 from sluice.client.lease_ids import holder_of, lease_id
 from sluice.clock import Clock, SystemClock
 from sluice.errors import ConfigurationError
-from sluice.masking import mask
+from sluice.masking import encodings, mask
 from sluice.page.cluster_reader import ClusterReader
 from sluice_airflow.airflow_names import AirflowNotFoundException
 from sluice_airflow.connection import FlussConnection
@@ -215,5 +215,6 @@ def _read(connection_id: str, team: str | None) -> FlussConnection | None:
         found.password,
     )
     for secret in checked.secrets():
-        mask_secret(secret)
+        for encoded in encodings(secret):
+            mask_secret(encoded)
     return checked

@@ -15,9 +15,6 @@ from sluice.server.coordinator.catalog import TableEntry
 _SECRET_WORDS = ("password", "secret", "key")
 """Fluss leaves out options with such a word in their name."""
 _ALSO_SECRET = ("pass", "authorization", "cookie", "jwt")
-_HEADER = "header."
-_KNOWN_HEADERS = ("header.x-iceberg-access-delegation",)
-"""Headers of requests to a REST catalog that hold no secret. What others hold is not known."""
 
 
 def lake_options(datalake: DatalakeConfig) -> Mapping[str, str]:
@@ -39,8 +36,7 @@ def lake_options(datalake: DatalakeConfig) -> Mapping[str, str]:
 def _is_secret(name: str, value: str) -> bool:
     lower = name.lower()
     named = any(word in lower for word in _SECRET_WORDS + _ALSO_SECRET) or is_secret_name(name)
-    is_unknown = lower.startswith(_HEADER) and lower not in _KNOWN_HEADERS
-    return named or is_unknown or mask(value) != value
+    return named or mask(value) != value
 
 
 def described(entry: TableEntry, options: Mapping[str, str]) -> bytes:

@@ -1,0 +1,205 @@
+"""The values that this process knows to be secret, and how to find them in a text.
+
+Whoever reads a secret tells :func:`know`: a configuration does so when it is made, a connection of
+Airflow when it is read. So no caller has to pass secrets on, and none can forget them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import html
+import json
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from html.entities import codepoint2name
+from itertools import count
+from urllib.parse import parse_qsl, quote, quote_plus, unquote
+
+from sluice.masking.characters import visible
+from sluice.masking.forms import MASK, is_secret_name
+
+VALUE_CHARS_MIN = 4
+"""Shorter values are not masked, because they occur in ordinary words."""
+KNOWN_MAX = 2_000
+"""Values that a process keeps. Beyond them, it forgets the one that it was told longest ago."""
+_B64 = {"+": r"(?:[+-]|%2[bB])", "/": r"(?:/|_|%2[fF]|\\{1,4}/)"}
+_B64_END = r"[A-Za-z0-9+/_-]?(?:={1,2}|(?:%3[dD]){1,2})?"
+_SPACE = (
+    r"\s|\\{1,8}(?:[nrtvf]|x[01][0-9a-f]|u00[01][0-9a-fA-F])|%(?:25)*(?:0[9A-Da-d]|1[C-Fc-f]|20)"
+    r"|\+|&#\d+;"
+)
+_USER_INFO = re.compile(
+    r"(?i)\A(?:jdbc:)?[a-z][a-z0-9+.-]{0,31}://([^\s:@]{0,512}:([^\s@]{1,1024}))@"
+)
+_ORACLE = re.compile(r"(?i)\Ajdbc:oracle:\w{1,16}:([^/\s@]{1,128}/([^\s@]{1,512}))@")
+_SCHEME = re.compile(r"(?i)\A(bearer|basic|digest|negotiate|token)\s+(\S+)\Z")
+
+
+_Patterns = list[tuple[str, str]]
+"""A text that must occur, and the pattern to search then; for each kind of encoding."""
+_known: dict[str, _Patterns] = {}
+_versions = count(1)
+_version = 0
+
+
+def know(secrets: Iterable[str]) -> None:
+    """From now on, no text leaves this process with one of these values. Any thread may call it."""
+    global _version
+    found = _worth(secrets)
+    if all(one in _known for one in found):  # most calls
+        return
+    for one in found:
+        _known.pop(one, None)
+        _known[one] = _patterns(one)
+    for one in list(_known)[: max(0, len(_known) - KNOWN_MAX)]:
+        _known.pop(one, None)
+    _version = next(_versions)
+
+
+def version() -> int:
+    """Another one whenever this process is told of a secret: texts masked earlier are old then."""
+    return _version
+
+
+def forget_all() -> None:
+    """For tests, which have many configurations in one process."""
+    global _version
+    _known.clear()
+    _version = next(_versions)
+
+
+def mask_known(text: str, secrets: Iterable[str] = ()) -> str:
+    """A text without the known values and these."""
+    searched = list(_known.items())
+    searched += [(one, _patterns(one)) for one in _worth(secrets) if one not in _known]
+    # What an encoding keeps is searched first: most texts have none of it.
+    found = [(one, pattern) for one, all_of in searched for part, pattern in all_of if part in text]
+    if not found:
+        return text
+    found.sort(key=lambda each: len(each[0]), reverse=True)  # one may be a part of another
+    return re.sub("|".join(pattern for _, pattern in found), MASK, text)
+
+
+def _worth(secrets: Iterable[str]) -> list[str]:
+    """Those that are long enough, without the line end of a file that they were read from."""
+    return [one for each in secrets if len(one := each.strip()) >= VALUE_CHARS_MIN]
+
+
+@lru_cache(2 * KNOWN_MAX)
+def _patterns(secret: str) -> _Patterns:
+    runs = re.findall(r"[A-Za-z0-9]+", secret)
+    raw = "".join(_chars(one) for one in re.findall(r"\\+|\s+|[\s\S]", secret))
+    found = [(max(runs, key=len, default=""), raw)]
+    data = secret.encode("utf-8", "surrogatepass")
+    for core in _base64_cores(data):
+        pattern = "".join(_B64.get(char, char) for char in core)
+        part = max(re.findall(r"[A-Za-z0-9]+", core), key=len, default="")
+        found.append((part, f"{pattern}{_B64_END}"))
+    digits = data.hex()
+    return [*found, (digits, digits), (digits.upper(), digits.upper())]
+
+
+def _chars(run: str) -> str:
+    """A pattern of a character of a secret, or of a run of backslashes or white space."""
+    if run[0] == "\\":  # each escape doubles them
+        return rf"(?:(?:\\|%(?:25)*5[cC]|&#92;|&bsol;){{{len(run)},}})"
+    if run[0].isspace():
+        others = "".join(f"|{_char(one)}" for one in sorted(set(run)) if not one.isascii())
+        return rf"(?:{_SPACE}{others})+"
+    return _char(run)
+
+
+def _char(char: str) -> str:
+    """As it is, and in addresses, JSON, Python, HTML. Nothing encodes digits and letters."""
+    if char.isascii() and char.isalnum():
+        return char
+    point, data = ord(char), char.encode("utf-8", "surrogatepass")
+    units = char.encode("utf-16-be", "surrogatepass")
+    name = codepoint2name.get(point, "apos" if char == "'" else "")
+    others = [
+        "".join(f"%(?:25)*{byte:02x}" for byte in data),
+        "".join(rf"\\{{1,8}}u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)),
+        "".join(rf"\\{{1,8}}x{byte:02x}" for byte in data),
+        rf"\\{{1,8}}x{point:02x}" if point <= 0xFF else rf"\\{{1,8}}u{point:08x}",
+        f"&(?:amp;)?(?:#0*{point}|#x0*{point:x}{f'|{name}' if name else ''});",
+    ]
+    return rf"(?:\\{{0,8}}{re.escape(char)}|(?i:{'|'.join(others)}))"
+
+
+def _base64_cores(data: bytes) -> list[str]:
+    """The Base64 characters that these bytes alone decide, at each of the three alignments."""
+    found = []
+    for before in range(3):
+        text = base64.b64encode(bytes(before) + data).decode()
+        found.append(text[-(-8 * before // 6) : 8 * (before + len(data)) // 6])
+    return [core for core in found if len(core) >= VALUE_CHARS_MIN]
+
+
+def encodings(secret: str) -> list[str]:
+    """The usual encodings of a value, itself included, for a program that masks fixed texts."""
+    if len(secret) < VALUE_CHARS_MIN:
+        return []
+    data = secret.encode("utf-8", "surrogatepass")
+    quoted = [quote(data, safe=safe) for safe in ("", "/")] + [quote_plus(data)]
+    found = [
+        secret,
+        visible(secret),
+        *quoted,
+        *(re.sub("%..", lambda hit: hit[0].lower(), one) for one in quoted),
+        *(json.dumps(secret, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)),
+        html.escape(secret),
+    ]
+    for core in _base64_cores(data):
+        found += [core, core.replace("+", "-").replace("/", "_"), quote(core, safe="")]
+    return list(dict.fromkeys([*found, data.hex(), data.hex().upper()]))
+
+
+def secrets_of(uri: str) -> tuple[str, ...]:
+    """The secrets in an address, to mask them in texts without the address.
+
+    They are ``user:password`` and the password, and values of the query that have secret names.
+    """
+    info = _USER_INFO.match(uri) or _ORACLE.match(uri)
+    found = list(info.groups()) if info is not None else []
+    if "?" in uri or (uri.startswith("jdbc:") and ";" in uri):
+        query = re.split("[?;]", uri, maxsplit=1)[1]
+        pairs = parse_qsl(query.replace(";", "&"))
+        found += [value for name, value in pairs if is_secret_name(name)]
+    found += [unquote(one) for one in found]
+    return tuple(dict.fromkeys(found))
+
+
+def secrets_in(options: Mapping[str, object]) -> tuple[str, ...]:
+    """The secret values of options: of those with secret names, and in the addresses of others.
+
+    A value may have parts that are used alone: the secret of ``id:secret``, the token of ``Bearer
+    token``, the password of ``Basic``. They are among the values.
+    """
+    found: list[str] = []
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            found += secrets_in(value)
+        if not isinstance(value, str) or not value:
+            continue
+        found += secrets_of(value)
+        if is_secret_name(name):
+            found += [value, *_parts_of(name, value)]
+    return tuple(dict.fromkeys(one for one in found if one))
+
+
+def _parts_of(name: str, value: str) -> list[str]:
+    if name.lower().rpartition(".")[2] == "credential" and ":" in value:
+        return [value.partition(":")[2]]
+    scheme = _SCHEME.match(value)
+    if scheme is None:
+        return []
+    found = [scheme[2]]
+    if scheme[1].lower() == "basic":
+        try:
+            login = base64.b64decode(scheme[2], validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            return found
+        found += [login, login.partition(":")[2]]
+    return found

@@ -1,0 +1,101 @@
+"""Masks texts: values that are known to be secret, and texts that look like secrets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sluice.masking.characters import one_line, visible
+from sluice.masking.forms import MASK, TEXT_CHARS_MAX, is_secret_name, mask_forms
+from sluice.masking.known import mask_known
+
+REASON_CHARS_MAX = 4_096
+"""Longest reason of a failure that is sent or stored (seed 001)."""
+_REPEATS_MAX = 8
+_CUT = "…"
+_MARKS = str.maketrans("", "", f"*{_CUT}")
+_CONTINUED = "\n  "
+"""Begins further lines of a log record, so that no message looks like two records."""
+
+
+def mask(text: str, secrets: Iterable[str] = ()) -> str:
+    """Masks passwords, tokens, keys and signatures in a text.
+
+    A text of more than ``TEXT_CHARS_MAX`` characters is truncated.
+
+    :param secrets: values to mask wherever they occur, besides those that the process knows; values
+        of fewer than four characters are ignored.
+    """
+    if not text:
+        return ""  # most heartbeats have no text
+    return mask_forms(mask_known(text[:TEXT_CHARS_MAX], secrets))
+
+
+def line(text: str, secrets: Iterable[str] = ()) -> str:
+    """A text to show as one line: masked, no line ends, and control characters visible."""
+    hidden = tuple(secrets)
+    masked = mask(text, hidden)
+    shown = one_line(masked)
+    # A secret may have had such a character inside.
+    return shown if shown == masked else mask(shown, hidden)
+
+
+def lines(text: str, secrets: Iterable[str] = ()) -> str:
+    """The same for a text of several lines."""
+    hidden = tuple(secrets)
+    masked = mask(text, hidden)
+    shown = visible(masked)
+    return shown if shown == masked else mask(shown, hidden)
+
+
+def masked_values(value: Any) -> Any:
+    """A value of JSON with its texts masked. JSON itself makes control characters visible."""
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, Mapping):
+        return {
+            mask(name) if isinstance(name, str) else name: (
+                MASK
+                if isinstance(part, str) and part and is_secret_name(str(name))
+                else masked_values(part)
+            )
+            for name, part in value.items()
+        }
+    return [masked_values(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def reason_text(text: str, secrets: Iterable[str] = ()) -> str:
+    """A reason as it is sent and stored: as of :func:`lines`, and at most 4,096 characters long.
+
+    Characters that UTF-8 cannot encode (half of a surrogate pair in a file name) become ``?``.
+    """
+    hidden = tuple(secrets)
+    encodable = text[: 4 * REASON_CHARS_MAX].encode("utf-8", "replace").decode("utf-8")
+    shown = cut_reason(lines(encodable, hidden))
+    for _ in range(_REPEATS_MAX):  # what stands next to a mask may look like a value then
+        if not holds_secret(shown, hidden):
+            break
+        shown = cut_reason(mask(shown, hidden))
+    return shown
+
+
+def cut_reason(text: str) -> str:
+    """A text of at most 4,096 characters; a longer one is cut, and ends in ``…``."""
+    return text if len(text) <= REASON_CHARS_MAX else text[: REASON_CHARS_MAX - 1] + _CUT
+
+
+def holds_secret(text: str, secrets: Iterable[str] = ()) -> bool:
+    """Whether ``mask`` hides any part of a text, other than asterisks and the end of a cut text."""
+    masked = mask(text, secrets)
+    if masked == text:
+        return False
+    left = iter(masked.translate(_MARKS))
+    return not all(char in left for char in text.translate(_MARKS))
+
+
+class MaskingFormatter(logging.Formatter):
+    """Formats log records as of :func:`lines`, their tracebacks too. Further lines are indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return lines(super().format(record)).replace("\n", _CONTINUED)
