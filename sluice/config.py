@@ -133,11 +133,7 @@ class ClientConfig:
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle contains the text of ``tls_ca``, because the file may be missing elsewhere."""
         more = {"tls_ca": self.authorities(), "fs": dict(self.fs)}
-        return _client_config, (_values(self) | more,)
-
-
-def _client_config(values: dict[str, Any]) -> ClientConfig:
-    return ClientConfig(**values)
+        return ClientConfig, tuple((_values(self) | more).values())
 
 
 @dataclass(frozen=True, slots=True)
