@@ -52,6 +52,13 @@ CALL_TIMEOUT_MS = 10_000
     is_flag=True,
     help="Allow an address other than loopback, without encryption.",
 )
+@click.option(
+    "--allow-host",
+    "hosts",
+    metavar="NAME",
+    multiple=True,
+    help="A host name by which browsers call the page, as through a proxy; may be repeated.",
+)
 @click.option("--read-only", is_flag=True, help="Show the page, and refuse all actions.")
 @click.option("--open", "opens", is_flag=True, help="Open the link in the browser.")
 @click.option(
@@ -64,6 +71,7 @@ CALL_TIMEOUT_MS = 10_000
 def ui(
     listen: str,
     insecure: bool,
+    hosts: tuple[str, ...],
     read_only: bool,
     opens: bool,
     work_uri: str | None,
@@ -86,12 +94,17 @@ def ui(
     from sluice.page.serving import Access, behind, local_app
 
     bound, host, port = _bound(listen, insecure=insecure)
-    access = Access(host, port, lambda: say_link("sluice: link for one more:", access.link))
+
+    def tell() -> None:
+        say_link("sluice: link for one more:", access.link)
+
+    access = Access(host, port, tell, hosts)
     client = connect(config)  # its first call connects, and not before
     stopping = StopSignals(STOP_LIMIT_S)
     place = LocalPlace(client, work_uri=work_uri)
     place.reader.start()
-    server = PageServer(behind(access, local_app(place, read_only=read_only)), bound)
+    app = behind(access, local_app(place, read_only=read_only))
+    server = PageServer(app, bound, access.is_logged_in)
     server.start()
     link = access.link
     say_link("sluice: ready, log in once at", link)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import socket
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
@@ -19,7 +18,8 @@ from sluice.page.guard import HEADERS, Guard, problem, require_own_page
 from sluice.page.local_place import LocalPlace
 from sluice.page.ports import Viewer, serve
 from sluice.page.sessions import Sessions
-from sluice.wire.tcp import is_loopback, target
+from sluice.wire.http_places import HostNames
+from sluice.wire.tcp import target
 
 READ_ONLY = "`sluice ui --read-only` shows the page only: start it without --read-only to act"
 LOGIN_HINT = (
@@ -34,9 +34,8 @@ LOGGED_OUT = (
 """For programs and for the page itself, which shows it above all that it has read."""
 
 _CODE = re.compile(r"`([^`]+)`")
-_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([\w.-]+))(?::\d{1,5})?", re.ASCII)
-"""A Host header: an IPv6 address, or a name or IPv4 address; and a port. Nothing else: libraries
-make addresses of it, in which a `/` or a `?` would move the path."""
+_SESSION = "sluice.session"
+"""In the scope of a request: the session that it has begun."""
 
 _Message = MutableMapping[str, Any]
 _Receive = Callable[[], Awaitable[_Message]]
@@ -63,45 +62,28 @@ def behind(access: Access, app: FastAPI) -> FastAPI:
 class Access:
     """Which names this server has, and who is logged in."""
 
-    def __init__(self, host: str, port: int, on_login: Callable[[], None]) -> None:
-        """:param on_login: called after a link was used: there is a new one now."""
+    def __init__(
+        self, host: str, port: int, on_login: Callable[[], None], allowed: Collection[str] = ()
+    ) -> None:
+        """:param on_login: called after a link was used: there is a new one now.
+        :param allowed: further host names by which people call it.
+        """
         self.sessions = Sessions()
         self.cookie = f"sluice-ui-{port}"  # cookies of a host are shared by all of its ports
         self.on_login = on_login
         shown = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104
         self._address = f"http://{target(shown, port)}"
-        self._names = _names_of(host)
+        self.names = HostNames(host, allowed)
 
     @property
     def link(self) -> str:
         """The link that logs in one browser."""
         return f"{self._address}/login?token={self.sessions.token}"
 
-    def knows_host(self, header: str) -> bool:
-        """Whether a request's Host is a name of this server.
-
-        Any other name may be that of a foreign page, which had it resolved to this address after
-        it was loaded. An IP address is no name that could be resolved.
-        """
-        found = _HOST.fullmatch(header)
-        if found is None:
-            return False
-        name = (found[1] or found[2]).lower()
-        if name in self._names:
-            return True
-        try:
-            address = ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return address.is_loopback or "" in self._names
-
-
-def _names_of(host: str) -> Collection[str]:
-    """Names by which people reach a server; an empty one stands for all of its IP addresses."""
-    if is_loopback(host):
-        return frozenset(("localhost", host.lower()))
-    own = (socket.gethostname(), socket.getfqdn())
-    return frozenset(("localhost", "", host.lower(), *(name.lower() for name in own)))
+    def is_logged_in(self, scope: _Message) -> bool:
+        """Whether a request has, or has begun, a session that has not ended."""
+        session = scope.get(_SESSION) or Request(scope).cookies.get(self.cookie, "")
+        return self.sessions.holds(session)
 
 
 class _Door:
@@ -119,9 +101,10 @@ class _Door:
         """The answer to a request that goes no further."""
         path: str = request.scope["path"]  # what routes decide by; `request.url` has the Host in it
         host = request.headers.get("host", "")
-        if not self._access.knows_host(host):
+        if not self._access.names.knows(host):
             known = "127.0.0.1 or localhost, or the address of --listen"
-            return problem(403, f"this server has no name {host!r}: call it as {known}")
+            text = f"this server has no name {host!r}: call it as {known}, or start it with"
+            return problem(403, f"{text} --allow-host NAME")
         if path == "/login":
             return self._login(request)
         if self._is_logged_in(request) or path.startswith("/assets/"):
@@ -131,7 +114,7 @@ class _Door:
         return _page(401, "Log in", LOGIN_HINT)
 
     def _is_logged_in(self, request: Request) -> bool:
-        return self._access.sessions.holds(request.cookies.get(self._access.cookie, ""))
+        return self._access.is_logged_in(request.scope)
 
     def _login(self, request: Request) -> Response:
         if request.method != "GET":  # a preview of the link must not use it up
@@ -143,6 +126,7 @@ class _Door:
             return _page(
                 403, "This link does not log in", f"It was used, or is wrong. {LOGIN_HINT}"
             )
+        request.scope[_SESSION] = session
         answer = RedirectResponse("./", 303, headers=dict(HEADERS))
         # Lax: a link to a table in a chat or a ticket opens it. Changes need the page's own origin.
         answer.set_cookie(self._access.cookie, session, path="/", httponly=True, samesite="lax")

@@ -12,7 +12,7 @@ import httpx
 
 from sluice.client import connect
 from sluice.config import ClientConfig
-from sluice.page.http_server import PageServer
+from sluice.page.http_server import IsKnown, PageServer
 from sluice.page.local_place import LocalPlace
 from sluice.page.serving import Access, behind, local_app
 from sluice.wire.http_places import bound_socket
@@ -29,8 +29,8 @@ OWN_PAGE = {"X-Sluice-Page": "1", "Sec-Fetch-Site": "same-origin"}
 
 
 @contextmanager
-def listening(app: Any, bound: socket.socket) -> Iterator[None]:
-    server = PageServer(app, bound)
+def listening(app: Any, bound: socket.socket, *is_known: IsKnown) -> Iterator[None]:
+    server = PageServer(app, bound, *is_known)
     server.start()
     try:
         yield
@@ -71,8 +71,9 @@ def local_page(
     with connect(address) as client:
         place = LocalPlace(client)
         place.reader.start()
-        access = Access(host, port, lambda: None)
-        with listening(behind(access, local_app(place, read_only=read_only)), bound):
+        access = Access(host, port, lambda: None, ["tunnel.example"])
+        app = behind(access, local_app(place, read_only=read_only))
+        with listening(app, bound, access.is_logged_in):
             yield LocalPage(access, place, f"http://127.0.0.1:{port}")
         place.reader.stop()
 

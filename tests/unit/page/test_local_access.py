@@ -143,7 +143,9 @@ def test_a_foreign_name_is_refused(shared: LocalPage, host: str) -> None:
         assert "this server has no name" in answer.json()["message"]
 
 
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:9", "[::1]:8790", "127.0.0.1"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:9", "[::1]:8790", "127.0.0.1", "tunnel.example"]
+)
 def test_names_of_this_machine(shared: LocalPage, host: str) -> None:
     """Any port: a tunnel has another one."""
     assert shared.logged_in().get(OVERVIEW, headers={"Host": host}).status_code == 200

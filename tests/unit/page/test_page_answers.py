@@ -155,21 +155,6 @@ def test_no_path_leads_out_of_the_assets(page: LocalPage, path: str) -> None:
     connection.close()
 
 
-def test_one_connection_too_many_is_closed(page: LocalPage) -> None:
-    held = [socket.create_connection(("127.0.0.1", page.port), 60) for _ in range(64)]
-    try:
-        connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=60)
-        with pytest.raises((http.client.RemoteDisconnected, ConnectionError)):
-            for _ in range(2):  # the module's own browser may hold one of the 64 places
-                connection.request("GET", "/login")
-                connection.getresponse().read()
-                held.append(socket.create_connection(("127.0.0.1", page.port), 60))
-                connection.close()
-    finally:
-        for one in held:
-            one.close()
-
-
 WITHOUT_BODY = b"POST /api/v1/leases/drop HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
 SILENT = {
     "nothing": b"",
