@@ -45,7 +45,7 @@ def again(page: LocalPage, browser: httpx.Client) -> httpx.Client:
 
 
 @pytest.mark.parametrize("sent", [b"", HALF, WHOLE], ids=["silent", "half a head", "no login"])
-@pytest.mark.parametrize("count", [200, pytest.param(1_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [200, 1_000])
 def test_who_is_logged_in_beside_half_open_connections(
     page: LocalPage, count: int, sent: bytes
 ) -> None:
