@@ -19,11 +19,11 @@ from sluice.config import ServerConfig
 from sluice.model.reason import WITHHELD
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.driver import SIGNATURE
-from tests.airflow.leaks import leaks as leaks_of
 from tests.airflow.place import AirflowProcess, Place, failures_of, only
 from tests.airflow.test_spark_run import CONF, SPARK
 from tests.support.contents import contents
 from tests.support.findings import finding
+from tests.support.leaks import leaks as leaks_of
 from tests.support.s3_server import REGION, S3Server
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
