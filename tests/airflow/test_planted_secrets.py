@@ -24,6 +24,7 @@ from tests.airflow.test_spark_run import CONF, SPARK
 from tests.support.contents import contents
 from tests.support.findings import finding
 from tests.support.leaks import leaks as leaks_of
+from tests.support.repeating_server import RepeatingServer
 from tests.support.s3_server import REGION, S3Server
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
@@ -33,8 +34,15 @@ PLANTED = {
     "datalake.iceberg.s3.secret-access-key": "Planted/Lake+4712",
     "datalake.iceberg.s3.access-key-id": "PLANTEDKEYID4713",
     "datalake.iceberg.jdbc.password": "Planted-4714-jdbc",
+    "datalake.iceberg.s3.session-token": "planted-4717/session=",
+    "datalake.iceberg.token": "planted-4718-catalog",
+    "datalake.iceberg.credential": "lake:Planted/4719+credential",
+    "datalake.iceberg.header.X-Auth": 'planted "4720" header',
 }
 IN_ADDRESS = "Planted-4715-address"
+PASSWORD = "Planted&4721-password"
+"""Of the connection: the bearer token."""
+ALL = (*PLANTED.values(), "Planted/4719+credential", IN_ADDRESS, PASSWORD)
 
 
 @pytest.fixture
@@ -63,11 +71,15 @@ def catalog() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def connection(place: Place, storage: S3Server, catalog: int, kind: str = "jdbc") -> dict[str, str]:
-    """A lake behind a JDBC catalog that nobody can read, with secrets in options and address."""
+def connection(
+    place: Place, storage: S3Server, catalog: int, kind: str = "jdbc", uri: str = ""
+) -> dict[str, str]:
+    """A lake behind a catalog that nobody can read, with secrets in options and address."""
+    address = f"jdbc:postgresql://bob:{IN_ADDRESS}@127.0.0.1:{catalog}/lake"
     options = {
         "iceberg.type": kind,
-        "iceberg.uri": f"jdbc:postgresql://bob:{IN_ADDRESS}@127.0.0.1:{catalog}/lake",
+        "iceberg.uri": uri or address,
+        "iceberg.old.uri": address,
         "iceberg.warehouse": "s3://bucket/lake",
         "iceberg.s3.endpoint": storage.endpoint,
         "iceberg.client.region": REGION,
@@ -79,7 +91,8 @@ def connection(place: Place, storage: S3Server, catalog: int, kind: str = "jdbc"
             options[key] = value
         else:
             fs[key.removeprefix("fs.")] = value
-    return place.connection(datalake=options, fs=fs)
+    [(name, found)] = place.connection(datalake=options, fs=fs).items()
+    return {name: json.dumps(json.loads(found) | {"password": PASSWORD})}
 
 
 def written(place: Place, run: Any) -> dict[str, str]:
@@ -100,7 +113,7 @@ def written(place: Place, run: Any) -> dict[str, str]:
 
 
 def leaks(texts: dict[str, str]) -> list[tuple[str, str]]:
-    return leaks_of(texts, (*PLANTED.values(), IN_ADDRESS, SIGNATURE))
+    return leaks_of(texts, (*ALL, SIGNATURE))
 
 
 def search(place: Place, run: Any) -> None:
@@ -171,4 +184,24 @@ def test_a_catalog_that_quotes_its_address(place: Place, storage: S3Server, cata
     error = place.status(path).last_error
     assert error is not None
     assert "***" in error
+    search(place, run)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_catalog_that_repeats_what_it_got(place: Place, storage: S3Server, catalog: int) -> None:
+    """In each encoding, with control characters. No command line of the machine has a secret."""
+    path = place.table("events")
+    place.wait(path)
+    with RepeatingServer(*ALL) as server:
+        settings = connection(place, storage, catalog, "rest", server.address)
+        run = place.run({"spark_conf": CONF}, **{**settings, **SPARK})
+        commands = {one: one for one in server.commands}
+    assert run["state"] == "failed", run["tasks"]
+    assert server.requests
+    error = place.status(path).last_error
+    assert error is not None
+    assert "***" in error
+    assert not any(char in error for char in "\x1b\x07\r\u202e")
+    assert leaks(commands) == []
     search(place, run)
