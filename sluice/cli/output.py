@@ -15,6 +15,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -31,6 +32,8 @@ _PADDED = 250
 """Columns are made as wide as their longest cell, but no wider than this, in a file or a pipe."""
 _SHORTENED_MIN = 12
 """A shortened cell keeps at least this many characters."""
+_CELLS_KEPT = 4_096
+"""Texts of a table's cells, which often come again."""
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
@@ -110,7 +113,7 @@ def print_table(
     from rich.console import Console
     from rich.table import Table
 
-    safe = visible if is_data else safe_line
+    safe = visible if is_data else lru_cache(_CELLS_KEPT)(safe_line)
     content = [[_safe(cell, safe) for cell in row] for row in rows]
     columns = [safe(column) for column in columns]
     if not content:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 MASK = "***"
 TEXT_CHARS_MAX = 65_536
@@ -140,18 +141,27 @@ _MASKS: tuple[
     (("pass=", "auth="), re.compile(rf"(?i)((?<![\w.-])(?:pass|auth)=){_VALUE}"), rf"\1{MASK}"),
     (("sig=",), re.compile(r"(?i)((?<![\w])sig=)[^\s,;&\"')}\]]+"), rf"\1{MASK}"),
 )
+_NEEDED = (
+    *("pass", "pwd", "secret", "token", "credential", "key", "sig", "jaas", "header", "auth"),
+    *("://", "<", "bearer", "basic", "digest", "negotiate", "cookie", "akia", "asia", "aroa"),
+    *("aida", "eyj", "jdbc:oracle:", *_TOKENS),
+)
+"""One of them is in each text that any pattern needs."""
 _SECRET_NAME = re.compile(rf"(?i)\A{_NAME}\Z")
 
 
 def mask_forms(text: str) -> str:
     """Masks what looks like a secret."""
     lower = text.translate(_FOLDED).lower() if not text.isascii() else text.lower()
+    if not any(part in lower for part in _NEEDED):  # most texts
+        return text
     for needed, pattern, replacement in _MASKS:
         if any(part in lower for part in needed):
             text = pattern.sub(replacement, text)
     return text
 
 
+@lru_cache(4_096)
 def is_secret_name(name: str) -> bool:
     """Whether an option of this name has a secret value."""
     return _SECRET_NAME.match(name) is not None

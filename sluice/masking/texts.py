@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from sluice.masking.characters import one_line, visible
 from sluice.masking.forms import MASK, TEXT_CHARS_MAX, is_secret_name, mask_forms
-from sluice.masking.known import mask_known
+from sluice.masking.known import mask_known, version
 
 REASON_CHARS_MAX = 4_096
 """Longest reason of a failure that is sent or stored (seed 001)."""
 _REPEATS_MAX = 8
 _CUT = "…"
 _MARKS = str.maketrans("", "", f"*{_CUT}")
+_WORD_CHARS_MAX = 64
+"""Texts of JSON up to this length often come again, such as names of fields and states."""
 _CONTINUED = "\n  "
 """Begins further lines of a log record, so that no message looks like two records."""
 
@@ -52,10 +55,10 @@ def lines(text: str, secrets: Iterable[str] = ()) -> str:
 def masked_values(value: Any) -> Any:
     """A value of JSON with its texts masked. JSON itself makes control characters visible."""
     if isinstance(value, str):
-        return mask(value)
+        return _masked_word(value, version()) if len(value) <= _WORD_CHARS_MAX else mask(value)
     if isinstance(value, Mapping):
         return {
-            mask(name) if isinstance(name, str) else name: (
+            masked_values(name): (
                 MASK
                 if isinstance(part, str) and part and is_secret_name(str(name))
                 else masked_values(part)
@@ -63,6 +66,12 @@ def masked_values(value: Any) -> Any:
             for name, part in value.items()
         }
     return [masked_values(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+@lru_cache(4_096)
+def _masked_word(word: str, known: int) -> str:
+    del known  # with other secrets, the text of then does not count
+    return mask(word)
 
 
 def reason_text(text: str, secrets: Iterable[str] = ()) -> str:

@@ -125,6 +125,8 @@ def test_secrets_go_another_way_to_the_driver_than_the_rest() -> None:
             "iceberg.s3.access-key-id": "geheim-2",
             "iceberg.s3.secret-access-key": "geheim-3",
             "iceberg.credential": "geheim-4",
+            "iceberg.header.X-Auth": "geheim-8",
+            "iceberg.header.X-Iceberg-Access-Delegation": "vended-credentials",
             "iceberg.hadoop.fs.azure.account.key.x": "geheim-5",
         },
         "fs": {"client.fs.s3.endpoint": "http://remote", "s3.secret-key": "geheim-6"},
@@ -133,6 +135,7 @@ def test_secrets_go_another_way_to_the_driver_than_the_rest() -> None:
     assert connection.spark_conf() == {
         "spark.sluice.datalake.iceberg.type": "jdbc",
         "spark.sluice.datalake.iceberg.s3.endpoint": "http://s3",
+        "spark.sluice.datalake.iceberg.header.X-Iceberg-Access-Delegation": "vended-credentials",
         "spark.sluice.client.fs.s3.endpoint": "http://remote",
     }
     assert "geheim" not in repr(connection)

@@ -1,10 +1,11 @@
 """Spark logs warnings only, unless its user has configured its log."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from sluice.artifacts.spark_log import log_conf
+from sluice.artifacts.spark_log import REDACTED, REDACTION, log_conf, redaction_conf
 from sluice.artifacts.spark_start import Application
 
 WARN = {"spark.log.level": "WARN"}
@@ -58,3 +59,22 @@ def test_an_application_that_configures_its_log(folder: Path) -> None:
 def test_a_driver_on_the_cluster_logs_there(folder: Path) -> None:
     assert found(folder, Application(deploy_mode="cluster")) == {}
     assert found(folder, Application({"spark.submit.deployMode": "cluster"})) == {}
+
+
+def test_sparks_ui_hides_what_is_secret_of_a_lake(folder: Path) -> None:
+    named = {"SPARK_CONF_DIR": str(folder)}
+    assert redaction_conf(Application(), None, named) == {REDACTION: REDACTED}
+    for name in (
+        *("spark.sql.catalog.lake.header.X-Auth", "spark.sql.catalog.lake.credential"),
+        *("spark.hadoop.fs.s3a.secret.key", "spark.sql.catalog.lake.s3.access-key-id"),
+        "spark.kubernetes.driverEnv.SLUICE_SETTINGS",
+    ):
+        assert re.search(REDACTED, name), name
+    assert not re.search(REDACTED, "spark.sql.catalog.lake.warehouse")
+
+
+def test_a_redaction_of_the_user_stays(folder: Path) -> None:
+    named = {"SPARK_CONF_DIR": str(folder)}
+    assert redaction_conf(Application({REDACTION: "mine"}), None, named) == {}
+    (folder / "spark-defaults.conf").write_text(f"{REDACTION} mine")
+    assert redaction_conf(Application(), None, named) == {}

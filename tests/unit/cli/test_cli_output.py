@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import subprocess
+
 import pytest
 
-from sluice.cli.output import print_table
+from sluice.cli.output import (
+    Styled,
+    print_json,
+    print_table,
+    print_wrapped,
+    say,
+    say_command,
+)
+from sluice.masking import know
 from sluice.quantities import counted
 
 HEADINGS = ["table", "id", "kind", "columns", "buckets", "partitions", "datalake", "freshness"]
@@ -81,3 +93,47 @@ def test_a_rule_in_a_file_is_no_wider_than_a_terminal(
     lines = capsys.readouterr().out.splitlines()
     assert (len(lines), len(lines[1]), lines[1].strip("─")) == (4, rule, "")
     assert lines[3].endswith("y" * length)
+
+
+HOSTILE = "\x1b]0;t\x07\x1b[31mred\r\nInjected: line \x9b2J\u202e"
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_text_of_others_has_no_colour_and_no_line_of_its_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("click._compat.isatty", lambda _: True)  # as on a terminal
+    say(f"sluice: {HOSTILE}", fg="red")
+    print_table(["a"], [[HOSTILE], [Styled(HOSTILE, "red")]], empty="")
+    print_wrapped(HOSTILE)
+    print_json({"a": HOSTILE})
+    out = capsys.readouterr().out
+    own = re.sub("\x1b\\[[0-9;]*m", "", out)
+    assert not any(char in own for char in "\x1b\x07\r\x9b\u202e")
+    assert "\x1b[31mred" not in out
+    assert "\x1b[31msluice: " in out, "our own colour"
+    assert not any(line.lstrip().startswith("Injected") for line in own.splitlines())
+
+
+def test_rows_of_users_are_not_masked(capsys: pytest.CaptureFixture[str]) -> None:
+    know(["planted-value"])
+    row = "password=abc planted-value"
+    print_table(["a"], [[row]], empty="", is_data=True)
+    print_json([{"token": row}], is_data=True)
+    assert capsys.readouterr().out.count(row) == 2
+    print_table(["a"], [[row]], empty="")
+    print_json([{"a": row}])
+    assert capsys.readouterr().out.count("password=*** ***") == 2
+
+
+@pytest.mark.parametrize(
+    "word", ["plain", "a b", "it's", "x\x1b[31m%s\\n", "ü\u202e\x9b", "two\nlines", "end\n"]
+)
+def test_a_command_to_copy_is_the_same_command(
+    capsys: pytest.CaptureFixture[str], word: str
+) -> None:
+    say_command(shlex.join(["printf", "%s", word]), err=False)
+    printed = capsys.readouterr().out
+    assert not any(char in printed for char in "\x1b\x9b\u202e")
+    ran = subprocess.run(["sh", "-c", printed], capture_output=True, check=True, timeout=60)
+    assert ran.stdout.decode() == word
