@@ -52,8 +52,8 @@ class DueAgain:
     ) -> dict[TablePath, TableAccount]:
         """Makes tables due. Returns for each of them why it could not be claimed before.
 
-        Each table is made due once after each claim: on Apache Fluss, a further question would keep
-        the claim of a dead worker alive.
+        Each table is made due once after each claim. If the claim is still open on Apache Fluss,
+        the coordinator itself makes the table due when it ends the claim.
 
         :param last: the last claims of the tables, which have ended.
         :param wanted: the tables that must reach an end, whoever has tiered them since.

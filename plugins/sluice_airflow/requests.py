@@ -221,16 +221,11 @@ def make_due(
     """
     until = time.monotonic() + held_s
     blocked: dict[TablePath, TableAccount] = {}
-    once: set[TablePath] = set()
     left = list(paths)
     while left:
-        found = _make_due_once(client, left, once, name_of)
+        found = _make_due_once(client, left, name_of)
         blocked = {path: one for path, one in blocked.items() if path not in left} | found
-        left = [
-            path
-            for path, one in found.items()
-            if one["became"] == HELD and is_wanted(path) and path not in once
-        ]
+        left = [p for p, one in found.items() if one["became"] == HELD and is_wanted(p)]
         if not left or time.monotonic() >= until:
             return blocked
         count = counted(len(left), "table")
@@ -242,12 +237,8 @@ def make_due(
 def _make_due_once(
     client: Client,
     paths: Sequence[TablePath],
-    once: set[TablePath],
     name_of: Callable[[str], str],
 ) -> dict[TablePath, TableAccount]:
-    """:param once: receives the tables that may not be asked for again: on Apache Fluss, each
-    question is a heartbeat for the worker that has the table, even if that worker is dead.
-    """
     blocked: dict[TablePath, TableAccount] = {}
     now_ms = int(time.time() * 1000)
     for status in statuses_of(client, paths):
@@ -258,7 +249,6 @@ def _make_due_once(
             client.statuses.request_round(status.path)  # its failures stay counted
             log.info("%s: made due", status.path)
         except TableNotDue as error:  # Apache Fluss: a worker has it, or it cannot be made due
-            once.update([status.path] if error.details.get("ask_again") is False else [])
             blocked[status.path] = refused_to_be_due(status.path, error, name_of)
         except TableNotExist as error:
             blocked[status.path] = tell(status.path, NOT_DUE, f"the table was dropped: {error}")
@@ -278,7 +268,11 @@ def refused_to_be_due(
     if epoch is None:
         return tell(path, NOT_DUE, str(error))
     worker = name_of(by) if by else "a worker that records no status in this cluster"
-    return tell(path, HELD, f"{worker} tiers it (tiering epoch {epoch})")
+    text = f"{worker} tiers it (tiering epoch {epoch})"
+    left_s = error.details.get("free_within_s")
+    if left_s is not None:
+        text += f"; if that worker is dead, Fluss frees the table within {left_s} s"
+    return tell(path, HELD, text)
 
 
 def unclaimed(

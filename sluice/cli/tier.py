@@ -148,7 +148,6 @@ def _tier(
                 left_s = wait_ms / 1000 - waited_s
                 if left_s <= 0 or not error.details.get("waits"):
                     raise
-                now = now and error.details.get("ask_again", True)
                 bar.phase("wait")
                 _wait(min(left_s, poll_interval_s(waited_s)))
 

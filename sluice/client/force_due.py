@@ -7,11 +7,16 @@ first queries the table's state under that epoch, and the forced finish is sent 
 increases when the table becomes due. A restarted coordinator counts tiering epochs from the start
 and may reach the same number. The coordinator epoch does not reveal a restart, because Fluss 0.9.1
 always sends 0. So a response is used only while it is recent, and only once.
+
+For Fluss, a query under the epoch of an open claim is a heartbeat of that claim: repeated queries
+would keep the claim of a dead worker alive. So the caller decides about each of them. The query for
+the current epoch itself prolongs nothing, because it is sent under an epoch that no claim has.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from sluice.client.connection import Connection
 from sluice.client.heartbeat_entries import entry_of, error_of, only
@@ -36,19 +41,31 @@ _QUESTIONS_MAX = 5
 
 
 def make_due(
-    connection: Connection, path: TablePath, table_id: int, clock: Clock | None = None
+    connection: Connection,
+    path: TablePath,
+    table_id: int,
+    before_asking: Callable[[Claim], None],
+    clock: Clock | None = None,
 ) -> Claim | None:
     """Makes the coordinator assign the table to the next worker that claims.
 
+    :param before_asking: called with a claim of the current epoch before the coordinator is asked
+        about it; raises an error if that must not be done. For each epoch it is called once.
     :return: the claim that was reported as finished; None if the table was already due.
-    :raises TableNotDue: a worker has the table (then the details have its ``tiering_epoch``, and
-        ``ask_again`` is False, because each query counts as a heartbeat of that worker's round); or
+    :raises TableNotDue: a worker has the table (then the details have its ``tiering_epoch``); or
         this Fluss does not report the table's state; or each response was more than a second old.
     :raises TableNotExist: the coordinator does not list the table as a tiered one.
     """
     clock = clock or SystemClock()
+    epochs: set[int] = set()
+
+    def before(claim: Claim) -> None:
+        if claim.tiering_epoch not in epochs:
+            before_asking(claim)
+            epochs.add(claim.tiering_epoch)
+
     for _ in range(_QUESTIONS_MAX):
-        found = _scheduled(connection, path, table_id, clock)
+        found = _scheduled(connection, path, table_id, before, clock)
         if found is None:
             return None
         claim, asked = found
@@ -75,7 +92,11 @@ class _Instant:
 
 
 def _scheduled(
-    connection: Connection, path: TablePath, table_id: int, clock: Clock
+    connection: Connection,
+    path: TablePath,
+    table_id: int,
+    before_asking: Callable[[Claim], None],
+    clock: Clock,
 ) -> tuple[Claim, _Instant] | None:
     """Returns the claim with the epoch of the Scheduled table, and when it was queried.
 
@@ -87,6 +108,7 @@ def _scheduled(
     said = _heartbeat(connection, claim)
     if isinstance(said, FencedTieringEpoch) and (current := _CURRENT.search(said.message)):
         claim = Claim(table_id, path, int(current[1]), reply.coordinator_epoch)
+        before_asking(claim)
         asked = _Instant(clock)
         said = _heartbeat(connection, claim)
         if isinstance(said, FencedTieringEpoch):
@@ -97,7 +119,6 @@ def _scheduled(
             " when that round has ended, or use `sluice tier` with --wait 5min to wait until the"
             " table is due",
             waits=True,
-            ask_again=False,
             tiering_epoch=claim.tiering_epoch,
         )
     if isinstance(said, TableNotExist):

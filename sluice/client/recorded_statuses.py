@@ -15,6 +15,7 @@ from functools import partial
 from os import getpid
 from typing import TypeVar
 
+from sluice.client.recorded_due import MakeDue, RecordedDue
 from sluice.client.recorded_ends import Begun, End, by_columns, rounds_of
 from sluice.client.recorded_lag import LAG_ERRORS, Lag, read_lags
 from sluice.client.round_table import PATH as ROUNDS_PATH
@@ -29,7 +30,6 @@ from sluice.errors import (
     InvalidTable,
     SluiceError,
     StatusUnreadable,
-    TableNotDue,
     TableNotExist,
 )
 from sluice.masking import mask
@@ -59,6 +59,7 @@ class RecordedStatuses:
         self._table = StatusTable(config)
         self._clock = clock or SystemClock()
         self._events = StatusEvents(self._clock, config.tiering_status_timeout_ms / 1000)
+        self._due = RecordedDue(self._events, self._clock, self._upsert)
         self._backoff_ms = config.tiering_backoff_ms
         self._lock = threading.Lock()  # guards the rest
         self._known = StatusCache()
@@ -357,34 +358,15 @@ class RecordedStatuses:
         needed = "compaction_requested_ms"
         self._events.bounded(lambda: self._upsert(columns, needed=needed), PATH)
 
-    def make_due(
-        self, info: TableInfo, do: Callable[[], Claim | None], lost_by: str | None = None
-    ) -> None:
-        """Makes a table due, unless a recorded round is running.
+    def make_due(self, info: TableInfo, do: MakeDue, lost_by: str | None = None) -> None:
+        """Makes a table due, unless a recorded round is running: see :meth:`RecordedDue.make`.
 
-        :param do: makes the table due; returns the claim that it waited with, or None.
-        :param lost_by: the name of a run that has lost its claim.
-        :raises TableNotDue: a round is running, or ``do`` raises it.
         :raises StatusUnreadable: whether a round is running cannot be read.
         :raises InvalidTable: the table is not tiered.
         """
         _check_tiered(info)
-        path, table_id = info.path, info.table_id
-        row = self._read(lambda: self._row(table_id))
-        by = recorded.claim_holder(row, self._clock.now_ms())
-        is_lost = row is not None and lost_by is not None and row.claimed_by == lost_by
-        if row is not None and by is not None and not is_lost:
-            raise TableNotDue(
-                f"table {path} is being tiered by {by} (tiering epoch {row.tiering_epoch}):"
-                " use `sluice tier` with --now --wait 5min to tier it after that round",
-                waits=True,
-                tiering_epoch=row.tiering_epoch,
-                claimed_by=row.claimed_by,
-            )
-        columns = recorded.round_requested(table_id, path, row, do(), self._clock.now_ms())
-        if columns:
-            write = partial(self._upsert, columns)
-            self._events.event(path, "record that it is due", write, EventKind.WRITE, PATH)
+        row = self._read(lambda: self._row(info.table_id))
+        self._due.make(info, row, do, lost_by)
 
     def list(self, infos: Iterable[TableInfo], *, lags: bool = True) -> list[TieringStatus]:
         """Returns the status of each tiered table of ``infos``, ordered by path.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 
 from sluice.client.admin import Admin
 from sluice.client.connection import Connection
@@ -135,15 +136,16 @@ class StatusClient:
         call; there, the table is made due by a forced finish, which needs that no round is running.
 
         :param lost_by: on Apache Fluss, the name of a run whose claim was lost: the record of that
-            claim does not count as a running round. The coordinator is asked all the same.
+            claim does not count as a running round. The coordinator is asked, but not repeatedly.
         :raises TableNotExist: the table does not exist.
         :raises InvalidTable: the table is not tiered.
-        :raises TableNotDue: on Apache Fluss: a round is running, or the table cannot be made due.
+        :raises TableNotDue: on Apache Fluss: a round is running, or may be: then the text says when
+            the claim of a dead worker has ended. Or the table cannot be made due.
         """
         if not self._control(path, values.TIERING_AGAIN):
             info = self._admin.table_info(path)
             self._recorded.make_due(
-                info, lambda: make_due(self._connection, path, info.table_id), lost_by
+                info, partial(make_due, self._connection, path, info.table_id), lost_by
             )
 
     def request_compaction(self, path: TablePath) -> None:

@@ -29,6 +29,12 @@ SILENCE_MS = 120_000
 See docs/fluss/tiering.md#timers
 """
 
+REVOKED_MS = SILENCE_MS + 20_000
+"""A claim without heartbeats has ended after this time: Fluss looks for such claims every 15 s."""
+
+_UNRECORDED_MS = 60_000
+"""The last heartbeat may be so much later than the recorded one: see RecordedStatuses.heartbeat."""
+
 FINISHED, FORCED, FAILED, RELEASED = "finished", "forced", "failed", "released"
 """How a claim ended. Forced: there are more rows, so Fluss has queued the table at once."""
 
@@ -51,6 +57,10 @@ class RecordedStatus(KeptStatus):
     ended_tiering_epoch: int | None = described(t.BIGINT, "Tiering epoch of the last end")
     ended_ms: int | None = described(TIME, "Time of the last end")
     outcome: str | None = described(t.STRING, "finished, forced, failed or released")
+    asked_tiering_epoch: int | None = described(
+        t.BIGINT, "Tiering epoch about which the coordinator was asked last"
+    )
+    asked_ms: int | None = described(TIME, "Time of that question, which counts as a heartbeat")
 
     @property
     def is_claimed(self) -> bool:
@@ -226,6 +236,24 @@ def compaction_requested(table_id: int, path: TablePath, now_ms: int) -> Columns
     return {**_name(table_id, path), "compaction_requested_ms": now_ms}
 
 
+def asked(claim: Claim, now_ms: int) -> Columns:
+    """Records, before it is asked, that the coordinator is asked about an epoch."""
+    return {
+        **_name(claim.table_id, claim.path),
+        "asked_tiering_epoch": claim.tiering_epoch,
+        "asked_ms": now_ms,
+    }
+
+
+def not_asked(claim: Claim) -> Columns:
+    """Records that the answer showed no open claim: the next question may follow at once."""
+    return {
+        **_name(claim.table_id, claim.path),
+        "asked_tiering_epoch": None,
+        "asked_ms": None,
+    }
+
+
 def round_requested(
     table_id: int, path: TablePath, row: RecordedStatus | None, forced: Claim | None, now_ms: int
 ) -> Columns:
@@ -268,6 +296,33 @@ def claim_holder(row: RecordedStatus | None, now_ms: int) -> str | None:
     if row is None or not row.is_claimed or abs(now_ms - row.last_seen_ms) >= SILENCE_MS:
         return None
     return row.claimed_by or "a round"
+
+
+def unasked_ms(row: RecordedStatus | None, claim: Claim, now_ms: int, is_lost: bool) -> int:
+    """For how many milliseconds the coordinator must not be asked about an epoch; 0: it may be.
+
+    For the coordinator such a question is a heartbeat. So it is asked only when a claim of a dead
+    worker must have ended, and then once in the time that such a claim takes to end.
+
+    :param claim: with the table's current epoch.
+    :param is_lost: the recorded claim is known to be lost.
+    """
+    if row is None:
+        return 0
+    waits_ms = 0
+    if row.is_claimed and row.tiering_epoch == claim.tiering_epoch and not is_lost:
+        waits_ms = _left_ms(row.last_seen_ms, REVOKED_MS + _UNRECORDED_MS, now_ms)
+    if row.asked_tiering_epoch != claim.tiering_epoch or row.asked_ms is None:
+        return waits_ms
+    if row.has_ended(claim) and (row.ended_ms or 0) >= row.asked_ms:
+        return waits_ms
+    return max(waits_ms, _left_ms(row.asked_ms, REVOKED_MS, now_ms))
+
+
+def _left_ms(since_ms: int, length_ms: int, now_ms: int) -> int:
+    """What is left of a time; 0 if its beginning is far ahead, because the clock went back."""
+    left_ms = since_ms + length_ms - now_ms
+    return left_ms if 0 < left_ms < 2 * length_ms else 0
 
 
 def status_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from sluice.testing.real_fluss import RealFluss
 from tests.faults.real_scene import RealScene
 from tests.faults.scene import DUE_S
 from tests.support.findings import finding
+from tests.support.meanwhile import Meanwhile
 
 pytestmark = [
     pytest.mark.spark,
@@ -99,3 +101,36 @@ def _claim(scene: RealScene, client: Any) -> Claim:
         assert time.monotonic() < deadline, f"{scene.path} was not handed out"
         time.sleep(0.1)
     return claim
+
+
+@pytest.mark.long
+def test_a_killed_claim_ends_though_two_processes_ask_for_its_table(scene: RealScene) -> None:
+    """Fluss takes their question for a heartbeat of the dead driver."""
+    scene.append(300)
+    scene.tier()
+    scene.append(200)
+    now = ("--bootstrap", scene.address, "--now")
+    driver = scene.command("tier", *now, failpoints="round.fluss_commit.before=kill")
+    assert driver.wait() == -signal.SIGKILL, driver.said
+    killed_s = time.monotonic()
+    ended: list[float] = []
+    refused: list[str] = []
+
+    def ask() -> None:
+        while not ended:
+            asking = scene.command("tier", *now)
+            code = asking.wait()
+            if code == 0:
+                ended.append(time.monotonic() - killed_s)
+                return
+            refused.append(asking.said)
+            assert "TableNotDue" in asking.said, asking.said
+            assert time.monotonic() - killed_s < 300, asking.said
+
+    with Meanwhile(ask), Meanwhile(ask):
+        pass
+    assert len(refused) > 20, "they asked all the time"
+    with finding():
+        # Two minutes, the 15 s at which Fluss looks, and the round.
+        assert ended[0] < 165, (ended, refused[-2:])
+    scene.check_whole()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -10,18 +10,22 @@ from typing import Any
 import pytest
 
 from sluice.client import connect
+from sluice.client.admin import Admin
 from sluice.client.connection import Connection
 from sluice.client.force_due import make_due
 from sluice.client.heartbeat_entries import entry_of
+from sluice.client.recorded_statuses import this_process
+from sluice.client.status_table import PATH as STATUS_PATH
 from sluice.clock import Clock, SystemClock
 from sluice.config import ClientConfig
 from sluice.driver.not_due import claim_table
-from sluice.errors import NetworkError, TableNotDue, TableNotExist
-from sluice.model import Claim, Reason, TableBucket, TablePath
+from sluice.errors import AuthorizationError, NetworkError, TableNotDue, TableNotExist
+from sluice.model import Claim, Column, Reason, TableBucket, TablePath
+from sluice.statuses.recorded import REVOKED_MS
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
-from tests.support.status_shop import Shop, status_shop
+from tests.support.status_shop import Shop, foreign, status_shop
 from tests.support.wire_server import WireServer
 
 DAY = {"table.datalake.freshness": "1d"}
@@ -61,8 +65,8 @@ def test_a_table_after_its_round(shop: Shop) -> None:
         shop.another().tiering.finished(claim)
         seen = shop.status(path)
         assert (seen.status, seen.last_tiered_ms) == ("Scheduled", shop.clock.ms)
-    shop.client.statuses.request_round(path)
-    shop.client.statuses.request_round(path)  # the same again
+    for _ in range(4):  # the same again
+        shop.another().statuses.request_round(path)
     seen = shop.status(path)
     assert (seen.status, seen.last_tiered_ms, seen.failures) == ("Pending", shop.clock.ms, 0)
     assert claimed_now(shop, path).tiering_epoch == 4
@@ -101,22 +105,96 @@ def test_a_round_that_nobody_has_written_down_is_left_alone(shop: Shop) -> None:
     """Of another tiering service, or where rows could not be written."""
     path = shop.create("orders", **DAY)
     shop.client.statuses.request_round(path)
-    foreign = shop.client.tiering._next_claim(())
-    assert foreign is not None
+    other = shop.client.tiering._next_claim(())
+    assert other is not None
     with pytest.raises(TableNotDue, match=r"is being tiered \(tiering epoch 1\)") as caught:
         claimed_now(shop, path)
-    assert caught.value.details == {"waits": True, "ask_again": False, "tiering_epoch": 1}
-    assert shop.client.tiering.beat([foreign]) == {foreign.table_id: None}
+    assert caught.value.details == {"waits": True, "tiering_epoch": 1}
+    assert shop.client.tiering.beat([other]) == {other.table_id: None}
     file = shop.client.tiering.prepare_lake_snapshot(
-        foreign.table_id, path, {TableBucket(foreign.table_id, None, 0): 0}
+        other.table_id, path, {TableBucket(other.table_id, None, 0): 0}
     )
     assert file, "it goes on"
     shop.client.tiering._report(
-        pb.LakeTieringHeartbeatRequest(finished_tables=[entry_of(foreign)]),
-        [foreign],
+        pb.LakeTieringHeartbeatRequest(finished_tables=[entry_of(other)]),
+        [other],
         lambda reply: reply.finished_table_resp,
     )
-    assert claimed_now(shop, path).tiering_epoch == 2, "its end was not written down either"
+    shop.clock.ms += REVOKED_MS  # its end was not written down either
+    assert claimed_now(shop, path).tiering_epoch == 2
+
+
+def freed_after_s(shop: Shop, claim: Claim, askers: int = 2) -> float:
+    """How long processes that ask every three seconds in turn wait for a dead worker's claim."""
+    clients = [shop.another() for _ in range(askers)]
+    died_ms = shop.clock.ms
+    for turn in range(400):
+        shop.clock.ms += 3_000
+        try:
+            found = claim_table(clients[turn % askers], claim.path, now=True, clock=shop.clock)
+        except TableNotDue as error:
+            assert error.details["waits"], error
+        else:
+            assert found.tiering_epoch > claim.tiering_epoch
+            return (shop.clock.ms - died_ms) / 1000
+    raise AssertionError("whoever asks keeps the dead claim alive")
+
+
+def test_a_dead_claim_ends_while_processes_ask_for_the_table(shop: Shop) -> None:
+    """Its last heartbeat is later than the last recorded one."""
+    path = shop.create("orders", **DAY)
+    claim = claimed_now(shop, path)
+    shop.clock.ms += 40_000
+    assert shop.client.tiering.beat([claim]) == {claim.table_id: None}
+    assert freed_after_s(shop, claim) <= 123
+
+
+def test_a_dead_claim_that_is_not_recorded_ends_while_processes_ask(shop: Shop) -> None:
+    """One of them has to ask the coordinator once, which prolongs the claim once."""
+    path = shop.create("orders", **DAY)
+    shop.client.statuses.request_round(path)
+    claim = shop.client.tiering._next_claim(())
+    assert claim is not None
+    shop.clock.ms += 60_000
+    assert freed_after_s(shop, claim) <= 126
+
+
+def test_a_question_that_cannot_be_recorded_is_not_sent(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is of an older Sluice, and this user may not add columns."""
+    shop.client.admin.create_database(STATUS_PATH.database)
+    shop.client.admin.create_table(STATUS_PATH, foreign(asked_time=None, asked_tiering_epoch=None))
+
+    def refused(admin: Admin, path: TablePath, columns: Sequence[Column]) -> None:
+        raise AuthorizationError(f"no right to alter {path}")
+
+    path = shop.create("orders", **DAY)
+    with monkeypatch.context() as patch:
+        patch.setattr(Admin, "add_columns", refused)
+        shop.another().tiering.finished(claimed_now(shop, path))
+        with pytest.raises(TableNotDue, match="has no column asked_ms.*Allow this user") as caught:
+            shop.another().statuses.request_round(path)
+        assert "`sluice tier` with --wait 5min" in str(caught.value)
+        assert shop.status(path).status == "Scheduled"
+    shop.another().statuses.request_round(path)
+    assert shop.status(path).status == "Pending"
+
+
+def test_what_a_question_waits_for(shop: Shop) -> None:
+    path = shop.create("orders", **DAY)
+    claim = claim_table(shop.another(), path, now=True, clock=shop.clock)
+    shop.clock.ms += 100_000
+    assert shop.client.tiering.beat([claim]) == {claim.table_id: None}
+    shop.clock.ms += 30_000
+    with pytest.raises(TableNotDue) as caught:
+        claimed_now(shop, path)
+    assert str(caught.value) == (
+        f"table shop.orders may be tiered by {this_process()}, which has been silent for 130 s"
+        " (tiering epoch 1). If that worker is dead, Fluss frees the table within 70 s: use `sluice"
+        " tier` with --now --wait 5min to tier it then"
+    )
+    assert caught.value.details["claimed_by"] == this_process()
 
 
 def test_a_failing_table_is_tried_at_once(shop: Shop) -> None:
@@ -208,12 +286,18 @@ class Words:
         return not code
 
 
-def made_due(words: Words, clock: Clock | None = None) -> Claim | None:
+def may_ask(claim: Claim) -> None:
+    assert claim.tiering_epoch, "no claim has epoch 0, so that it may be asked about without leave"
+
+
+def made_due(
+    words: Words, clock: Clock | None = None, before: Callable[[Claim], None] = may_ask
+) -> Claim | None:
     handlers = {(Role.COORDINATOR, apis.LAKE_TIERING_HEARTBEAT): words.heartbeat}
     with WireServer(handlers) as server:
         connection = Connection(ClientConfig(server.address))
         try:
-            return make_due(connection, PATH, 7, clock)
+            return make_due(connection, PATH, 7, before, clock)
         finally:
             connection.close()
 
@@ -238,6 +322,19 @@ def test_an_open_claim_is_left_alone(epoch: int) -> None:
     with pytest.raises(TableNotDue, match=rf"is being tiered \(tiering epoch {epoch}\)"):
         made_due(words)
     assert (words.finished, words.beats) == ([], [0, epoch])
+
+
+@pytest.mark.parametrize("state", ["Scheduled", "Pending", "Tiering"])
+def test_without_leave_only_the_epoch_is_asked_for(state: str) -> None:
+    words = Words(state, 12)
+
+    def refuse(claim: Claim) -> None:
+        assert words.beats == [0], "before the question"
+        raise TableNotDue(f"{claim.tiering_epoch} may be open")
+
+    with pytest.raises(TableNotDue, match="12 may be open"):
+        made_due(words, before=refuse)
+    assert (words.finished, words.beats) == ([], [0])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -16,7 +15,6 @@ from sluice.artifacts.iceberg import installed_iceberg
 from sluice.cli.main import cli
 from sluice.cli.options import DURATION
 from sluice.client import Client, connect
-from sluice.client.force_due import make_due
 from sluice.client.recorded_statuses import this_process
 from sluice.config import ClientConfig, ServerConfig
 from sluice.driver.not_due import claim_table, not_due
@@ -25,6 +23,7 @@ from sluice.model import Claim, Reason, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.model.durations import duration_ms
 from sluice.server.cluster import EmbeddedCluster
+from sluice.statuses import recorded
 from sluice.testing.tables import table_info
 from tests.support.plain_fluss import plain_fluss
 
@@ -341,17 +340,15 @@ def test_what_is_missing_here_is_noticed_before_the_claim(
 def test_who_waits_keeps_no_round_alive_by_asking_again(
     tmp_path: Path, clock: WallClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To ask how an unknown round stands counts as its heartbeat: so it is asked once.
-
-    At the end, nobody is told to wait or to add --now, who has.
-    """
+    """To ask how an unknown round stands counts as its heartbeat: so it is asked once."""
     asked = []
+    record = recorded.asked
 
-    def counted(*arguments: Any) -> Claim | None:
-        asked.append(1)
-        return make_due(*arguments)
+    def counted(claim: Claim, now_ms: int) -> recorded.Columns:
+        asked.append(claim.tiering_epoch)
+        return record(claim, now_ms)
 
-    monkeypatch.setattr("sluice.client.statuses.make_due", counted)
+    monkeypatch.setattr(recorded, "asked", counted)
     with (
         plain_fluss(tmp_path / "plain", clock) as server,
         connect(ClientConfig(server.address, tiering_status_timeout_ms=60_000)) as client,
@@ -368,10 +365,7 @@ def test_who_waits_keeps_no_round_alive_by_asking_again(
         command = ["tier", "shop.orders", "--warehouse", "/nowhere", "--now", "--wait", "3s"]
         told = CliRunner().invoke(cli, command, env=environment)
     assert (told.exit_code, asked) == (1, [1])
-    assert "TableNotDue: table shop.orders is Pending: it is due now" in told.output
-    assert told.output.endswith(
-        ", but the coordinator does not assign it yet: run the command again\n"
-    )
+    assert "TableNotDue: table shop.orders may be tiered by a worker that records" in told.output
 
 
 def test_where_nothing_is_known_of_a_table(tmp_path: Path, clock: WallClock) -> None:
