@@ -124,6 +124,9 @@ def create_table(
 ) -> None:
     """Create the table TABLE (DATABASE.NAME), and its database if that does not exist.
 
+    The command waits until Fluss has leaders for the buckets. If there is none after ten seconds,
+    it says what to do and exits with 1; the table exists then.
+
     A table without a primary key is a log of rows. A table with one keeps the newest row of each
     key.
     """
@@ -159,9 +162,11 @@ def create_table(
                     f"table {table} exists already; --if-not-exists accepts an existing table"
                 ) from None
             say(f"{table}: exists already, unchanged")
+            client.admin.await_leaders(client.admin.table_info(table))
             return
         info = client.admin.table_info(table)
-    say(_made(info))
+        say(_made(info))
+        client.admin.await_leaders(info)
     for note in [*notes(info), *notes_on(custom)]:
         say(f"note: {note}", err=True)
 

@@ -182,7 +182,7 @@ def _print(report: MaintenanceReport, *, applied: bool) -> None:
     if report.error:
         say(f"{report.table}: cannot be read: {report.error}")
         return
-    needs = list(report.before.needs())
+    needs = report.needs()
     say(f"{report.table}: {'; '.join(needs) or 'healthy'}")
     say(f"  {report.before}")
     from sluice.rounds.maintenance_line import done_words, due_words, standing_words

@@ -68,7 +68,11 @@ def status(
     cluster reports none: there Sluice's rounds store the state, and a table without a stored round
     is Unknown.
 
-    Exit code 1: a table is failing, a bucket refuses calls, or the stored states cannot be read.
+    A line `no leader` says that a bucket can neither be written nor read, for instance because the
+    coordinator of Apache Fluss 0.9.1 has missed a new table, and what to do.
+
+    Exit code 1: a table is failing or has no leader, a bucket refuses calls, or the stored states
+    cannot be read.
     """
     clock = SystemClock()
     with settings.connect() as client:
@@ -90,7 +94,9 @@ def status(
             unread = {str(entry.note) for entry in statuses if entry.is_unread}
             for note in sorted(unread):
                 say(note, err=True)
-            return bool(unread or refused) or any(entry.is_failing for entry in statuses)
+            return bool(unread or refused) or any(
+                entry.is_failing or entry.has_no_leader for entry in statuses
+            )
 
         if watch:
             with suppress(KeyboardInterrupt):

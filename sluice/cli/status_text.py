@@ -63,7 +63,8 @@ def print_notes(statuses: Sequence[TieringStatus]) -> None:
         if entry.stopped is not None:
             print_wrapped(f"{entry.path}: last round stopped: {entry.stopped}")
         if entry.note is not None and not entry.is_unread:
-            print_wrapped(f"{entry.path}: {entry.status}: {entry.note}")
+            state = "" if entry.has_no_leader else f"{entry.status}: "
+            print_wrapped(f"{entry.path}: {state}{entry.note}")
 
 
 def _row(entry: TieringStatus, now_ms: int) -> list[object]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from sluice.client.connection import Connection
+from sluice.client.missing_leaders import await_leaders, tables_without_leaders
 from sluice.errors import (
     CorruptMessage,
     InvalidTimestamp,
@@ -191,6 +192,21 @@ class Admin:
         return self._known_infos(paths[:half], must_answer) | self._known_infos(
             paths[half:], must_answer
         )
+
+    def without_leaders(self, infos: Sequence[TableInfo]) -> dict[int, str]:
+        """Returns what is missing, and the next step, by the id of each table without a leader.
+
+        :param infos: tables, of which the partitioned ones are tiered.
+        :raises NetworkError, RequestTimeOut: the cluster does not answer.
+        """
+        return tables_without_leaders(self._connection, infos)
+
+    def await_leaders(self, info: TableInfo) -> None:
+        """Waits until a new table has its leaders, ten seconds at most.
+
+        :raises LeaderNotAvailable: it has none after this time; says what to do.
+        """
+        await_leaders(self._connection, info)
 
     def schema(self, path: TablePath, schema_id: int | None = None) -> Schema:
         """Returns a schema of a table, by default the latest.

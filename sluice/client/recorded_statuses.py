@@ -15,9 +15,11 @@ from functools import partial
 from os import getpid
 from typing import TypeVar
 
+from sluice.client.missing_leaders import TABLES_MAX as LEADERS_OF_MAX
+from sluice.client.missing_leaders import Described, never_tiered
 from sluice.client.recorded_due import MakeDue, RecordedDue
 from sluice.client.recorded_ends import Begun, End, by_columns, rounds_of
-from sluice.client.recorded_lag import LAG_ERRORS, Lag, read_lags
+from sluice.client.recorded_lag import LAG_ERRORS, NO_LAG, Lag, read_lags
 from sluice.client.round_table import PATH as ROUNDS_PATH
 from sluice.client.shown_statuses import described_freshness_ms, shown_status
 from sluice.client.status_cache import StatusCache
@@ -384,13 +386,32 @@ class RecordedStatuses:
         except SluiceError as error:
             unread = mask(f"table {PATH} cannot be read: {type(error).__name__}: {error}")
         now_ms = self._clock.now_ms()
+        suspects = never_tiered(tiered, rows, now_ms) if unread is None else []
+        leaderless = self._leaderless(suspects)
+        led = [info for info in tiered if info.table_id not in leaderless]
+        found_lags = self._lags(led) if lags else {}
+        if lags:  # of tables that were tiered before, only a lag that cannot be read tells it
+            unknown = [i for i in led if found_lags.get(i.table_id, NO_LAG).rows is None]
+            leaderless |= self._leaderless(unknown[:LEADERS_OF_MAX])
         found = []
-        found_lags = self._lags(tiered) if lags else {}
         for info in tiered:
             row, freshness_ms = rows.get(info.table_id), described_freshness_ms(info)
             lag = found_lags.get(info.table_id, Lag())
-            status = shown_status(info.path, info.table_id, freshness_ms, row, now_ms, unread, lag)
+            missing = leaderless.get(info.table_id)
+            status = shown_status(
+                info.path, info.table_id, freshness_ms, row, now_ms, unread, lag, missing
+            )
             found.append(status)
+        return found
+
+    def _leaderless(self, infos: Sequence[Described]) -> dict[int, str]:
+        """What is missing, by the id of each table without a leader, as far as it can be read."""
+        found: dict[int, str] = {}
+        if infos:
+            with suppress(SluiceError):
+                found = self._events.bounded(
+                    lambda: self._table.without_leaders(infos, self._events.is_late), PATH
+                )
         return found
 
     def rounds(self, table_id: int, limit: int) -> Sequence[TieringRound]:

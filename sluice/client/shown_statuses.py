@@ -18,9 +18,15 @@ def shown_status(
     now_ms: int,
     unread: str | None = None,
     lag: Lag = NO_LAG,
+    no_leader: str | None = None,
 ) -> TieringStatus:
-    """The status of a table by its row; ``unread``: why the row could not be read."""
+    """The status of a table by its row.
+
+    :param unread: why the row could not be read. :param no_leader: which buckets have no leader.
+    """
     status = recorded.status_of(path, table_id, freshness_ms, row, now_ms)
+    if no_leader is not None:
+        status = replace(status, note=no_leader)
     if unread is not None:
         status = replace(status, failures=None, paused=None, rounds=None, note=unread)
     return replace(status, lag_rows=lag.rows, lag_ms=lag.ms, lake_snapshot_id=lag.lake_snapshot_id)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from sluice.client.admin import Admin
 from sluice.client.connection import Connection
 from sluice.client.log_reader import LogReader
+from sluice.client.missing_leaders import Described, tables_without_leaders
 from sluice.client.round_table import LAYOUT as ROUND_LAYOUT
 from sluice.client.round_table import RoundTable
 from sluice.client.system_table import Layout, SystemTable
@@ -106,6 +107,12 @@ class StatusTable:
             ids = pa.array([row.table_id for row in dropped], pa.int64())
             self._rows.delete(pa.table({KEY: ids}))
         return dropped
+
+    def without_leaders(
+        self, infos: Sequence[Described], is_late: Callable[[], bool]
+    ) -> dict[int, str]:
+        """The tables without leaders: see :func:`tables_without_leaders`."""
+        return tables_without_leaders(self._connection, infos, is_late)
 
     def written_ms(self, info: TableInfo, begins: Mapping[TableBucket, int]) -> list[int]:
         """Returns the write times, in epoch ms, of the batches at these offsets of another table.

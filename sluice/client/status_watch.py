@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from sluice.client.admin import Admin
 from sluice.client.connection import Connection
 from sluice.client.coordinator_statuses import statuses_of_coordinator
+from sluice.client.missing_leaders import never_tiered, tables_without_leaders
 from sluice.client.recorded_lag import Lag, aged, rows_behind
 from sluice.client.retry import interruptible_sleep
 from sluice.client.shown_statuses import described_freshness_ms, shown_status
@@ -56,6 +57,7 @@ class WatchedTable:
     freshness_ms: int
     bucket_count: int
     is_partitioned: bool
+    created_ms: int
 
 
 class StatusWatch:
@@ -144,6 +146,12 @@ class StatusWatch:
             except SluiceError as error:
                 unread = mask(f"table {PATH} cannot be read: {type(error).__name__}: {error}")
         now_ms = self._clock.now_ms()
+        leaderless: Mapping[int, str] = {}
+        if unread is None:
+            with suppress(SluiceError):  # a later pass sees it
+                leaderless = tables_without_leaders(
+                    self._connection, never_tiered(tables, rows, now_ms)
+                )
         return [
             shown_status(
                 table.path,
@@ -152,6 +160,7 @@ class StatusWatch:
                 rows.get(table.table_id),
                 now_ms,
                 unread,
+                no_leader=leaderless.get(table.table_id),
             )
             for table in tables
         ]
@@ -209,4 +218,5 @@ def _watched(info: TableInfo) -> WatchedTable:
         described_freshness_ms(info),
         info.bucket_count,
         info.is_partitioned,
+        info.created_ms,
     )

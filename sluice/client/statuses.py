@@ -10,8 +10,9 @@ from sluice.client.admin import Admin
 from sluice.client.connection import Connection
 from sluice.client.coordinator_statuses import statuses_of_coordinator
 from sluice.client.force_due import make_due
+from sluice.client.missing_leaders import missed
 from sluice.client.recorded_statuses import RecordedStatuses
-from sluice.errors import DatabaseNotExist, TableNotExist, UnsupportedVersion
+from sluice.errors import DatabaseNotExist, TableNotDue, TableNotExist, UnsupportedVersion
 from sluice.model import Claim, TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.wire import apis, values
@@ -144,9 +145,14 @@ class StatusClient:
         """
         if not self._control(path, values.TIERING_AGAIN):
             info = self._admin.table_info(path)
-            self._recorded.make_due(
-                info, partial(make_due, self._connection, path, info.table_id), lost_by
-            )
+            try:
+                self._recorded.make_due(
+                    info, partial(make_due, self._connection, path, info.table_id), lost_by
+                )
+            except TableNotExist as error:
+                if self._admin.table_info(path).table_id != info.table_id:
+                    raise
+                raise TableNotDue(f"table {path} was not made due: {missed(path)}") from error
 
     def request_compaction(self, path: TablePath) -> None:
         """Requests that the table's next round compacts it, whatever options the table has.

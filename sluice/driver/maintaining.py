@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from sluice.client import connect
@@ -172,4 +173,8 @@ def maintain_table(
         lists_folders=lists_folders,
         secrets=tuple(config.secrets()),
     )
-    return maintain(path, table, options, apply=apply)
+    report = maintain(path, table, options, apply=apply)
+    if info.datalake_enabled:
+        with suppress(FlussError):  # the report is about the lake all the same
+            report.no_leader = client.admin.without_leaders([info]).get(info.table_id, "")
+    return report

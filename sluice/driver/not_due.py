@@ -42,7 +42,7 @@ def request_round(client: Client, path: TablePath) -> bool:
     :raises TableNotDue: Apache Fluss only, as ``StatusClient.request_round``.
     """
     for status in client.statuses.list(path):
-        if status.paused or status.status == State.TIERING.value:
+        if status.paused or status.has_no_leader or status.status == State.TIERING.value:
             return False
         if status.failures:
             client.statuses.retry(path)
@@ -74,6 +74,8 @@ def not_due(
             f"the coordinator does not list table {path} as tiered, although it is enabled",
             waits=False,
         )
+    if statuses[0].has_no_leader:
+        return TableNotDue(f"table {path} cannot be tiered: {statuses[0].note}", waits=False)
     freshness = info.descriptor.properties.get(FRESHNESS, _DEFAULT_FRESHNESS)
     timeout_s = client.tiering.claim_timeout_s
     words = _in_words(statuses[0], freshness, now_ms, requested, timeout_s)

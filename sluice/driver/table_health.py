@@ -60,6 +60,11 @@ def failed_rounds(config: Config) -> list[Finding]:
         said = reason_text(f"{type(error).__name__}: {error}", config.secrets())
         return [Finding("tiering states", False, said)]
     found = [_failed_round(one) for one in statuses if one.is_failing]
+    found += [
+        Finding(f"table {one.path}", False, str(one.note))
+        for one in statuses
+        if one.has_no_leader and not one.is_failing
+    ]
     if unread := sorted({str(one.note) for one in statuses if one.is_unread}):
         found.append(Finding("tiering states", False, "; ".join(unread)))
     return found

@@ -10,6 +10,9 @@ from sluice.model import types as t
 from sluice.model.paths import TableBucket, TablePath
 from sluice.model.record_fields import TIME, described, fields_of
 
+NO_LEADER = "no leader: "
+"""How the note of a table begins whose buckets have no leader."""
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -175,8 +178,16 @@ class TieringStatus(KeptStatus):
         heading="claimed at",
     )
     note: str | None = described(
-        t.STRING, "Why the status is Unknown, on a cluster that keeps no statuses", number=15
+        t.STRING,
+        "Why the status is Unknown, or which buckets have no leader, on a cluster that keeps no"
+        " statuses",
+        number=15,
     )
+
+    @property
+    def has_no_leader(self) -> bool:
+        """Whether the cluster has no leader for the table; ``note`` says what to do."""
+        return self.note is not None and self.note.startswith(NO_LEADER)
 
     @property
     def is_unread(self) -> bool:

@@ -67,6 +67,8 @@ def verdict(seen: SeenTable, now_ms: int, paused_dag: str | None = None) -> Verd
     now_ms = min(now_ms, seen.status_read_ms + STATUS_OLD_MS)
     if status.is_unread:
         return Verdict("unknown", None, status.note)
+    if status.has_no_leader:
+        return Verdict("failing", None, status.note)
     if status.paused:
         return Verdict("paused", None, "paused by a user")
     if status.is_failing or status.last_error is not None:  # also after a retry was asked for

@@ -121,9 +121,15 @@ class MaintenanceReport:
     """What did not work, without secrets."""
     error: str = ""
     """Why the table could not be read; empty if it could."""
+    no_leader: str = ""
+    """Which buckets of the table of Fluss have no leader, and what to do; empty if all have one."""
+
+    def needs(self) -> list[str]:
+        """What the table needs, the most urgent first; empty if it is healthy."""
+        return [*filter(None, [self.no_leader]), *self.before.needs()]
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "needs": list(self.before.needs())}
+        return {**asdict(self), "needs": self.needs()}
 
 
 @dataclass(frozen=True, slots=True)

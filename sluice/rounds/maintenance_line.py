@@ -16,7 +16,7 @@ def report_line(report: MaintenanceReport, *, applied: bool) -> str:
     """
     if report.error:
         return f"{report.table}: cannot be read: {report.error}"
-    parts = ["; ".join(report.before.needs()) or "healthy"]
+    parts = ["; ".join(report.needs()) or "healthy"]
     if applied:
         parts.append(f"done: {', '.join(done_words(report)) or 'nothing'}")
     elif due := due_words(report):

@@ -251,19 +251,24 @@ class RealFluss:
             link.unlink(missing_ok=True)
             link.symlink_to(jar.resolve())
 
-    def _command(self, server: str) -> list[str]:
+    @property
+    def class_path(self) -> str:
+        """The classes of Fluss's servers, and ZooKeeper's own commands."""
         assert self._jars is not None
         path: list[Path] = []  # Spark's logging goes first: the server's jar has an older slf4j
         for pattern in ("slf4j-api-*", "log4j-api-*", "log4j-core-*", "log4j-slf4j2-impl-*"):
             path += pyspark_jars().glob(f"{pattern}.jar")
         path.append(self._jars / SERVER.name)
+        return ":".join(map(str, path))
+
+    def _command(self, server: str) -> list[str]:
         config = self.home / "zoo.cfg" if server == ZOOKEEPER else self.home / f"conf-{server}"
         return [
             java(), f"-Xmx{self._heap_mb[server]}m", "-XX:+UseSerialGC",
             *(["-XX:TieredStopAtLevel=1"] if server == ZOOKEEPER else []),
             "--add-opens=java.base/java.nio=ALL-UNNAMED",  # for Arrow
             f"-Dlog4j2.configurationFile={self.home / 'log4j2.properties'}",
-            "-cp", ":".join(map(str, path)), _MAIN[server],
+            "-cp", self.class_path, _MAIN[server],
             *([] if server == ZOOKEEPER else ["--configDir"]), str(config),
         ]  # fmt: skip
 

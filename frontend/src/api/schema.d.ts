@@ -1490,7 +1490,7 @@ export interface components {
             last_round_ms?: number | null;
             /**
              * Note
-             * @description Why the status is Unknown, on a cluster that keeps no statuses
+             * @description Why the status is Unknown, or which buckets have no leader, on a cluster that keeps no statuses
              */
             note?: string | null;
             /**

@@ -54,6 +54,13 @@ def judged(each: SeenTable, dag: str | None = None) -> tuple[str, int | None, st
     return found.health, found.since_ms, found.why
 
 
+def test_a_table_without_a_leader_is_failing_whatever_else_is_known() -> None:
+    why = "no leader: bucket 0 of table shop.orders. Restart the coordinator"
+    for state in ("Unknown", "Pending", "Tiering"):
+        assert judged(fresh(state, note=why, failures=0)) == ("failing", None, why)
+        assert judged(table(state, note=why, failures=0, paused=True)) == ("failing", None, why)
+
+
 def test_bounds_are_those_of_the_alert_rules() -> None:
     bounds = re.findall(r"_seconds > (\d+)", RULES)
     assert str(LATE_MS // 1000) in bounds
