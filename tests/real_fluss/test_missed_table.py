@@ -69,6 +69,8 @@ def test_a_missed_table_is_named_until_the_coordinator_restarts(place: Place) ->
         refused = place.sluice("tier", str(path), *lake, *words)
         assert refused.exit_code == 1
         assert f"cannot be tiered: {advice}" in spoken(refused), refused.output
+    kept = place.sluice("maintain", str(path), *lake)  # CREATE TABLE has made its lake table
+    assert (advice in spoken(kept), "healthy" in kept.output) == (True, False), kept.output
     with pytest.raises(TableNotDue, match="has missed the creation of table"):
         place.client.statuses.request_round(path)
     [finding] = [one for one in failed_rounds(place.config) if one.what == f"table {path}"]
