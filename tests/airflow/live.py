@@ -138,10 +138,11 @@ class Live:
         """Waits until that task of the run has the state."""
         self.wait(lambda: self.tasks(run_id).get(f"{name}[-1]") == state, f"{name} to be {state}")
 
-    def pool(self, slots: int) -> None:
-        """Sets the slots of the pool in which the tier tasks run."""
-        pool = {"pool": POOL, "slots": slots, "include_deferred": False}
-        self.airflow._send("PATCH", f"/api/v2/pools/{POOL}", pool)
+    def pool(self, slots: int, name: str = POOL, *, include_deferred: bool = False) -> None:
+        """Sets the slots of a pool; by default, of the one in which the tier tasks run."""
+        mask = "?update_mask=slots&update_mask=include_deferred"
+        pool = {"pool": name, "slots": slots, "include_deferred": include_deferred}
+        self.airflow._send("PATCH", f"/api/v2/pools/{name}{mask}", pool)
 
     def stay_claimed(self, *paths: TablePath) -> None:
         """For longer than the time after which a worker is taken for lost.

@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from sluice.model import TablePath
-from tests.airflow.live import DATABASES, SETTLE, SLOTS, TIMEOUT_S, Live, running_live
+from tests.airflow.live import DATABASES, POOL, SETTLE, SLOTS, TIMEOUT_S, Live, running_live
 from tests.docs.blocks import claimed_blocks, commands
 from tests.support.findings import finding
 from tests.support.living import lives
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(1200)]
+DEFAULT_SLOTS = 128
 KEEPING = "keeping the claims of the run"
 NO_TRIGGERER = "no triggerer runs; the claims of this run are kept only while"
 
@@ -258,6 +259,25 @@ def test_a_full_pool_and_a_paused_dag(live: Live) -> None:
 
     live.wait(lambda: kept in said(), "the keeper's summary")
     assert (said().count(KEEPING), said().count(kept)) == (1, 1)
+
+
+@pytest.mark.usefixtures("triggerer")
+def test_one_slot_in_pools_that_count_deferred_tasks(live: Live) -> None:
+    """keep_claims is deferred from before acquire_lease until after the last tier task."""
+    paths = live.pack("ok_slot", "ok_slot_b")
+    for name in ("default_pool", POOL):
+        live.pool(1, name, include_deferred=True)
+    run_id = live.trigger("shop.ok_slot*")
+    try:
+        live.task(run_id, "keep_claims", "deferred")
+        live.wait(lambda: KEEPING in live.logs("keep_claims"), "the keeper's first heartbeat")
+        assert live.ended(run_id) == "success"
+    finally:
+        live.pool(DEFAULT_SLOTS, "default_pool")
+        live.pool(SLOTS)
+    assert live.tasks(run_id)["keep_claims[-1]"] == "success"
+    assert live.account(run_id) == dict.fromkeys(map(str, paths), "tiered")
+    live.place.nothing_is_held()
 
 
 def test_a_triggerer_that_stops_holds_no_run_up(

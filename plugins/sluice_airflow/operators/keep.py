@@ -42,7 +42,8 @@ HEALTH_TIMEOUT_S = 5.0
 class SluiceKeepOperator(BaseOperator):
     """Keeps the claims of a run alive while none of its tasks runs. Never fails a run.
 
-    Its trigger runs in the triggerer, takes no pool slot, and continues while the DAG is paused.
+    Its trigger runs in the triggerer and continues while the DAG is paused. The task takes no slot
+    of its pool, also if that counts deferred tasks: what the run needs never waits for it.
     Without a triggerer, the task succeeds at once, and claims that wait for two minutes are lost.
 
     :param lease_id: id of the run. (templated)
@@ -68,6 +69,10 @@ class SluiceKeepOperator(BaseOperator):
         kwargs.setdefault("priority_weight", KEEP_FIRST)
         kwargs.setdefault("retries", 0)
         super().__init__(**kwargs)
+        # Not an argument: Airflow refuses 0 there. Its scheduler subtracts what a task says, and in
+        # a pool that counts deferred tasks, this one would take a slot until its run ends. No task
+        # can read whether its pool does.
+        self.pool_slots = 0
         self.lease_id = lease_id
         self.drop_task_id = drop_task_id
         self.fluss_conn_id = settings.connection
