@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from airflow.sdk.exceptions import AirflowRuntimeError
+
 try:
     from airflow.sdk.configuration import conf
     from airflow.sdk.exceptions import (
@@ -27,6 +29,7 @@ __all__ = [
     "AirflowException",
     "AirflowFailException",
     "AirflowNotFoundException",
+    "AirflowRuntimeError",
     "AirflowSensorTimeout",
     "AirflowSkipException",
     "AirflowTaskTimeout",

@@ -8,6 +8,7 @@ import uuid
 from airflow.sdk import Variable
 
 from sluice.client.lease_ids import lease_id
+from sluice_airflow.api_server import variable_of
 from sluice_airflow.connection import FlussConnection
 
 log = logging.getLogger(__name__)
@@ -36,13 +37,15 @@ def deployment_id(connection: FlussConnection) -> str:
 
     Two first runs may make an id at the same time. Each is unique, and the last one stays. A run
     uses the lease id that its task open_job has returned, so a change cannot divide the run.
+
+    :raises ApiServerAway: nobody can tell whether there is one.
     """
     if connection.deployment_id:
         return connection.deployment_id
-    stored = str(Variable.get(VARIABLE, default=None) or "").strip()
+    stored = (variable_of(VARIABLE) or "").strip()
     if stored:
         return stored
     made = f"airflow-{uuid.uuid4().hex[:12]}"
     Variable.set(VARIABLE, made, description="Id of this Airflow in the lease ids of Sluice's runs")
     log.info("Variable %s: this Airflow now has the id %s", VARIABLE, made)
-    return str(Variable.get(VARIABLE)).strip()
+    return (variable_of(VARIABLE) or made).strip()

@@ -8,10 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from airflow.sdk import BaseHook
-
 from sluice.errors import ConfigurationError
 from sluice_airflow.airflow_names import AirflowException, AirflowNotFoundException, conf
+from sluice_airflow.api_server import connection_of
 from sluice_airflow.preflight import Submission
 from sluice_airflow.settings import Settings
 
@@ -34,7 +33,7 @@ def submission_of(settings: Settings, spark_conf: Mapping[str, Any]) -> Submissi
             f"Airflow's Spark provider is not installed ({error}): run `{how}`"
         ) from error
     try:
-        BaseHook.get_connection(name)
+        connection_of(name)
     except AirflowNotFoundException as error:
         # The provider then uses yarn, which Spark cannot reach without one of these variables.
         if not any(os.environ.get(variable) for variable in _YARN_VARIABLES):

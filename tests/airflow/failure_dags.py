@@ -34,14 +34,14 @@ ROWS = DAG_ID
 DAGS = [
     RowDag(ROWS, "max_active_runs=20"),
     RowDag("retried", TWICE),
-    RowDag("acquired_once", is_armed=True),
+    RowDag("acquired_once", "default_args={'retries': 0}", is_armed=True),
     RowDag(
         "acquired_twice",
         "default_args={'retries': 1, 'retry_delay': timedelta(seconds=1)}",
         is_armed=True,
     ),
     RowDag("marked_early", is_armed=True),
-    RowDag("settled_once", is_armed=True),
+    RowDag("settled_once", "default_args={'retries': 0}", is_armed=True),
     RowDag("narrow", "tables_per_application=1, pool_slots=100"),
     RowDag("timed_out", "dagrun_timeout=timedelta(hours=1)"),
     RowDag("timed_out_early", "dagrun_timeout=timedelta(hours=1)", is_armed=True),

@@ -312,12 +312,20 @@ class Row(Live):
         With all that it has started, as if its container ended: a worker that outlives a scheduler
         holds the connection to the database, and with it the locks of the dead one.
         """
+        self.end(program, how)
+        self.begin(program)
+
+    def end(self, program: str, how: signal.Signals) -> None:
+        """Ends one of Airflow's programs, with all that it has started."""
         process = self.processes._started[program]
         for one in self.processes.alive():
             with suppress(ProcessLookupError, psutil.NoSuchProcess):
                 if os.getsid(one.pid) == process.pid:
                     one.send_signal(how)
         process.wait(END_S)
+
+    def begin(self, program: str) -> None:
+        """Starts a program that has ended, and waits until the API server answers."""
         self.airflow.start_program(program)
         self.wait(self._answers, "the API server to answer")
 

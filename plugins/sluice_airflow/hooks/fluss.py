@@ -9,6 +9,7 @@ from airflow.sdk import BaseHook
 from airflow.sdk.log import mask_secret
 
 from sluice.masking import encodings
+from sluice_airflow.api_server import connection_of
 from sluice_airflow.connection import FlussConnection
 
 if TYPE_CHECKING:
@@ -41,8 +42,10 @@ class FlussHook(BaseHook):
         """Reads and checks the connection.
 
         :raises ConfigurationError: names the field, its value and the allowed values.
+        :raises AirflowNotFoundException: the connection is not defined.
+        :raises ApiServerAway: Airflow's API server does not answer.
         """
-        connection = self.get_connection(self.fluss_conn_id)
+        connection = connection_of(self.fluss_conn_id)
         checked = FlussConnection.parse(
             self.fluss_conn_id,
             connection.host,

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
 from sluice.errors import SluiceError
 from sluice.masking import mask
 from sluice.rounds.run_names import RunName
 from sluice_airflow.airflow_names import AirflowException, AirflowFailException, conf
+from sluice_airflow.api_server import RetriedIfAway, fails_at_once
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.packs import Pack, PackLimits
 from sluice_airflow.params import ALL_TABLES, TABLES_MAX
@@ -31,7 +30,7 @@ ACCOUNT = "account"
 task: what became of each table that the run was asked for."""
 
 
-class SluiceAcquireOperator(BaseOperator):
+class SluiceAcquireOperator(RetriedIfAway):
     """Checks what the run needs, claims tables with new rows, and packs them for Spark.
 
     It leases the newest KV snapshots of tables with a primary key, and writes a plan for each
@@ -123,6 +122,7 @@ class SluiceAcquireOperator(BaseOperator):
         """Also what the page needs to know of a DAG, which it reads from Airflow's database."""
         return super().get_serialized_fields() | {"fluss_conn_id", "tier_task_id", "conf_keys"}
 
+    @fails_at_once
     def execute(self, context: Context) -> list[Pack]:
         """Returns the packs.
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
 from sluice_airflow import account
 from sluice_airflow import settle as settling
 from sluice_airflow.airflow_names import AirflowFailException
+from sluice_airflow.api_server import RetriedIfAway, fails_at_once
 from sluice_airflow.operators.acquire import ACCOUNT, ERROR
 from sluice_airflow.packs import Pack, tables_of
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class SluiceCheckOperator(BaseOperator):
+class SluiceCheckOperator(RetriedIfAway):
     """Succeeds if the run has tiered what it was asked for, also if nothing was new.
 
     The last ordinary task of a group: nothing can follow a teardown. It reads the files that the
@@ -33,6 +32,7 @@ class SluiceCheckOperator(BaseOperator):
         super().__init__(**kwargs)
         self.acquire_task_id = acquire_task_id
 
+    @fails_at_once
     def execute(self, context: Context) -> None:
         """:raises AirflowFailException: names the tables that were not tiered, and the reasons."""
         ti = context["ti"]

@@ -7,13 +7,12 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
 from sluice.masking import mask
 from sluice.model import TablePath
 from sluice_airflow import account
 from sluice_airflow import settle as settling
 from sluice_airflow.airflow_names import AirflowFailException
+from sluice_airflow.api_server import RetriedIfAway, fails_at_once
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.acquire import ACCOUNT, ERROR
@@ -33,7 +32,7 @@ ATTEMPTS_TIMEOUT_MS = 10_000
 """The account does not wait longer for the times of next attempts."""
 
 
-class SluiceDropOperator(BaseOperator):
+class SluiceDropOperator(RetriedIfAway):
     """Releases all claims and the lease of a run. Fails if a table was not tiered.
 
     A teardown of the tasks that open the run and claim its tables, with
@@ -69,6 +68,7 @@ class SluiceDropOperator(BaseOperator):
         self.settle_task_id = settle_task_id
         self.keep_task_id = keep_task_id
 
+    @fails_at_once
     def execute(self, context: Context) -> None:
         """:raises AirflowFailException: names the tables that were not tiered, and the reasons."""
         ti = context["ti"]

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
 from sluice_airflow.airflow_names import conf
+from sluice_airflow.api_server import RetriedIfAway, fails_at_once
 from sluice_airflow.settings import load_settings
 from sluice_airflow.task_states import ENDED, STARTED, state_of, states_of
 from sluice_airflow.triggers.keep import KeepClaimsTrigger
@@ -39,7 +38,7 @@ TIMED_OUT = "Trigger timeout"
 HEALTH_TIMEOUT_S = 5.0
 
 
-class SluiceKeepOperator(BaseOperator):
+class SluiceKeepOperator(RetriedIfAway):
     """Keeps the claims of a run alive while none of its tasks runs. Never fails a run.
 
     Its trigger runs in the triggerer and continues while the DAG is paused. The task takes no slot
@@ -67,7 +66,6 @@ class SluiceKeepOperator(BaseOperator):
             connection=fluss_conn_id, heartbeat_interval_seconds=heartbeat_interval_seconds
         )
         kwargs.setdefault("priority_weight", KEEP_FIRST)
-        kwargs.setdefault("retries", 0)
         super().__init__(**kwargs)
         # Not an argument: Airflow refuses 0 there. Its scheduler subtracts what a task says, and in
         # a pool that counts deferred tasks, this one would take a slot until its run ends. No task
@@ -78,6 +76,7 @@ class SluiceKeepOperator(BaseOperator):
         self.fluss_conn_id = settings.connection
         self.heartbeat_interval_seconds = settings.heartbeat_interval_seconds
 
+    @fails_at_once
     def execute(self, context: Context) -> None:
         self._defer(context)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
+from sluice_airflow.api_server import RetriedIfAway, fails_at_once
 from sluice_airflow.deployment import lease_of_run
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.settings import connection_id
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class SluiceOpenOperator(BaseOperator):
+class SluiceOpenOperator(RetriedIfAway):
     """Computes the lease id of the run, and touches nothing.
 
     As a setup that always succeeds, it makes Airflow run the teardowns even if the task that
@@ -29,6 +28,7 @@ class SluiceOpenOperator(BaseOperator):
         super().__init__(**kwargs)
         self.fluss_conn_id = connection_id(fluss_conn_id)
 
+    @fails_at_once
     def execute(self, context: Context) -> str:
         """:raises ConfigurationError: the connection has a wrong field."""
         connection = FlussHook(self.fluss_conn_id).config()

@@ -6,11 +6,10 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
 from sluice.quantities import counted
 from sluice_airflow import account
 from sluice_airflow import settle as settling
+from sluice_airflow.api_server import RetriedIfAway, fails_at_once
 from sluice_airflow.assets import add_events, has_landed, lake_tables
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.labels import PACK_LABEL
@@ -27,7 +26,7 @@ VERDICTS = "verdicts"
 """XCom key: the reports of the tables of the pack."""
 
 
-class SluiceSettleOperator(BaseOperator):
+class SluiceSettleOperator(RetriedIfAway):
     """Reports outcomes to the coordinator that the tier task has not, and releases KV snapshots.
 
     A teardown of the tasks that open the run and claim its tables. It reads the files that the
@@ -63,6 +62,7 @@ class SluiceSettleOperator(BaseOperator):
         if parent is self:
             self.tables = ", ".join(table["table"] for table in self.entry["tables"])
 
+    @fails_at_once
     def execute(self, context: Context) -> None:
         """:raises FlussError, OSError: tables could not be reported, and none was tiered.
 
