@@ -1,11 +1,10 @@
-"""Runs spark-submit in its own process group, so that no driver survives a kill."""
+"""Runs spark-submit, and ends what it has started on every way out of the task."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
-import signal
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -24,10 +23,11 @@ from sluice.artifacts.spark_start import (
 from sluice.artifacts.spark_submit import spark_submit
 from sluice.config import SETTINGS_FILE_VARIABLE, SETTINGS_VARIABLE
 from sluice.masking import line, mask
-from sluice_airflow.submit_output import LeveledLog, TellingLine
+from sluice_airflow.driver_end import DriverEnd
+from sluice_airflow.oom_kills import OomKills
+from sluice_airflow.submit_output import LeveledLog
+from sluice_airflow.submit_pipe import NOT_STARTED, Leash, end_processes, output_lines
 
-GRACE_S = 3.0
-"""Airflow kills a task five seconds after SIGTERM."""
 _ON_CLUSTER = {
     "k8s": {"spark.kubernetes.submission.waitAppCompletion": "true"},
     "yarn": {"spark.yarn.submit.waitAppCompletion": "true", "spark.yarn.maxAppAttempts": "1"},
@@ -40,7 +40,10 @@ _SETTINGS_NAMES = (f".{SETTINGS_VARIABLE}", f".{SETTINGS_FILE_VARIABLE}")
 
 
 class GroupSubmitHook(SparkSubmitHook):
-    """Kills the JVM and the Python driver below it; the provider's own hook kills the JVM only."""
+    """Reads spark-submit's output, and ends it with all that it has started, when the task ends.
+
+    The provider builds the command, and finds the driver on a cluster in the output.
+    """
 
     is_cancelled: Callable[[], bool] = staticmethod(lambda: False)
     """Whether the driver must stop. Called again right after spark-submit started."""
@@ -65,10 +68,25 @@ class GroupSubmitHook(SparkSubmitHook):
     _spark_exit_code: int | None
     _yarn_application_id: str | None
     _log: Any
-    _telling = TellingLine()
+    _ending = DriverEnd()
+    _oom_kills: OomKills | None = None
+    _leash: Leash | None = None
+    _asked = False
+    """Whether the cluster was asked to end the driver."""
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
-        return super().submit(application, start_new_session=True, **kwargs)
+        """Runs spark-submit to its end. None of its processes outlives this call, or the task.
+
+        :raises OSError: the program does not exist.
+        """
+        if spark_submit(self.binary) is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.binary)
+        self._oom_kills = OomKills()
+        with Leash() as self._leash:
+            try:
+                return super().submit(application, **self._leash.words, **kwargs)
+            finally:
+                self._end()
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
         self._name_iceberg()
@@ -84,7 +102,7 @@ class GroupSubmitHook(SparkSubmitHook):
                 SETTINGS_VARIABLE,
                 SETTINGS_FILE_VARIABLE,
             )
-        return command
+        return command if self._leash is None else self._leash.command(command)
 
     def _cluster_conf(self) -> dict[str, str]:
         found = [conf for kind, conf in _ON_CLUSTER.items() if self.master.startswith(kind)]
@@ -173,6 +191,11 @@ class GroupSubmitHook(SparkSubmitHook):
         return None if self._submit_sp is None else self._submit_sp.poll()
 
     @property
+    def is_refused(self) -> bool:
+        """Whether this machine could not run the program spark-submit."""
+        return self.exit_code in (126, 127) and str(self._ending).startswith(NOT_STARTED)
+
+    @property
     def driver_exit_code(self) -> int | None:
         """Exit code of a driver on Kubernetes, as spark-submit printed it; None: not known."""
         code: int | None = self._spark_exit_code if self.is_on_cluster else None
@@ -184,41 +207,61 @@ class GroupSubmitHook(SparkSubmitHook):
         return self._kubernetes_driver_pod or self._yarn_application_id or ""
 
     @property
-    def telling_line(self) -> str:
-        """The line that spark-submit printed and that explains its end, with secrets masked."""
-        return str(self._mask_cmd([str(self._telling)]))
+    def why_ended(self) -> str:
+        """What spark-submit printed that explains its end, with secrets masked."""
+        return str(self._mask_cmd([str(self._ending)]))
 
-    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+    @property
+    def is_setting_wrong(self) -> bool:
+        """Whether no second start with the same settings can end otherwise."""
+        return self._ending.is_setting
+
+    @property
+    def full_memory(self) -> str | None:
+        """Which memory was full when the kernel ended a process. Empty: none; None: not known."""
+        return None if self._oom_kills is None else self._oom_kills.full()
+
+    def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:  # noqa: ARG002
         # A cancellation just before the start found no process to kill.
         if self.is_cancelled():
             self.on_kill()
         log = self.log
         self._log = LeveledLog(log)
         try:
-            super()._process_spark_submit_log(self._shown(itr))
+            super()._process_spark_submit_log(self._shown(output_lines(self._submit_sp)))
         finally:
             self._log = log
 
-    def _shown(self, lines: Iterator[Any]) -> Iterator[str]:
-        """Masks each line, and keeps the one that tells most."""
-        self._telling = telling = TellingLine()
+    def _shown(self, lines: Iterator[str]) -> Iterator[str]:
+        """Masks each line, and keeps what tells most."""
+        self._ending = ending = DriverEnd()
         for each in lines:
-            shown = line(str(each), self.secrets)
-            telling.add(shown)
+            shown = line(each, self.secrets)
+            ending.add(shown)
             yield shown
 
     def on_kill(self) -> None:
-        process = self._submit_sp
-        runs = process is not None and process.poll() is None
-        if runs and self.is_on_cluster:
-            self._end_on_cluster()  # the provider does it only while spark-submit runs
-        if process is not None and runs:
-            _end_group(process)
+        self._end()
         if not self.is_on_cluster:
             super().on_kill()
 
-    def _end_on_cluster(self) -> None:
+    def _end(self) -> None:
+        """Ends all processes of spark-submit, and the driver on the cluster that it waits for."""
+        process = self._submit_sp
+        if process is None:
+            return
+        code = process.poll()
+        is_killed = code is not None and code < 0 and bool(self.driver_name)
+        if self.is_on_cluster and not self._asked and (code is None or is_killed):
+            self._asked = True
+            self._end_on_cluster(process)
+        end_processes(process)
+
+    def _end_on_cluster(self, process: Any) -> None:
         """Kills spark-submit, and asks Kubernetes or YARN to end the driver."""
+        # The provider asks only while spark-submit runs. Somebody else may have killed it.
+        waiting: Any = process if process.poll() is None else _Waiting()
+        self._submit_sp = waiting
         try:
             super().on_kill()
         except Exception as error:  # no program `yarn`, no access to Kubernetes
@@ -227,19 +270,15 @@ class GroupSubmitHook(SparkSubmitHook):
                 self.driver_name,
                 mask(str(error), self.secrets),
             )
+        finally:
+            self._submit_sp = process
 
 
-def _end_group(process: subprocess.Popen[str]) -> None:
-    for sent, wait_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, 1.0)):
-        try:
-            os.killpg(process.pid, sent)
-            process.wait(wait_s)
-        except ProcessLookupError:
-            return
-        except subprocess.TimeoutExpired:
-            continue
-    # spark-submit has ended. Kill the processes of its group that survived SIGTERM.
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+class _Waiting:
+    """Stands for a spark-submit that waits for its driver."""
+
+    def poll(self) -> None:
+        return None
+
+    def kill(self) -> None:
+        return None

@@ -17,6 +17,7 @@ from sluice.errors import (
     RequestTimeOut,
     RoundsNotEnough,
     SluiceError,
+    SparkSettingsWrong,
     StoppedByUser,
     TableNotExist,
     TablePaused,
@@ -61,6 +62,8 @@ STOPS = {
 TIER_NOT_STARTED = "TierNotStarted"
 STOP_KINDS = frozenset({StoppedByUser.__name__, TablePaused.__name__})
 """Ends of a round that a user caused: no failures."""
+RELEASED_KINDS = STOP_KINDS | {TIER_NOT_STARTED, SparkSettingsWrong.__name__}
+"""What is no failure of the table: its claim is released, and its status tells the reason."""
 PAUSED = "paused"
 NOT_STARTED = {
     "failed": "the task tier failed before it began: a user or Airflow's executor ended it",
@@ -546,7 +549,7 @@ def _report(
             return _finished(table, outcome)
         failure = outcome or RoundFailure(Reason.from_text(otherwise))
         reason = failure.reason.checked()
-        if reason.kind in STOP_KINDS or reason.kind == TIER_NOT_STARTED:  # no failure of the table
+        if reason.kind in RELEASED_KINDS:
             client.tiering.release(claim, reason, stopped=True)
             return _stopped(table, failure)
         client.tiering.failed(claim, reason, failure.details(worker, **ran_by(plan_uri)))

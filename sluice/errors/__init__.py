@@ -14,9 +14,10 @@
     |                         LakeCommitRefused, LakeFilesChanged, LakeCommitOutcomeUnknown,
     |                         LakeOffsetsLost, LakeFileUnreadable, UnsupportedLakeOption
     `- RoundError             ClaimLost, LeaseNotObtained, LeaseLost, SplitFailed, LogBehindLake,
-                              LogBeginsAfterLake, DriverLost, DriverRefused, StoppedByUser,
-                              TablePaused, TierTimedOut, TableNotDue, SparkJobFailed,
-                              SpillFailed, StatusUnreadable, RoundsNotEnough, UnknownFileVersion
+                              LogBeginsAfterLake, DriverLost, DriverRefused, SparkSettingsWrong,
+                              StoppedByUser, TablePaused, TierTimedOut, TableNotDue,
+                              SparkJobFailed, SpillFailed, StatusUnreadable, RoundsNotEnough,
+                              UnknownFileVersion
 
 ``retryable`` says whether the same call may succeed when sent again unchanged. Errors pickle.
 """
@@ -49,6 +50,7 @@ from sluice.errors.base import (
     ScanRestarted,
     SluiceError,
     SparkJobFailed,
+    SparkSettingsWrong,
     SpillFailed,
     SplitFailed,
     StatusUnreadable,
@@ -241,6 +243,7 @@ __all__ = [
     "ServerTagNotExist",
     "SluiceError",
     "SparkJobFailed",
+    "SparkSettingsWrong",
     "SpillFailed",
     "SplitFailed",
     "StatusUnreadable",

@@ -194,6 +194,13 @@ class DriverRefused(RoundError):
     """The Spark driver could not be started."""
 
 
+class SparkSettingsWrong(RoundError):
+    """Spark cannot start with these settings, files and programs: no second start helps.
+
+    This is no failure of a table.
+    """
+
+
 class QueryFailed(SluiceError):
     """Spark refused a query or failed at it."""
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sluice.clock import SystemClock
-from sluice.errors import SluiceError
+from sluice.errors import SluiceError, SparkSettingsWrong
 from sluice.failpoints import failpoint
 from sluice_airflow.airflow_names import (
     AirflowException,
@@ -260,6 +260,9 @@ class SluiceMaintainOperator(SparkDriverOperator):
             missing, retryable = f"the maintenance ended early: {error}", error.retryable
         elif not outcome.has_ended:
             at = f" at table {outcome.running}" if outcome.running else ""
-            missing, retryable = f"the maintenance ended early{at}: {why}", True
+            missing, retryable = (
+                f"the maintenance ended early{at}: {why}",
+                not isinstance(why, SparkSettingsWrong),
+            )
         if text := problems_text(reports, missing):
             raise (MaintenanceFailed if retryable else MaintenanceNotRetried)(text)

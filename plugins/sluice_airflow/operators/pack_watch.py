@@ -15,6 +15,7 @@ from sluice.client.heartbeats import Heartbeats
 from sluice.errors import (
     DriverLost,
     SluiceError,
+    SparkSettingsWrong,
     StoppedByUser,
     TierTimedOut,
 )
@@ -32,7 +33,7 @@ from sluice_airflow.operators.reports import send_report
 from sluice_airflow.operators.time_limit import TimeLimit
 from sluice_airflow.operators.tried_table import TriedTable
 from sluice_airflow.packs import label_of
-from sluice_airflow.settle import STOP_KINDS
+from sluice_airflow.settle import RELEASED_KINDS
 
 if TYPE_CHECKING:
     from sluice.client import Client
@@ -44,6 +45,8 @@ CHECK_S = 3.0
 LOOK_SHARE_MAX = 0.05
 """Largest share of the time for listing files: many files are listed less often."""
 PAUSE_MAX_S = 30.0
+LOST = "the Spark driver ended without a result or a reason"
+CANNOT_START = "Spark cannot start with its settings"
 SAID = "; its output says: "
 """What precedes the line of spark-submit's output in a reason."""
 STOP_GRACE_S = 60.0
@@ -129,10 +132,11 @@ class PackWatch:
             self._stop_tables()
             self._report_results()
 
-    def end(self, ended: SluiceError) -> None:
+    def end(self, ended: SluiceError) -> SluiceError:
         """Decides the outcome of every table, after the driver has ended and this watch, too.
 
         :param ended: what to report of tables without any outcome.
+        :returns: what was reported of them: settings with which a table has begun did work.
         """
         with self._looking:  # a look may outlast the wait for its thread
             self._name_application(self._tables[0])  # which may have ended between two looks
@@ -143,9 +147,11 @@ class PackWatch:
             for table in begun:
                 self._name_application(table)
             others = ""
+            known = begun or {table for table in self._tables if table not in left}
+            if isinstance(ended, SparkSettingsWrong) and known:
+                ended = DriverLost(str(ended).replace(CANNOT_START, LOST))  # it had started
             if isinstance(ended, DriverLost):
                 # Without any, its start has failed: a reason that every table shows.
-                known = begun or {table for table in self._tables if table not in left}
                 others = label_of([table.entry for table in self._tables if table in known])
                 if len(begun) > 1:
                     what, said, line = str(ended).partition(SAID)
@@ -153,6 +159,7 @@ class PackWatch:
             for table in left:
                 table.end(ended, "" if table in begun else others)
             self._report_results()
+        return ended
 
     def _unfinished(self) -> list[TriedTable]:
         return [table for table in self._tables if table.outcome is None]
@@ -285,10 +292,10 @@ class PackWatch:
 
 
 def _is_final(table: TriedTable) -> bool:
-    """Whether the table has failed, and no retry of the task tries it again."""
+    """Whether the table itself has failed, and no retry of the task tries it again."""
     outcome = table.outcome
-    if not isinstance(outcome, RoundFailure) or outcome.reason.kind in STOP_KINDS:
-        return False
+    if not isinstance(outcome, RoundFailure) or outcome.reason.kind in RELEASED_KINDS:
+        return False  # the settle task releases its claim
     return not outcome.reason.retryable
 
 

@@ -11,7 +11,7 @@ from sluice.errors import DriverLost, DriverRefused, SluiceError
 from sluice_airflow.airflow_names import AirflowException
 from sluice_airflow.connection import CONF_PREFIX
 from sluice_airflow.group_submit import GroupSubmitHook
-from sluice_airflow.operators.tier_errors import why_no_outcome
+from sluice_airflow.operators.tier_errors import NOT_STARTED, why_no_outcome
 from sluice_airflow.rendered import properties_given
 from sluice_airflow.settings import Settings
 
@@ -71,20 +71,29 @@ class SparkDriverOperator(SparkSubmitOperator):
         self._secrets = connection.secrets()
 
     def _run_driver(self, context: Context) -> SluiceError:
-        """Runs spark-submit to its end. Returns the error of what has no outcome file then."""
+        """Runs spark-submit to its end. Returns the error of what has no outcome file then.
+
+        No driver outlives this call, whatever ends it.
+        """
         error: Exception | None = None
         try:
             super().execute(context)
-        except OSError as refused:
-            return DriverRefused(f"spark-submit could not be started: {refused}")
         except AirflowException as failed:
             error = failed
+        except BaseException as failed:
+            hook = self._hook
+            if hook is None or hook.exit_code is None:
+                if isinstance(failed, OSError):
+                    return DriverRefused(f"{NOT_STARTED}: {failed}")
+            else:
+                hook.on_kill()  # also a driver on the cluster that the provider polls
+            raise
         if self._killed:
             return DriverLost("Airflow stopped the task and its Spark driver")
         hook = self._hook
         assert isinstance(hook, GroupSubmitHook)
         if error is not None and hook.exit_code is None:
-            return DriverRefused(f"spark-submit could not be started: {error}")
+            return DriverRefused(f"{NOT_STARTED}: {error}")
         return why_no_outcome(hook)
 
 

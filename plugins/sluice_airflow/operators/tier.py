@@ -14,6 +14,7 @@ from sluice.errors import (
     DriverLost,
     LeaseLost,
     SluiceError,
+    SparkSettingsWrong,
     StoppedByUser,
 )
 from sluice.failpoints import failpoint
@@ -309,16 +310,33 @@ class SluiceTierOperator(SparkDriverOperator):
                         lambda: self._killed,
                         ended_before=ended,
                     )
-                    number = 0
                     left = left or rounds.begin(self._tables, f"{attempt}-0")
-                    while left:
-                        for tables in applications(left):
-                            uri = pack_uri(work_uri, lease_id, attempt, number)
-                            number += 1
-                            self._run_application(context, client, heartbeats, tables, uri)
-                            if self._killed:
-                                return
-                        left = rounds.begin(self._tables, f"{attempt}-{number}")
+                    self._run_applications(context, client, heartbeats, left, rounds)
+
+    def _run_applications(
+        self,
+        context: Context,
+        client: Client,
+        heartbeats: Heartbeats,
+        left: list[TriedTable],
+        rounds: NextRounds,
+    ) -> None:
+        """Runs applications until no table is left, or none can start."""
+        number, attempt = 0, str(context["ti"].id)
+        lease_id = self.entry["tables"][0]["lease_id"]
+        work_uri = left[0].plan_uri.partition(f"/{lease_id}/")[0] if left else ""
+        while left:
+            for tables in applications(left):
+                uri = pack_uri(work_uri, lease_id, attempt, number)
+                number += 1
+                why = self._run_application(context, client, heartbeats, tables, uri)
+                if self._killed:
+                    return
+                if isinstance(why, SparkSettingsWrong):
+                    for table in self._unfinished():  # of the other applications
+                        table.fail_with(why)
+                    return
+            left = rounds.begin(self._tables, f"{attempt}-{number}")
 
     def _start_claims(
         self, client: Client, tables: Sequence[TriedTable], attempt: str, ti: Any
@@ -348,10 +366,11 @@ class SluiceTierOperator(SparkDriverOperator):
         heartbeats: Heartbeats,
         tables: Sequence[TriedTable],
         uri: str,
-    ) -> None:
+    ) -> SluiceError | None:
         """Runs one Spark application to its end, and decides the outcomes of its tables.
 
         :param uri: the address of its pack file.
+        :returns: why tables may have no outcome; None: no application was needed.
         """
         stop_paused(client, tables)
         for table in tables:
@@ -359,7 +378,7 @@ class SluiceTierOperator(SparkDriverOperator):
                 table.fail_with(table.why_stopped)
         left = [table for table in tables if table.outcome is None]
         if not left:
-            return
+            return None
         write_json(uri, PackFile(tuple(table.plan_uri for table in left)).to_json())
         self.name = application_name([table.entry for table in left])
         self.application_args = ["--pack", uri, "--attempt", left[0].attempt]
@@ -383,9 +402,10 @@ class SluiceTierOperator(SparkDriverOperator):
             failpoint("airflow.tier.before_submit")
             ended = self._submit(context)
         failpoint("airflow.tier.after_submit")
-        watch.end(ended)
+        ended = watch.end(ended)
         if self._lineage is not None and not self._killed:
             self._lineage.read_schemas(client, left)
+        return ended
 
     def _on_application(self, application: SparkApplication) -> None:
         """Links the running application, which the driver has named with its first table."""

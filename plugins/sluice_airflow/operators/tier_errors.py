@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sluice.errors import DriverLost, DriverRefused, SluiceError, StoppedByUser
+from sluice.errors import (
+    DriverLost,
+    DriverRefused,
+    SluiceError,
+    SparkSettingsWrong,
+    StoppedByUser,
+)
 from sluice.model import Reason
 from sluice_airflow.account import not_tiered
 from sluice_airflow.airflow_names import AirflowException, AirflowFailException
+from sluice_airflow.driver_end import ended_by
 from sluice_airflow.group_submit import GroupSubmitHook
-from sluice_airflow.operators.pack_watch import SAID
+from sluice_airflow.operators.pack_watch import CANNOT_START, LOST, SAID
 
 REASONS_IN_ERROR_MAX = 5
+NOT_STARTED = "spark-submit could not be started"
 
 
 class TierFailed(AirflowException):
@@ -25,10 +33,15 @@ class TierNotRetried(AirflowFailException):
 def why_no_outcome(hook: GroupSubmitHook) -> SluiceError:
     """What to say of tables without a result and without a reason, after spark-submit's end."""
     code = f"spark-submit's exit code is {hook.exit_code}"
-    said = f"{SAID}{hook.telling_line}" if hook.telling_line else ""
+    said = f"{SAID}{hook.why_ended}" if hook.why_ended else ""
     name = hook.driver_name
+    if hook.is_refused:
+        return DriverRefused(f"{NOT_STARTED}: {hook.why_ended}")
+    if hook.is_setting_wrong and not name:
+        return SparkSettingsWrong(f"{CANNOT_START} ({code}){said}")
     if hook.deploy_mode != "cluster":
-        return DriverLost(f"the Spark driver ended without a result or a reason ({code}){said}")
+        by = _ended_by(hook)
+        return DriverLost(f"{LOST} ({code}){by}{said}")
     if hook.driver_exit_code is not None:
         return DriverLost(
             f"the Spark driver {name} ended without a result or a reason"
@@ -40,6 +53,17 @@ def why_no_outcome(hook: GroupSubmitHook) -> SluiceError:
         f"spark-submit ended before the Spark driver {name or 'on the cluster'} left a result or a"
         f" reason ({code}); the driver may still run on the cluster{said}"
     )
+
+
+def _ended_by(hook: GroupSubmitHook) -> str:
+    """Who ended a driver on this machine that a signal ended, as far as it can be known."""
+    signal = ended_by(hook.exit_code)
+    if signal != "SIGKILL":
+        return f": {signal} ended it, which this task has not sent" if signal else ""
+    if full := hook.full_memory:
+        return f": the kernel ended it, because {full} was full"
+    others = "this task" if hook.full_memory is None else "neither this task nor the kernel"
+    return f": SIGKILL ended it, which {others} has{'' if hook.full_memory == '' else ' not'} sent"
 
 
 def stop_of(state: str | None) -> StoppedByUser | None:
@@ -61,8 +85,11 @@ def tier_error(failures: Sequence[tuple[str, Reason]], tables: int) -> AirflowEx
     :param failures: the failed tables with their reasons.
     :param tables: how many tables the task has.
     """
+    reasons = {reason for _, reason in failures}
     kind = TierFailed if any(reason.retryable for _, reason in failures) else TierNotRetried
     shown = [f"{table}: {reason}" for table, reason in failures[:REASONS_IN_ERROR_MAX]]
+    if len(reasons) == 1 and (reason := failures[0][1]).kind == SparkSettingsWrong.__name__:
+        return kind(f"{not_tiered(len(failures), tables)[:-1]}: {reason}")
     if tables == 1:
         return kind(shown[0])
     if len(failures) > len(shown):

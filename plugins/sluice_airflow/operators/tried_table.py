@@ -13,6 +13,7 @@ from sluice.errors import (
     DriverLost,
     LeaseLost,
     SluiceError,
+    SparkSettingsWrong,
     StoppedByUser,
     TablePaused,
     TierTimedOut,
@@ -42,6 +43,7 @@ log = logging.getLogger(__name__)
 REASON_IN_XCOM_MAX = 500
 NOTES_IN_XCOM_MAX = 2
 CLAIM_LOST_KINDS = frozenset({"ClaimLost", "FencedTieringEpoch", "InvalidCoordinator"})
+SETTINGS_WRONG = SparkSettingsWrong.__name__
 RUNNING = "running-"
 OUTCOMES = ("result-", "failure-")
 
@@ -125,7 +127,7 @@ class TriedTable:
     def read_earlier(self, names: Collection[str]) -> bool:
         """Reads how earlier tries ended. Returns whether this try has nothing to do.
 
-        A failure that no retry can heal stays.
+        A failure that no retry can heal stays, unless a user may have corrected Spark's settings.
 
         :param names: the names of the files next to the plan.
         :raises OSError, ValueError, UnknownFileVersion: the files cannot be read.
@@ -142,7 +144,7 @@ class TriedTable:
                 break
         if self.outcome is None and failures:
             last, failure = [*failures.items()][-1]
-            if not failure.reason.retryable:
+            if not (failure.reason.retryable or failure.reason.kind == SETTINGS_WRONG):
                 self._end(failure, failure_uri(self.plan_uri, last))
         return self.outcome is not None
 

@@ -1,0 +1,185 @@
+"""Why a driver ended: recorded outputs of real starts that failed, and outputs of other ends."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from sluice_airflow.driver_end import TEXT_MAX, DriverEnd, ended_by
+from sluice_airflow.oom_kills import OomKills
+from tests.airflow.failing_starts import FOLDER, STARTS, neutral, run
+
+REASONS = tomllib.loads((FOLDER / "reasons.toml").read_text())
+SETTINGS = "SparkSettingsWrong"
+
+
+def end_of(text: str) -> DriverEnd:
+    ending = DriverEnd()
+    for line in text.splitlines():
+        ending.add(line)
+    return ending
+
+
+IVY = """\
+WARNING: Using incubator modules: jdk.incubator.vector
+Using Spark's default log4j profile: org/apache/spark/log4j2-defaults.properties
+26/11/25 20:28:52 WARN Utils: Your hostname, vm, resolves to a loopback address: 127.0.0.1
+:: loading settings :: url = jar:file:/opt/ivy-2.5.3.jar!/org/apache/ivy/ivysettings.xml
+Ivy Default Cache set to: /root/.ivy2.5.2/cache
+The jars for the packages stored in: /root/.ivy2.5.2/jars
+org.example#nothing added as a dependency
+:: resolving dependencies :: org.apache.spark#spark-submit-parent-72210c01;1.0
+\tconfs: [default]
+:: resolution report :: resolve 2335ms :: artifacts dl 0ms
+\t:: modules in use:
+\t---------------------------------------------------------------------
+\t|                  |            modules            ||   artifacts   |
+\t|      default     |   1   |   0   |   0   |   0   ||   0   |   0   |
+\t---------------------------------------------------------------------
+:: problems summary ::
+:::: WARNINGS
+\t\tmodule not found: org.example#nothing;1.0
+\t==== central: tried
+\t  https://repo.example/org/example/nothing/1.0/nothing-1.0.pom
+\t  -- artifact org.example#nothing;1.0!nothing.jar:
+\t  https://repo.example/org/example/nothing/1.0/nothing-1.0.jar
+:: USE VERBOSE OR DEBUG MESSAGE LEVEL FOR MORE DETAILS
+"""
+UNRESOLVED = (
+    "java.lang.RuntimeException: [unresolved dependency: org.example#nothing;1.0: not found]"
+)
+MAIN = 'Exception in thread "main" '
+TRACE = "\tat org.apache.spark.util.MavenUtils$.resolveMavenCoordinates(MavenUtils.scala:539)\n"
+
+
+def told(text: str) -> str:
+    return str(end_of(text))
+
+
+def test_output_of_ivy_is_no_reason() -> None:
+    assert told(IVY) == ""
+    assert told(f"{IVY}{MAIN}{UNRESOLVED}\n{TRACE}") == UNRESOLVED
+    assert end_of(f"{IVY}{MAIN}{UNRESOLVED}\n").is_setting, "every repository has answered"
+
+
+def test_the_deepest_cause_of_a_trace() -> None:
+    text = (
+        'Exception in thread "main" org.apache.spark.SparkException: it failed\n'
+        + TRACE
+        + "Caused by: java.net.ConnectException: Connection refused\n"
+        + TRACE
+        + "\t... 12 more\n"
+        + "26/11/25 20:28:52 INFO ShutdownHookManager: Deleting directory /tmp/spark\n"
+    )
+    words = "org.apache.spark.SparkException: it failed"
+    assert told(text) == f"{words}; caused by java.net.ConnectException: Connection refused"
+
+
+def test_the_error_of_a_python_driver() -> None:
+    text = (
+        'Traceback (most recent call last):\n  File "/x.py", line 1, in <module>\nValueError: 7\n'
+    )
+    assert told(text) == "ValueError: 7"
+    assert told("2026-11-25 20:07:33,822 ERROR sluice.driver.spark it broke\n") == "it broke"
+
+
+def test_the_last_words_without_an_error() -> None:
+    assert told("hello\nthe last words\n\n" + IVY) == "the last words"
+    assert told("") == ""
+
+
+def kind_of(ending: DriverEnd) -> str:
+    return SETTINGS if ending.is_setting else "DriverLost"
+
+
+def test_each_start_has_a_recording_and_a_reason() -> None:
+    recorded = {file.stem for file in FOLDER.glob("*.txt")}
+    assert recorded == STARTS.keys() == REASONS.keys()
+    assert len(recorded) >= 20
+
+
+@pytest.mark.parametrize("name", sorted(STARTS))
+def test_the_reason_of_a_recorded_start(name: str) -> None:
+    code, _, text = (FOLDER / f"{name}.txt").read_text().partition("\n")
+    ending = end_of(text)
+    assert str(ending) == REASONS[name]["reason"]
+    assert kind_of(ending) == REASONS[name]["kind"]
+    assert code != "exit code 0" or not ending.is_setting
+
+
+@pytest.mark.airflow
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.parametrize("name", sorted(STARTS))
+def test_the_reason_of_a_start(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same, with the Spark that is installed."""
+    monkeypatch.setenv("AIRFLOW_CONN_FAILING", "{}")  # which the start sets, and the test unsets
+    code, output = run(STARTS[name], tmp_path)
+    text = neutral(output, tmp_path)
+    ending = end_of(text)
+    assert kind_of(ending) == REASONS[name]["kind"], text
+    begin = REASONS[name]["reason"].partition(";")[0][:80]
+    assert str(ending).startswith(begin), text
+    assert code != 0 or not ending.is_setting
+
+
+def test_what_is_printed_after_the_end_explains_nothing() -> None:
+    full = "Terminating due to java.lang.OutOfMemoryError: Java heap space"
+    after = (
+        "26/11/25 20:28:52 ERROR Utils: Uncaught exception in thread stop-spark-context\n"
+        "Traceback (most recent call last):\n"
+        "py4j.protocol.Py4JNetworkError: Answer from Java side is empty\n"
+        "Traceback (most recent call last):\n"
+        "ConnectionRefusedError: [Errno 111] Connection refused\n"
+    )
+    assert told(f"{full}\n{after}") == full
+    assert told(f"26/11/25 20:28:51 ERROR Inbox: it broke\n{after}") == "Inbox: it broke"
+    assert told(after) == "ConnectionRefusedError: [Errno 111] Connection refused"
+
+
+def test_who_has_killed_a_container() -> None:
+    yarn = (
+        "\t diagnostics: Application application_1_2 failed 1 times due to AM Container exited\n"
+        "Container [pid=7] is running 1B beyond the 'PHYSICAL' memory limit. Killing container.\n"
+        'Exception in thread "main" org.apache.spark.SparkException: Application failed\n'
+    )
+    assert "beyond the 'PHYSICAL' memory limit" in told(yarn)
+    user = "\t diagnostics: Application application_1_2 was killed by user ann at 10.0.0.1\n"
+    assert "was killed by user ann" in told(user)
+
+
+def test_endless_output_needs_no_memory() -> None:
+    ending = DriverEnd()
+    for number in range(20_000):
+        ending.add(f"java.lang.IllegalStateException: {number} " + "x" * 20_000)
+    assert len(str(ending)) <= 2 * TEXT_MAX + len("; caused by ")
+
+
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [(-9, "SIGKILL"), (137, "SIGKILL"), (143, "SIGTERM"), (-15, "SIGTERM"),
+     (0, ""), (1, ""), (None, ""), (128, ""), (-200, ""), (255, "")],
+)  # fmt: skip
+def test_the_signal_of_an_exit_code(code: int | None, name: str) -> None:
+    assert ended_by(code) == name
+
+
+def test_the_kernels_counters(tmp_path: Path) -> None:
+    """A control group of version 2 in a container, then the machine's own counter."""
+    files = {
+        "proc/self/cgroup": "0::/machine/path\n",
+        "sys/fs/cgroup/memory.events": "low 0\noom 1\noom_kill 3\n",
+        "proc/vmstat": "nr_free_pages 1\noom_kill 3\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    kills = OomKills(tmp_path)
+    assert kills.full() == ""
+    (tmp_path / "proc/vmstat").write_text("oom_kill 4\n")
+    assert kills.full() == "the memory of the machine"
+    (tmp_path / "sys/fs/cgroup/memory.events").write_text("oom_kill 4\n")
+    assert kills.full() == "the memory limit of its control group"
+    assert OomKills(tmp_path / "nowhere").full() is None
