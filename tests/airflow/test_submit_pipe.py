@@ -1,0 +1,197 @@
+"""spark-submit is read whatever it prints, and nothing that it has started outlives its task.
+
+A shell script stands for spark-submit: it prints the file that it gets as its application, and
+starts processes that have to be found again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from sluice_airflow.airflow_names import AirflowException, AirflowTaskTimeout
+from sluice_airflow.group_submit import GroupSubmitHook
+from sluice_airflow.submit_pipe import LINE_MAX
+
+pytestmark = pytest.mark.airflow
+GONE_S = 10.0
+PRINT = 'for last; do :; done; cat "$last"'
+START = """\
+sleep {mark} >/dev/null 2>&1 &
+(trap '' TERM; sleep {mark}) >/dev/null 2>&1 &
+set -m
+sleep {mark} >/dev/null 2>&1 &
+set +m
+"""
+"""A child, one that ignores SIGTERM, and one in a process group of its own, as Python's workers."""
+APART = "setsid sleep {mark} >/dev/null 2>&1 &"
+"""One in a session of its own. It is found as long as its parent runs."""
+OUTPUTS = 200
+
+
+class Scene:
+    """A spark-submit of this test, and the processes that it starts."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mark = f"60{os.getpid()}.{time.monotonic_ns() % 1_000_000:06d}"
+
+    def program(self, *lines: str) -> None:
+        path = self.folder / "bin/spark-submit"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join(["#!/bin/bash", *lines, ""]).format(mark=self.mark))
+        path.chmod(0o755)
+
+    def hook(self) -> GroupSubmitHook:
+        return GroupSubmitHook(conn_id="scene")
+
+    def alive(self) -> list[str]:
+        """Its processes that run."""
+        found = []
+        for one in psutil.process_iter(["cmdline", "status"]):
+            words = one.info["cmdline"] or []
+            if self.mark in words and one.info["status"] != psutil.STATUS_ZOMBIE:
+                found.append(" ".join(words))
+        return found
+
+    def wait(self, is_so: Callable[[], bool], within_s: float = GONE_S) -> bool:
+        until = time.monotonic() + within_s
+        while not is_so():
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.05)
+        return True
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    made = Scene(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("AIRFLOW_CONN_SCENE", json.dumps({"conn_type": "spark", "host": "local"}))
+    return made
+
+
+class Said:
+    """A log that keeps what it is given, or fails with it."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.lines: list[str] = []
+        self._error = error
+
+    def log(self, level: int, text: str, *values: Any) -> None:
+        self.lines.append(text % values if values else text)
+        if self._error is not None:
+            raise self._error
+
+    def info(self, text: str, *values: Any) -> None:
+        self.lines.append(text % values if values else text)
+
+    debug = warning = error = info
+
+
+def noise(seed: int) -> bytes:
+    """Bytes of any kind: text, halves of characters, control characters, long lines, zeros."""
+    draw = random.Random(seed)
+    parts = [
+        draw.randbytes(draw.randrange(2_000)),
+        b"26/11/28 15:00:20 ERROR SparkContext: \xfc" + draw.randbytes(9),
+        b"x" * draw.choice((0, 10, 3 * LINE_MAX)),
+        "Gründe: \U0001f4a5".encode()[: draw.randrange(4, 14)],
+        bytes(draw.randrange(50)),
+        b"\r\n" * draw.randrange(3),
+    ]
+    draw.shuffle(parts)
+    return (b"\n" * draw.randrange(2)).join(parts)
+
+
+def test_outputs_of_any_bytes_are_read_and_all_processes_end(scene: Scene) -> None:
+    output = scene.folder / "output"
+    scene.program(START, PRINT, "exit 3")
+    for seed in range(OUTPUTS):
+        output.write_bytes(noise(seed))
+        hook, said = scene.hook(), Said()
+        hook._log = said
+        with pytest.raises(AirflowException):
+            hook.submit(str(output))
+        assert (hook.exit_code, len(hook.why_ended) < 5_000) == (3, True), seed
+        assert max(map(len, said.lines)) <= 5 * LINE_MAX, seed  # one byte may become `\x00`
+    assert scene.wait(lambda: not scene.alive()), scene.alive()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnicodeDecodeError("utf-8", b"\xfc", 0, 1, "a handler of the log"),
+        AirflowTaskTimeout("execution_timeout"),
+        AirflowException("of the provider"),
+        KeyboardInterrupt(),
+        SystemExit(1),
+        MemoryError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_no_process_outlives_an_error(scene: Scene, error: BaseException) -> None:
+    scene.program(START, APART, "echo begun", "exec sleep {mark}")
+    hook = scene.hook()
+    hook._log = Said(error)
+    with pytest.raises(type(error)):
+        hook.submit(str(scene.folder / "none"))
+    assert scene.wait(lambda: not scene.alive()), scene.alive()
+
+
+def test_one_that_was_cancelled_before_it_started_ends(scene: Scene) -> None:
+    scene.program(START, "exec sleep {mark}")
+    hook = scene.hook()
+    hook.is_cancelled = lambda: True
+    with pytest.raises(AirflowException):
+        hook.submit(str(scene.folder / "none"))
+    assert scene.wait(lambda: not scene.alive()), scene.alive()
+
+
+TASK = """
+import signal, sys
+from airflow.sdk.exceptions import AirflowException
+from sluice_airflow.group_submit import GroupSubmitHook
+GroupSubmitHook(conn_id="scene").submit(sys.argv[1])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM], ids=lambda one: one.name)
+def test_no_process_outlives_a_task_that_is_killed(scene: Scene, sent: signal.Signals) -> None:
+    scene.program(START, "exec sleep {mark}")
+    command = [sys.executable, "-c", textwrap.dedent(TASK), str(scene.folder / "none")]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as task:
+        try:
+            # the program itself, and the three that it starts
+            assert scene.wait(lambda: len(scene.alive()) == 4, 60.0), scene.alive()
+        finally:
+            task.send_signal(sent)
+    assert scene.wait(lambda: not scene.alive()), scene.alive()
+
+
+def test_an_endless_line_needs_no_memory(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+    scene.program("head -c 100000000 /dev/zero | tr '\\0' x")
+    hook, said = scene.hook(), Said()
+    hook._log = said
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    hook.submit(str(scene.folder / "none"))
+    grown_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert any(line.endswith("more bytes)") for line in said.lines)
+    assert max(map(len, said.lines)) < LINE_MAX + 100
+    assert grown_kb < 30_000
