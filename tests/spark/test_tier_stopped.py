@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -195,6 +196,7 @@ def test_a_signal_before_the_commit_releases_claim_and_lease(
 def test_a_signal_ends_a_call_into_java(
     number: signal.Signals, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.WARNING)  # Airflow, once imported, logs what py4j does
     with Jvm() as java:
         sender = threading.Timer(0.5, lambda: os.kill(os.getpid(), number))
         sender.start()

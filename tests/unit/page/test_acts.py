@@ -38,6 +38,7 @@ def test_each_route_that_acts_is_checked_and_written_down(
     assert {"tier_now", "retry", "pause", "resume", "compact", "drop_lease"} <= {
         one.name for one in routes
     }
+    caplog.set_level(logging.WARNING)  # of all loggers but the page's
     for route in routes:
         assert route.methods == {"POST"}
         path, body = route.path.format(database="shop", table="orders"), {"lease_id": "any"}
