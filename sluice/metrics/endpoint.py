@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 import threading
 from collections.abc import Iterable
 from typing import Any
@@ -11,9 +13,12 @@ from prometheus_client.registry import Collector
 
 from sluice import __version__
 from sluice.errors import ConfigurationError
+from sluice.masking import line
 from sluice.metrics.bounded_server import BoundedServer, answered
 from sluice.wire.http_places import HostNames, bound_socket, http_place
 from sluice.wire.tcp import target
+
+_log = logging.getLogger(__name__)
 
 
 class MetricsEndpoint:
@@ -88,7 +93,13 @@ def _only_metrics(registry: CollectorRegistry, names: HostNames, hosts_by: str) 
             return metrics(environ, start_response)
 
     def application(environ: dict[str, Any], start_response: Any) -> Any:
-        return answered(environ, lambda: answer(environ, start_response))
+        try:
+            return answered(environ, lambda: answer(environ, start_response))
+        except Exception as error:  # wsgiref would print its traceback past the masked logs
+            _log.error("a scrape failed: %s", line(f"{type(error).__name__}: {error}"))
+            plain = [("Content-Type", "text/plain")]
+            start_response("500 Internal Server Error", plain, sys.exc_info())
+            return [b"the scrape failed; the log has the cause\n"]
 
     return application
 

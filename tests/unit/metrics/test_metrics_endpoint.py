@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
@@ -155,6 +156,30 @@ def test_a_collection_in_progress_keeps_its_place() -> None:
             numbers.goes_on.set()
             begins.join(60)
         assert found
+
+
+class Broken(Collector):
+    """Fails at each scrape, with a secret and a control character."""
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        raise ValueError("password=hunter2-of-a-scrape\x1b[31m")
+
+
+def test_a_scrape_that_fails_says_nothing_secret(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(Broken()) as endpoint, pytest.raises(HTTPError) as caught:
+        urlopen(endpoint.address, timeout=60)
+    assert (caught.value.code, caught.value.read()) == (
+        500,
+        b"the scrape failed; the log has the cause\n",
+    )
+    caught.value.close()
+    assert caplog.messages == [r"a scrape failed: ValueError: password=***"]
+    assert capfd.readouterr().err.count("\n") <= 1, "no traceback of wsgiref"
 
 
 def test_a_stop_is_quick_beside_connections() -> None:
