@@ -23,7 +23,7 @@ from sluice.artifacts.spark_start import (
 from sluice.artifacts.spark_submit import spark_submit
 from sluice.config import SETTINGS_FILE_VARIABLE, SETTINGS_VARIABLE
 from sluice.masking import line, mask
-from sluice_airflow.driver_end import DriverEnd
+from sluice_airflow.driver_end import DriverEnd, ended_by
 from sluice_airflow.oom_kills import OomKills
 from sluice_airflow.submit_output import LeveledLog
 from sluice_airflow.submit_pipe import NOT_STARTED, Leash, end_processes, output_lines
@@ -73,6 +73,8 @@ class GroupSubmitHook(SparkSubmitHook):
     _leash: Leash | None = None
     _asked = False
     """Whether the cluster was asked to end the driver."""
+    _has_ended = False
+    """Whether all was ended: later, its process ids may be those of others."""
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         """Runs spark-submit to its end. None of its processes outlives this call, or the task.
@@ -82,11 +84,13 @@ class GroupSubmitHook(SparkSubmitHook):
         if spark_submit(self.binary) is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.binary)
         self._oom_kills = OomKills()
+        self._asked = self._has_ended = False
         with Leash() as self._leash:
             try:
                 return super().submit(application, **self._leash.words, **kwargs)
             finally:
                 self._end()
+                self._has_ended = True
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
         self._name_iceberg()
@@ -248,10 +252,10 @@ class GroupSubmitHook(SparkSubmitHook):
     def _end(self) -> None:
         """Ends all processes of spark-submit, and the driver on the cluster that it waits for."""
         process = self._submit_sp
-        if process is None:
+        if process is None or self._has_ended:
             return
         code = process.poll()
-        is_killed = code is not None and code < 0 and bool(self.driver_name)
+        is_killed = bool(ended_by(code) and self.driver_name)
         if self.is_on_cluster and not self._asked and (code is None or is_killed):
             self._asked = True
             self._end_on_cluster(process)

@@ -27,15 +27,17 @@ LOOK_MS = 500
 """Milliseconds between two looks for the end of spark-submit while it prints nothing."""
 
 _GUARD = (
-    f"trap '' TERM INT HUP; session=$PPID; read -r _; kill -s TERM 0; sleep {GRACE_S:.0f};"
+    f"trap '' TERM INT HUP; session=$1; read -r _; kill -s TERM 0; sleep {GRACE_S:.0f};"
     " for file in /proc/[0-9]*/stat; do pid=${file#/proc/}; pid=${pid%/stat};"
     ' read -r line <"$file" && set -- ${line##*) } &&'
     ' [ "$4" = "$session" ] && [ "$pid" != $$ ] && kill -s KILL "$pid"; done; kill -s KILL 0'
 )
 """Waits for the end of the task, and ends its session then: Python's workers have process groups of
-their own. The fourth word behind the name of a program in ``/proc`` is its session."""
+their own. Its argument is the session: that of its parent may be another, once that has ended. The
+fourth word behind the name of a program in ``/proc`` is its session."""
 _START = (
-    'exec 3<&0; guard=$1; shift; (exec /bin/sh -c "$guard" sluice-guard <&3 3<&-) >/dev/null 2>&1 &'
+    "exec 3<&0; guard=$1; shift;"
+    ' (exec /bin/sh -c "$guard" sluice-guard $$ <&3 3<&-) >/dev/null 2>&1 &'
     ' exec "$@" 3<&- </dev/null'
 )
 NOT_STARTED = "sluice starts spark-submit"

@@ -25,7 +25,7 @@ import pytest
 
 from sluice_airflow.airflow_names import AirflowException, AirflowTaskTimeout
 from sluice_airflow.group_submit import GroupSubmitHook
-from sluice_airflow.submit_pipe import LINE_MAX
+from sluice_airflow.submit_pipe import LINE_MAX, Leash, end_processes
 
 pytestmark = pytest.mark.airflow
 GONE_S = 10.0
@@ -160,6 +160,33 @@ def test_one_that_was_cancelled_before_it_started_ends(scene: Scene) -> None:
     with pytest.raises(AirflowException):
         hook.submit(str(scene.folder / "none"))
     assert scene.wait(lambda: not scene.alive()), scene.alive()
+
+
+def test_after_the_end_nothing_is_signalled(scene: Scene) -> None:
+    """A process id may be that of another process by then."""
+    scene.program("exit 0")
+    hook = scene.hook()
+    hook.submit(str(scene.folder / "none"))
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
+        hook._submit_sp = other
+        hook.on_kill()
+        assert other.poll() is None
+        other.kill()
+
+
+def test_the_guard_knows_its_session_from_the_start(scene: Scene) -> None:
+    """Once the program has failed to start, the guard's parent is another process."""
+    with Leash() as leash:
+        command = leash.command([str(scene.folder / "no program")])
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL, **leash.words) as started:
+            started.wait(60)
+            guards = [
+                one.info["cmdline"][-1]
+                for one in psutil.process_iter(["cmdline"])
+                if "sluice-guard" in (one.info["cmdline"] or [])
+            ]
+            assert str(started.pid) in guards
+            end_processes(started)
 
 
 TASK = """

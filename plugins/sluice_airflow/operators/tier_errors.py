@@ -37,7 +37,7 @@ def why_no_outcome(hook: GroupSubmitHook) -> SluiceError:
     name = hook.driver_name
     if hook.is_refused:
         return DriverRefused(f"{NOT_STARTED}: {hook.why_ended}")
-    if hook.is_setting_wrong and not name:
+    if hook.is_setting_wrong and not name and not ended_by(hook.exit_code):
         return SparkSettingsWrong(f"{CANNOT_START} ({code}){said}")
     if hook.deploy_mode != "cluster":
         by = _ended_by(hook)
