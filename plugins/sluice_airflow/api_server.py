@@ -26,6 +26,9 @@ AWAY_RETRIES = 3
 AWAY_DELAY = timedelta(seconds=20)
 """Before each of these retries. With the tries of Airflow's own client, which take 4 to 15 seconds,
 a task outlives an API server that is away for 75 seconds."""
+NOT_FOUND = ("CONNECTION_NOT_FOUND", "VARIABLE_NOT_FOUND")
+"""Airflow's words for what is not defined. Any other answer, as to too many requests, says nothing
+about that."""
 AWAY = "API_SERVER_ERROR"
 """Airflow's word for an API server that has answered none of its client's tries."""
 
@@ -94,6 +97,7 @@ def connection_of(conn_id: str) -> Connection:
 
     :raises AirflowNotFoundException: it is not defined.
     :raises ApiServerAway: nobody can tell.
+    :raises AirflowRuntimeError: the API server refuses to tell.
     """
     try:
         return BaseHook.get_connection(conn_id)
@@ -107,6 +111,7 @@ def variable_of(name: str) -> str | None:
     """Returns a Variable of Airflow; None: it is not set.
 
     :raises ApiServerAway: nobody can tell.
+    :raises AirflowRuntimeError: the API server refuses to tell.
     """
     found = Variable.get(name, default=None)
     if found is None and not _is_missing(GetVariable(key=name), f"Variable {name}"):
@@ -130,8 +135,11 @@ def _is_missing(request: GetConnection | GetVariable, what: str) -> bool:
         answer = error.error
     if not isinstance(answer, ErrorResponse):
         return False
-    if is_away(AirflowRuntimeError(answer)):
+    if answer.error.value in NOT_FOUND:
+        return True
+    refused = AirflowRuntimeError(answer)
+    if is_away(refused):
         raise ApiServerAway(
             f"{what}: Airflow's API server did not answer: {(answer.detail or {}).get('message')}"
         )
-    return True
+    raise refused

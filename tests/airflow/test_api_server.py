@@ -54,6 +54,7 @@ class ApiServer:
 
     def __init__(self) -> None:
         self.away = 0
+        self.refusal: AirflowRuntimeError | None = None
         self.variables: dict[str, str] = {}
         self.connections: dict[str, ConnectionResult] = {}
 
@@ -61,6 +62,8 @@ class ApiServer:
         if isinstance(msg, GetConnection | GetVariable) and self.away > 0:
             self.away -= 1
             raise error("API_SERVER_ERROR", **REFUSED)
+        if isinstance(msg, GetConnection | GetVariable) and self.refusal is not None:
+            raise self.refusal
         if isinstance(msg, GetConnection):
             return self.connections.get(msg.conn_id) or ErrorResponse(
                 error=ErrorType.CONNECTION_NOT_FOUND
@@ -95,6 +98,19 @@ def test_an_id_that_cannot_be_read_is_not_made_anew(api_server: ApiServer) -> No
     assert api_server.variables == {VARIABLE: "airflow-first"}
     api_server.away = 1
     assert deployment_id(connection) == "airflow-first", "it answers again"
+
+
+@pytest.mark.parametrize("status_code", [403, 429])
+def test_an_id_that_may_not_be_read_is_not_made_anew(
+    api_server: ApiServer, status_code: int
+) -> None:
+    api_server.variables[VARIABLE] = "airflow-first"
+    api_server.refusal = error("API_SERVER_ERROR", status_code=status_code)
+    with pytest.raises(AirflowRuntimeError):
+        deployment_id(FlussConnection.parse("c", "fluss", None, {}))
+    with pytest.raises(AirflowRuntimeError):
+        connection_of("fluss_default")
+    assert api_server.variables == {VARIABLE: "airflow-first"}
 
 
 def test_the_first_run_makes_an_id(api_server: ApiServer) -> None:
