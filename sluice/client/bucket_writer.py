@@ -487,9 +487,10 @@ class BucketWriter(ABC):
             )
         except PartitionNotExists as error:
             why = f"{self._name(bucket)} was dropped while this writer was open"
-            how = "create the partition, then use" if not self._dynamic_partitions else "use"
+            how = "create the partition, then give" if not self._dynamic_partitions else "give"
             raise PartitionNotExists(
-                f"{why}: {how} a new writer for the rows that are not stored ({error})",
+                f"{why}: its rows are deleted; {how} those that are wanted to a new writer"
+                f" ({error})",
                 **error.details,
             ) from error
         except FlussError as error:
