@@ -144,7 +144,7 @@ def test_the_log_of_a_sensor_says_why_its_table_is_late(sensing: Sensing) -> Non
     first = live.trigger(str(path))
     driver = live.driver(f"{path}-slept")
     sensing.says(path, "Tiering by")
-    assert sensing.task_state(run) == "deferred"
+    live.wait(lambda: sensing.task_state(run) == "deferred", "the sensor to be deferred")
     os.kill(driver.pid, signal.SIGKILL)
     sensing.says(path, "Failed, next attempt at")
     assert live.ended(first) == "failed"
