@@ -68,6 +68,8 @@ _CHECKS = re.compile(
 """Frames of the code in which Spark checks its settings."""
 
 
+_NO_YARN = "When running with master 'yarn' either HADOOP_CONF_DIR"
+"""Airflow's provider takes yarn for a connection that it cannot read: a retry may read it."""
 _ABORTED = re.compile(r"Job aborted due to stage failure: .*?\(TID \d+\) \([^)]*\): ")
 """What Spark says before the error of a task."""
 
@@ -241,7 +243,7 @@ class DriverEnd:
         if self._best.rank <= _Rank.AFTERMATH:
             return False
         shown = str(self)
-        if self._unreached and "unresolved dependency" in shown:
+        if _NO_YARN in shown or (self._unreached and "unresolved dependency" in shown):
             return False
         return self._best.is_setting or _SETTINGS.search(shown) is not None
 
