@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import signal
 from dataclasses import dataclass
@@ -100,6 +101,8 @@ class _Message:
     lines: int = 1
     frames: int = 0
     is_setting: bool = False
+    is_record: bool = False
+    """Of a log: the error itself may follow."""
 
     def __str__(self) -> str:
         return f"{self.text}; caused by {self.cause}" if self.cause else self.text
@@ -187,14 +190,14 @@ class DriverEnd:
             self._begin(_Rank.LAST, text)
 
     def _add_record(self, level: int, shown: str, is_spark: bool) -> None:
-        self._level_counts = level >= 40
+        self._level_counts = level >= logging.ERROR
         if _FATAL.match(shown):
             self._begin(_Rank.FATAL, shown)
         elif shown == _INITIAL:
             self._open = _Message(_Rank.INITIAL)
-        elif level >= 40:
-            self._begin(_Rank.ERROR, shown)
-        elif level > 10 and not is_spark:
+        elif level >= logging.ERROR:
+            self._begin_text(_Message(_Rank.ERROR, is_record=True), shown)
+        elif level > logging.DEBUG and not is_spark:
             self._begin(_Rank.LAST, shown)
         else:
             self._open = None
@@ -212,8 +215,9 @@ class DriverEnd:
             self._begin_text(opened, text)
         elif rank is _Rank.ERROR and not self._level_counts:
             self._begin(_Rank.AFTERMATH, text)
-        elif opened is not None and opened.rank is _Rank.ERROR and rank is _Rank.ERROR:
-            opened.add_cause(text)  # of the record before it
+        elif opened is not None and opened.is_record and rank is _Rank.ERROR:
+            opened.add_cause(text)
+            opened.is_record = False
         else:
             self._begin(rank, text)
 

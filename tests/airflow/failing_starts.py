@@ -4,9 +4,9 @@ To record them again, after an upgrade of Spark:
 
     python -m tests.airflow.failing_starts [NAME...]
 
-It writes tests/airflow/failed_starts/NAME.txt: the exit code, then the output. Paths of the machine
-are replaced, and of the frames of a Java trace the first two are kept. The reasons that belong to
-them are in reasons.toml.
+It writes tests/airflow/failed_starts/NAME.txt: the exit code, then the output. Paths of this
+machine are replaced, and of the frames of a Java trace the first two are kept. The reasons that
+belong to them are in reasons.toml.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -88,9 +89,8 @@ def a_file(here: Path) -> Iterator[None]:
     yield
 
 
-OTHER_PYTHON = os.environ.get(
-    "OTHER_PYTHON", str(Path.home() / ".pyenv/versions/3.12.1/bin/python")
-)
+OTHER_PYTHON = os.environ.get("OTHER_PYTHON", "python3.12")
+"""A Python of another version than this one."""
 
 STARTS: dict[str, Start] = {
     "application_missing": Start(text=""),
@@ -263,7 +263,7 @@ def neutral(output: bytes, here: Path) -> str:
         str(pyspark_jars().parent): "/opt/spark",
         str(Path(sys.prefix)): "/opt/sluice",
         str(Path(sys.executable).resolve().parents[1]): "/opt/python3.11",
-        str(Path(OTHER_PYTHON).parents[1]): "/opt/python3.12",
+        str(Path(shutil.which(OTHER_PYTHON) or "/nowhere/x").parents[1]): "/opt/python3.12",
         str(ROOT): "/opt/sluice",
         str(java): "/opt/java",
         str(Path.home()): "/home/sluice",
