@@ -36,10 +36,27 @@ def main(arguments: list[str]) -> int:
 
     pack = arguments[arguments.index("--pack") + 1]
     plans = PackFile.from_json(read_json(pack) or {}).plans
+    if any(table_of(plan).startswith("shop.unstartable") for plan in plans):
+        return refuse(arguments)
     if len(plans) == 1:  # in the main thread, for signals
         return tier(plans[0], pack, arguments)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return max(pool.map(lambda plan: tier(plan, pack, arguments), plans))
+
+
+def table_of(uri: str) -> str:
+    table: str = json.loads(Path(uri.removeprefix("file://")).read_text())["table"]
+    return table
+
+
+def refuse(arguments: list[str]) -> int:
+    """Prints what spark-submit has once printed that could not start with its settings."""
+    pack = Path(arguments[arguments.index("--pack") + 1].removeprefix("file://"))
+    with (pack.parents[1] / "refused").open("a") as file:
+        file.write("a start\n")
+    recorded = Path(__file__).parent / "failed_starts/memory_below_minimum.txt"
+    print(recorded.read_text().partition("\n")[2], flush=True)
+    return 1
 
 
 def tier(uri: str, pack: str, arguments: list[str]) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import threading
 import urllib.request
@@ -16,7 +18,7 @@ import pytest
 from sluice.artifacts.java import pyspark_jars
 from sluice.artifacts.spark_files import driver_script
 from sluice.driver.jvm import Jvm, iceberg_jar
-from sluice.errors import DriverLost, DriverRefused
+from sluice.errors import DriverLost, DriverRefused, SparkSettingsWrong
 from sluice_airflow.operators.tier_errors import why_no_outcome
 from sluice_airflow.provider_info import OPTIONS
 from tests.docs.blocks import claimed_blocks
@@ -186,7 +188,7 @@ def test_a_standalone_cluster_has_no_such_mode_for_python(monkeypatch: pytest.Mo
     hook = hook_of(monkeypatch, far)
     submit(hook, str(driver_script()))
     refused = why_no_outcome(hook)
-    assert isinstance(refused, DriverRefused)
+    assert isinstance(refused, SparkSettingsWrong)
     assert "not supported for python applications on standalone clusters" in str(refused)
 
 
@@ -273,6 +275,26 @@ def test_a_kill_ends_the_application_on_yarn(
     assert words == "application -kill application_1_0002\n"
     assert hook.exit_code == -9
     assert "may still run" in str(why_no_outcome(hook))
+
+
+def test_a_spark_submit_that_somebody_kills_leaves_no_driver_on_yarn(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The next try starts another one, which must not run beside it."""
+    stand_in(monkeypatch, tmp_path / "bin", "spark-submit", SAYS)
+    stand_in(monkeypatch, tmp_path / "bin", "yarn", "")
+    hook = hook_of(monkeypatch, YARN)
+    killing = threading.Thread(target=lambda: kill_spark_submit(hook))
+    killing.start()
+    submit(hook, "local:///x.py")
+    killing.join(60)
+    assert (tmp_path / "bin/yarn-words").read_text() == "application -kill application_1_0002\n"
+    assert "may still run" in str(why_no_outcome(hook))
+
+
+def kill_spark_submit(hook: Any) -> None:
+    wait_for("the name of the driver", lambda: hook.driver_name)
+    os.kill(hook._submit_sp.pid, signal.SIGKILL)
 
 
 def test_a_kill_without_the_program_yarn_still_ends_spark_submit(

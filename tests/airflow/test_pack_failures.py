@@ -37,6 +37,28 @@ def all_tiered_once(place: Place, paths: list[TablePath], lake: Path, lake_sql: 
     place.nothing_is_held()
 
 
+def test_a_memory_that_spark_refuses(place: Place, tmp_path: Path) -> None:
+    """With the real spark-submit: nothing is tried again, and no table has failed."""
+    paths = [place.table(f"table_{n}", rows=1) for n in range(2)]
+    place.wait(*paths)
+    run = place.run(
+        {"spark_conf": {**CONF, "spark.driver.memory": "100m"}},
+        **{
+            **place.connection(datalake=lake_at(tmp_path / "lake")),
+            **SPARK,
+            "AIRFLOW__SLUICE__TIER_RETRIES": "2",
+        },
+    )
+    assert run["state"] == "failed"
+    assert run["tries"]["per_application.tier"] == 1
+    for path in paths:
+        status = place.status(path)
+        assert (status.status, status.failures) == ("Pending", 0), status
+        assert "SparkSettingsWrong: Spark cannot start" in (status.stopped or "")
+        assert "[INVALID_DRIVER_MEMORY] System memory" in (status.stopped or "")
+    place.nothing_is_held()
+
+
 @pytest.mark.parametrize("how", ["heap", pytest.param("killed", marks=pytest.mark.long)])
 def test_a_driver_whose_jvm_is_out_of_memory(
     place: Place, tmp_path: Path, lake_sql: LakeSql, how: str

@@ -25,6 +25,10 @@ def commands(place: Place) -> list[list[str]]:
     return [sorted(tables) for tables in packs.values()]
 
 
+def log_of(place: Place) -> str:
+    return place.airflow.log.read_text()
+
+
 def test_a_retry_tiers_only_what_has_not_finished(place: Place) -> None:
     paths = [place.table(name) for name in ("ok_1", "ok_2", "flaky", "broken")]
     place.wait(*paths)
@@ -57,6 +61,29 @@ def test_a_third_try_leaves_alone_what_the_second_one_tiered(place: Place) -> No
     assert commands(place) == [["flaky", "twice"], ["flaky", "twice"], ["twice"]]
     assert {one["reported"] for one in settled_of(run).values()} == {"finished"}
     assert [place.status(path).failures for path in (flaky, twice)] == [0, 0]
+    place.nothing_is_held()
+
+
+@pytest.mark.slow
+def test_settings_that_cannot_work_are_no_failure_of_a_table(place: Place) -> None:
+    """One start, one error of the task, no second try, and a reason in every status."""
+    paths = [place.table(name) for name in ("unstartable", "ok_1", "ok_2")]
+    place.wait(*paths)
+    run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="2")
+    assert run["state"] == "failed"
+    assert run["tries"]["per_application.tier"] == 1
+    [refused] = place.work.rglob("refused")
+    assert refused.read_text().splitlines() == ["a start"]
+    said = (
+        "SparkSettingsWrong: Spark cannot start with its settings (spark-submit's exit code is 1);"
+        " its output says: org.apache.spark.SparkIllegalArgumentException: [INVALID_DRIVER_MEMORY]"
+    )
+    assert f"TierNotRetried: 3 of 3 tables were not tiered: {said}" in log_of(place)
+    assert {one["reported"] for one in settled_of(run).values()} == {"released"}
+    for path in paths:
+        status = place.status(path)
+        assert (status.status, status.failures, status.last_error) == ("Pending", 0, None)
+        assert (status.stopped or "").startswith(said)
     place.nothing_is_held()
 
 

@@ -88,13 +88,15 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 class Said:
     """A log that keeps what it is given, or fails with it."""
 
-    def __init__(self, error: BaseException | None = None) -> None:
+    def __init__(self, error: BaseException | None = None, at: str = "") -> None:
+        """:param at: the text of the line at which it fails."""
         self.lines: list[str] = []
         self._error = error
+        self._at = at
 
     def log(self, level: int, text: str, *values: Any) -> None:
         self.lines.append(text % values if values else text)
-        if self._error is not None:
+        if self._error is not None and self._at in self.lines[-1]:
             raise self._error
 
     def info(self, text: str, *values: Any) -> None:
@@ -187,6 +189,43 @@ def test_the_guard_knows_its_session_from_the_start(scene: Scene) -> None:
             ]
             assert str(started.pid) in guards
             end_processes(started)
+
+
+APPLICATION = r"""
+import os, sys, time
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+spark.sparkContext.parallelize(range(4), 2).map(lambda x: x + 1).collect()
+sys.stdout.buffer.write(b"\xfc\x80 " + os.urandom(100_000) + b"\nall has begun\n")
+sys.stdout.flush()
+time.sleep(600)
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_no_process_of_a_real_application_outlives_an_error(scene: Scene) -> None:
+    """A JVM, the driver's Python, and Python's workers in a process group of their own."""
+    application = scene.folder / "application.py"
+    application.write_text(APPLICATION)
+    begun: list[psutil.Process] = []
+
+    class Looks(Said):
+        def log(self, level: int, text: str, *values: Any) -> None:
+            if "all has begun" in text % values:
+                begun.extend(psutil.Process().children(recursive=True))
+            super().log(level, text, *values)
+
+    hook = scene.hook()
+    hook._log = Looks(KeyboardInterrupt(), "all has begun")
+    with pytest.raises(KeyboardInterrupt):
+        hook.submit(str(application))
+    assert len(begun) >= 4, "the JVM, the driver, Python's daemon, a worker"
+
+    def is_gone() -> bool:
+        return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in begun)
+
+    assert scene.wait(is_gone), begun
 
 
 TASK = """
