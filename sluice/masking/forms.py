@@ -19,7 +19,7 @@ _RUN_START = r"(?<![\w.-])"
 _NAME = (
     r"[\w.-]*?(?:password|passwd|passphrase|pwd|secret|token|credential|"
     r"(?:access|api|private|account|shared|storage|encryption|session)[-_. ]?key|"
-    r"signature|jaas[-_.]?config"
+    r"sse[-_.]?key|key[-_.]?json|signature|jaas[-_.]?config"
     # of requests to a catalog; what others hold than this one is not known
     r"|(?<![a-z0-9-])header(?:\.|__)(?!x-iceberg-access-delegation\b))"
     r"[\w.-]{0,64}+(?: (?:key|id))?"

@@ -11,6 +11,7 @@ import binascii
 import html
 import json
 import re
+import threading
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from html.entities import codepoint2name
@@ -37,25 +38,30 @@ _ORACLE = re.compile(r"(?i)\Ajdbc:oracle:\w{1,16}:([^/\s@]{1,128}/([^\s@]{1,512}
 _SCHEME = re.compile(r"(?i)\A(bearer|basic|digest|negotiate|token)\s+(\S+)\Z")
 
 
+_LINE_CHARS_MIN = 16
+"""Shorter lines of a value of several lines are no secrets by themselves."""
 _Patterns = list[tuple[str, str]]
 """A text that must occur, and the pattern to search then; for each kind of encoding."""
 _known: dict[str, _Patterns] = {}
+"""Never changed, but replaced, so that readers need no lock."""
+_lock = threading.Lock()
+"""Guards the replacement."""
 _versions = count(1)
 _version = 0
 
 
 def know(secrets: Iterable[str]) -> None:
     """From now on, no text leaves this process with one of these values. Any thread may call it."""
-    global _version
+    global _known, _version
     found = _worth(secrets)
     if all(one in _known for one in found):  # most calls
         return
-    for one in found:
-        _known.pop(one, None)
-        _known[one] = _patterns(one)
-    for one in list(_known)[: max(0, len(_known) - KNOWN_MAX)]:
-        _known.pop(one, None)
-    _version = next(_versions)
+    with _lock:
+        # Made anew: who masks meanwhile has all of the old ones, or all of the new ones.
+        values = {one: patterns for one, patterns in _known.items() if one not in found}
+        values |= {one: _patterns(one) for one in found}
+        _known = dict(list(values.items())[-KNOWN_MAX:])
+        _version = next(_versions)
 
 
 def version() -> int:
@@ -65,15 +71,16 @@ def version() -> int:
 
 def forget_all() -> None:
     """For tests, which have many configurations in one process."""
-    global _version
-    _known.clear()
-    _version = next(_versions)
+    global _known, _version
+    with _lock:
+        _known, _version = {}, next(_versions)
 
 
 def mask_known(text: str, secrets: Iterable[str] = ()) -> str:
     """A text without the known values and these."""
-    searched = list(_known.items())
-    searched += [(one, _patterns(one)) for one in _worth(secrets) if one not in _known]
+    known = _known
+    searched = list(known.items())
+    searched += [(one, _patterns(one)) for one in _worth(secrets) if one not in known]
     # What an encoding keeps is searched first: most texts have none of it.
     found = [(one, pattern) for one, all_of in searched for part, pattern in all_of if part in text]
     if not found:
@@ -83,8 +90,16 @@ def mask_known(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def _worth(secrets: Iterable[str]) -> list[str]:
-    """Those that are long enough, without the line end of a file that they were read from."""
-    return [one for each in secrets if len(one := each.strip()) >= VALUE_CHARS_MIN]
+    """Those that are long enough, without the line end of a file that they were read from.
+
+    Of a value of several lines, as a key in a PEM file, also its long lines: logs have them apart.
+    """
+    found = [one for each in secrets if len(one := each.strip()) >= VALUE_CHARS_MIN]
+    parts = (line.strip() for one in found for line in one.splitlines() if "\n" in one)
+    return [
+        *found,
+        *(part for part in parts if len(part) >= _LINE_CHARS_MIN and "-----" not in part),
+    ]
 
 
 @lru_cache(2 * KNOWN_MAX)

@@ -9,6 +9,7 @@ import logging
 import re
 import subprocess
 import sys
+import threading
 import unicodedata
 from collections.abc import Callable, Iterator
 from urllib.parse import quote, quote_plus
@@ -252,3 +253,30 @@ def time_s() -> Iterator[Callable[[Callable[[], object]], float]]:
         return min(found)
 
     yield measured
+
+
+def test_each_line_of_a_key_is_known() -> None:
+    """A program prints it over several lines, and each is masked by itself."""
+    body = ["MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcw", "ggSjAgEAAoIBAQC7VJTUt9Us8cKj"]
+    know(["\n".join(["-----BEGIN PRIVATE KEY-----", *body, "-----END PRIVATE KEY-----"])])
+    for one in body:
+        assert mask(f"the driver says {one}") == "the driver says ***"
+
+
+def test_what_is_known_stays_known_while_others_are_told() -> None:
+    """Connections of an API server share secrets, and each of its threads masks."""
+    first = "known-before-all-others"
+    know([first])
+    seen, over = [], threading.Event()
+
+    def look() -> None:
+        while not over.is_set():
+            seen.append(mask(f"it says {first}"))
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for number in range(300):
+        know([first, f"another-secret-{number:04d}"])
+    over.set()
+    reader.join(60)
+    assert set(seen) == {"it says ***"}

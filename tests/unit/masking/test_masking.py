@@ -230,6 +230,9 @@ def test_no_text_costs_much_more_than_an_ordinary_one() -> None:
         ("uri", False),
         ("s3.endpoint", False),
         ("type", False),
+        ("s3.sse.key", True),
+        ("s3.sse.type", False),
+        ("gcs.service-account.key-json", True),
     ],
 )
 def test_names_of_secret_options(name: str, secret: bool) -> None:
