@@ -245,6 +245,8 @@ class GroupSubmitHook(SparkSubmitHook):
             yield shown
 
     def on_kill(self) -> None:
+        if self._has_ended:
+            return
         self._end()
         if not self.is_on_cluster:
             super().on_kill()

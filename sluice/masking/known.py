@@ -11,7 +11,6 @@ import binascii
 import html
 import json
 import re
-import threading
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from html.entities import codepoint2name
@@ -43,25 +42,21 @@ _LINE_CHARS_MIN = 16
 _Patterns = list[tuple[str, str]]
 """A text that must occur, and the pattern to search then; for each kind of encoding."""
 _known: dict[str, _Patterns] = {}
-"""Never changed, but replaced, so that readers need no lock."""
-_lock = threading.Lock()
-"""Guards the replacement."""
 _versions = count(1)
 _version = 0
 
 
 def know(secrets: Iterable[str]) -> None:
     """From now on, no text leaves this process with one of these values. Any thread may call it."""
-    global _known, _version
+    global _version
     found = _worth(secrets)
     if all(one in _known for one in found):  # most calls
         return
-    with _lock:
-        # Made anew: who masks meanwhile has all of the old ones, or all of the new ones.
-        values = {one: patterns for one, patterns in _known.items() if one not in found}
-        values |= {one: _patterns(one) for one in found}
-        _known = dict(list(values.items())[-KNOWN_MAX:])
-        _version = next(_versions)
+    for one in found:  # one that is known stays so: another thread may mask meanwhile
+        _known.setdefault(one, _patterns(one))
+    for one in list(_known)[: max(0, len(_known) - KNOWN_MAX)]:
+        _known.pop(one, None)
+    _version = next(_versions)
 
 
 def version() -> int:
@@ -71,16 +66,15 @@ def version() -> int:
 
 def forget_all() -> None:
     """For tests, which have many configurations in one process."""
-    global _known, _version
-    with _lock:
-        _known, _version = {}, next(_versions)
+    global _version
+    _known.clear()
+    _version = next(_versions)
 
 
 def mask_known(text: str, secrets: Iterable[str] = ()) -> str:
     """A text without the known values and these."""
-    known = _known
-    searched = list(known.items())
-    searched += [(one, _patterns(one)) for one in _worth(secrets) if one not in known]
+    searched = list(_known.items())
+    searched += [(one, _patterns(one)) for one in _worth(secrets) if one not in _known]
     # What an encoding keeps is searched first: most texts have none of it.
     found = [(one, pattern) for one, all_of in searched for part, pattern in all_of if part in text]
     if not found:
