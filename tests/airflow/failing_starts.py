@@ -50,7 +50,7 @@ LAKE = SESSION + "spark.sql('SHOW NAMESPACES IN lake').show()\n"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One call of spark-submit. ``{here}`` in a value is a folder of its own, ``{jar}`` Iceberg's."""
+    """One call of spark-submit. ``{here}`` in a value is a folder, ``{jar}`` Iceberg's jar."""
 
     text: str = JOB
     """The application. Empty: there is none."""
