@@ -273,6 +273,8 @@ def neutral(output: bytes, here: Path) -> str:
     }
     for place, name in sorted(places.items(), key=lambda one: -len(one[0])):
         text = text.replace(place, name)
+    text = re.sub(r"https://[^/\s]+/(?:maven2/)?(?=org/)", "https://repo.example/", text)
+    text = re.sub(r"Host \S+ not found", "Host packages.example not found", text)
     kept: list[str] = []
     frames = 0
     for line in text.splitlines():
