@@ -23,7 +23,7 @@ from sluice.masking.forms import MASK, is_secret_name
 VALUE_CHARS_MIN = 4
 """Shorter values are not masked, because they occur in ordinary words."""
 KNOWN_MAX = 2_000
-"""Values that a process keeps. Beyond them, it forgets the one that it was told longest ago."""
+"""Values that a process keeps. Beyond them, it forgets the one that it was told first."""
 _B64 = {"+": r"(?:[+-]|%2[bB])", "/": r"(?:/|_|%2[fF]|\\{1,4}/)"}
 _B64_END = r"[A-Za-z0-9+/_-]?(?:={1,2}|(?:%3[dD]){1,2})?"
 _SPACE = (
@@ -35,8 +35,6 @@ _USER_INFO = re.compile(
 )
 _ORACLE = re.compile(r"(?i)\Ajdbc:oracle:\w{1,16}:([^/\s@]{1,128}/([^\s@]{1,512}))@")
 _SCHEME = re.compile(r"(?i)\A(bearer|basic|digest|negotiate|token)\s+(\S+)\Z")
-
-
 _LINE_CHARS_MIN = 16
 """Shorter lines of a value of several lines are no secrets by themselves."""
 _Patterns = list[tuple[str, str]]
@@ -54,7 +52,8 @@ def know(secrets: Iterable[str]) -> None:
         return
     for one in found:  # one that is known stays so: another thread may mask meanwhile
         _known.setdefault(one, _patterns(one))
-    for one in list(_known)[: max(0, len(_known) - KNOWN_MAX)]:
+    others = [one for one in list(_known) if one not in found]
+    for one in others[: max(0, len(_known) - KNOWN_MAX)]:
         _known.pop(one, None)
     _version = next(_versions)
 
@@ -89,11 +88,8 @@ def _worth(secrets: Iterable[str]) -> list[str]:
     Of a value of several lines, as a key in a PEM file, also its long lines: logs have them apart.
     """
     found = [one for each in secrets if len(one := each.strip()) >= VALUE_CHARS_MIN]
-    parts = (line.strip() for one in found for line in one.splitlines() if "\n" in one)
-    return [
-        *found,
-        *(part for part in parts if len(part) >= _LINE_CHARS_MIN and "-----" not in part),
-    ]
+    lines = (line.strip() for one in found if "\n" in one for line in one.splitlines())
+    return [*found, *(one for one in lines if len(one) >= _LINE_CHARS_MIN and "-----" not in one)]
 
 
 @lru_cache(2 * KNOWN_MAX)

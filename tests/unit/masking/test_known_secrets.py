@@ -280,3 +280,12 @@ def test_what_is_known_stays_known_while_others_are_told() -> None:
     over.set()
     reader.join(60)
     assert set(seen) == {"it says ***"}
+
+
+def test_what_was_just_told_is_not_forgotten_for_others() -> None:
+    """Also one that was told first of all, in a process that knows as many as it keeps."""
+    first, new = "told-first-of-all-values", "told-beside-the-first-one"
+    know([first])
+    know(f"a-value-of-others-{number:05d}" for number in range(KNOWN_MAX - 1))
+    know([first, new])
+    assert mask(f"it says {first} and {new}") == "it says *** and ***"
