@@ -300,9 +300,7 @@ def _is_nowhere(table: LakeTable, base: LakeSnapshot | None, write_id: str) -> b
         return False
     if not history.is_known_since(base.sequence_number if base else 0):
         return False
-    if base is None:
-        return history.is_complete()
-    return base.snapshot_id in history.ancestors(history.main)
+    return base is None or base.snapshot_id in history.ancestors(history.main)
 
 
 def _look_up(

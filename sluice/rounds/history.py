@@ -84,14 +84,15 @@ class LakeHistory:
         ancestor.
         """
         known = set[int]()
-        for snapshot_id in self.snapshots:
-            for one in self.ancestors(snapshot_id):
-                entry = self.entry(one)
-                if entry is None:
-                    return False
-                if one in known or 0 < entry.sequence_number <= sequence_number:
+        for entry in self.snapshots.values():
+            while entry.snapshot_id not in known:
+                known.add(entry.snapshot_id)
+                if entry.parent_id is None or 0 < entry.sequence_number <= sequence_number:
                     break
-                known.add(one)
+                parent = self.entry(entry.parent_id)
+                if parent is None:
+                    return False
+                entry = parent
         return True
 
     def newest_tiering_snapshot(self) -> HistoryEntry | None:
