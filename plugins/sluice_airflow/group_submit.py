@@ -254,7 +254,7 @@ class GroupSubmitHook(SparkSubmitHook):
     def _end(self) -> None:
         """Ends all processes of spark-submit, and the driver on the cluster that it waits for."""
         process = self._submit_sp
-        if process is None or self._has_ended:
+        if process is None:
             return
         code = process.poll()
         is_killed = bool(ended_by(code) and self.driver_name)

@@ -18,6 +18,8 @@ from sluice.metrics.bounded_server import BoundedServer, answered
 from sluice.wire.http_places import HostNames, bound_socket, http_place
 from sluice.wire.tcp import target
 
+_SHOWN_MAX = 100
+"""Characters of a stranger's text."""
 _log = logging.getLogger(__name__)
 
 
@@ -102,7 +104,3 @@ def _only_metrics(registry: CollectorRegistry, names: HostNames, hosts_by: str) 
             return [b"the scrape failed; the log has the cause\n"]
 
     return application
-
-
-_SHOWN_MAX = 100
-"""Characters of a stranger's text."""

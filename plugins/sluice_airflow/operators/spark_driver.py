@@ -80,14 +80,10 @@ class SparkDriverOperator(SparkSubmitOperator):
             super().execute(context)
         except AirflowException as failed:
             error = failed
-        except BaseException as failed:
-            hook = self._hook
-            if hook is None or hook.exit_code is None:
-                if isinstance(failed, OSError):
-                    return DriverRefused(f"{NOT_STARTED}: {failed}")
-            else:
-                hook.on_kill()  # also a driver on the cluster that the provider polls
-            raise
+        except OSError as failed:
+            if self._hook is not None and self._hook.exit_code is not None:
+                raise  # of a handler of the log: the program was started
+            return DriverRefused(f"{NOT_STARTED}: {failed}")
         if self._killed:
             return DriverLost("Airflow stopped the task and its Spark driver")
         hook = self._hook
