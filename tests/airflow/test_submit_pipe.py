@@ -196,7 +196,9 @@ import os, sys, time
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.getOrCreate()
 spark.sparkContext.parallelize(range(4), 2).map(lambda x: x + 1).collect()
-sys.stdout.buffer.write(b"\xfc\x80 " + os.urandom(100_000) + b"\nall has begun\n")
+sys.stdout.buffer.write(b"\xfc\x80 " + os.urandom(100_000) + b"\n")
+sys.stdout.flush()
+sys.stdout.buffer.write(b"\nall has begun\n")  # by itself: a pipe takes it whole
 sys.stdout.flush()
 time.sleep(600)
 """
@@ -222,10 +224,15 @@ def test_no_process_of_a_real_application_outlives_an_error(scene: Scene) -> Non
         hook.submit(str(application))
     assert len(begun) >= 4, "the JVM, the driver, Python's daemon, a worker"
 
-    def is_gone() -> bool:
-        return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in begun)
+    assert scene.wait(lambda: not any(map(is_alive, begun))), begun
 
-    assert scene.wait(is_gone), begun
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it runs. It may end between two questions."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 TASK = """
