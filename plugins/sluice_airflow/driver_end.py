@@ -42,6 +42,11 @@ _FATAL = re.compile(
     r"|.*was killed by user |.*\bOOMKilled\b|.*Failed to create any local dir"
 )
 """Lines that end a driver, and explain what is printed after them."""
+_OF_EXECUTOR = re.compile(
+    r".*(?:Lost executor|ExecutorLostFailure|(?i:executor) \w+ .*(?:exited|failed|killed|lost)"
+    r"|Completed container|YarnAllocator: |ExecutorPods\w+: )"
+)
+"""Records of the end of an executor, which does not end the driver: Spark starts another one."""
 _INITIAL = "SparkContext: Error initializing SparkContext."
 _AFTERMATH = re.compile(
     r"Py4JNetworkError|Answer from Java side is empty|ConnectionRefusedError|ConnectionResetError"
@@ -141,6 +146,8 @@ class DriverEnd:
         """Whether that traceback is in the message of an error."""
         self._level_counts = True
         """Whether the last record of a log was an error."""
+        self._of_executor = False
+        """Whether the last record of a log was of an executor, as are the lines after it."""
         self._unreached = ""
 
     def add(self, line: str) -> None:
@@ -175,7 +182,7 @@ class DriverEnd:
             self._open.add_cause(text.removeprefix("Caused by: "))
         elif text.startswith(": ") and self._open is not None and not self._open.text:
             self._begin_text(self._open, text.removeprefix(": "))  # below a Py4J header
-        elif _FATAL.match(text):
+        elif _FATAL.match(text) and not self._of_executor:
             self._begin(_Rank.FATAL, text)
         elif found := _THREAD.match(text):
             rank = _Rank.UNCAUGHT if found[1] == "main" else _Rank.ERROR
@@ -191,7 +198,8 @@ class DriverEnd:
 
     def _add_record(self, level: int, shown: str, is_spark: bool) -> None:
         self._level_counts = level >= logging.ERROR
-        if _FATAL.match(shown):
+        self._of_executor = _OF_EXECUTOR.match(shown) is not None
+        if _FATAL.match(shown) and not self._of_executor:
             self._begin(_Rank.FATAL, shown)
         elif shown == _INITIAL:
             self._open = _Message(_Rank.INITIAL)

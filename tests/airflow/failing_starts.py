@@ -11,10 +11,10 @@ belong to them are in reasons.toml.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -28,6 +28,7 @@ from typing import Any
 from sluice.artifacts.java import pyspark_jars
 from sluice.driver.jvm import iceberg_jar
 from tests.support.installed import JARS
+from tests.support.versions import interpreter
 
 FOLDER = Path(__file__).with_name("failed_starts")
 ROOT = Path(__file__).parents[2]
@@ -50,7 +51,10 @@ LAKE = SESSION + "spark.sql('SHOW NAMESPACES IN lake').show()\n"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One call of spark-submit. ``{here}`` in a value is a folder, ``{jar}`` Iceberg's jar."""
+    """One call of spark-submit. ``{here}`` in a value is a folder.
+
+    The value ``{jar}`` is Iceberg's jar, and ``{python}`` another Python.
+    """
 
     text: str = JOB
     """The application. Empty: there is none."""
@@ -89,8 +93,11 @@ def a_file(here: Path) -> Iterator[None]:
     yield
 
 
-OTHER_PYTHON = os.environ.get("OTHER_PYTHON", "python3.12")
-"""A Python of another version than this one."""
+@functools.cache
+def other_python() -> str:
+    """A Python of another version than this one; fails without one."""
+    return interpreter("3.12" if sys.version_info[:2] != (3, 12) else "3.11")
+
 
 STARTS: dict[str, Start] = {
     "application_missing": Start(text=""),
@@ -154,7 +161,7 @@ STARTS: dict[str, Start] = {
         }
     ),
     "python_mismatch": Start(
-        conf={"spark.pyspark.python": OTHER_PYTHON, "spark.pyspark.driver.python": sys.executable}
+        conf={"spark.pyspark.python": "{python}", "spark.pyspark.driver.python": sys.executable}
     ),
     "bind_address": Start(conf={"spark.driver.bindAddress": "203.0.113.7"}),
     "driver_port_taken": Start(
@@ -216,8 +223,9 @@ def command_of(start: Start, here: Path) -> tuple[list[str], dict[str, str]]:
 
     def filled(values: Mapping[str, Any]) -> dict[str, Any]:
         found = {k: v.replace("{here}", str(here)) if v else v for k, v in values.items()}
-        # Not before a start needs it: the sdist's own tests load this file without the jar.
-        return {k: str(iceberg_jar(JARS)) if v == "{jar}" else v for k, v in found.items()}
+        # Not before a start needs them: the sdist's own tests load this file without the jar.
+        of = {"{jar}": lambda: str(iceberg_jar(JARS)), "{python}": other_python}
+        return {k: of[v]() if v in of else v for k, v in found.items()}
 
     application = here / "tier_tables.py"
     if start.text:
@@ -265,12 +273,13 @@ def neutral(output: bytes, here: Path) -> str:
         str(pyspark_jars().parent): "/opt/spark",
         str(Path(sys.prefix)): "/opt/sluice",
         str(Path(sys.executable).resolve().parents[1]): "/opt/python3.11",
-        str(Path(shutil.which(OTHER_PYTHON) or "/nowhere/x").parents[1]): "/opt/python3.12",
         str(ROOT): "/opt/sluice",
         str(java): "/opt/java",
         str(Path.home()): "/home/sluice",
         socket.gethostname(): "machine",
     }
+    if other_python.cache_info().currsize:
+        places[str(Path(other_python()).parents[1])] = "/opt/python3.12"
     for place, name in sorted(places.items(), key=lambda one: -len(one[0])):
         text = text.replace(place, name)
     text = re.sub(r"https://[^/\s]+/(?:maven2/)?(?=org/)", "https://repo.example/", text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import shutil
+import sys
 import tomllib
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 
 from sluice_airflow.driver_end import TEXT_MAX, DriverEnd, ended_by
 from sluice_airflow.oom_kills import OomKills
-from tests.airflow.failing_starts import FOLDER, OTHER_PYTHON, STARTS, neutral, run
+from tests.airflow.failing_starts import FOLDER, STARTS, neutral, run
 
 REASONS = tomllib.loads((FOLDER / "reasons.toml").read_text())
 WITHOUT_TIME = re.compile(r"\A[\d:.TZ-]+ ")
@@ -119,8 +119,7 @@ def test_the_reason_of_a_recorded_start(name: str) -> None:
 def test_the_reason_of_a_start(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same, with the Spark that is installed."""
     monkeypatch.setenv("AIRFLOW_CONN_FAILING", "{}")  # which the start sets, and the test unsets
-    if name == "python_mismatch" and shutil.which(OTHER_PYTHON) is None:
-        pytest.skip(f"{OTHER_PYTHON} is not installed: set OTHER_PYTHON")
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # whose path some reasons name
     code, output = run(STARTS[name], tmp_path)
     text = neutral(output, tmp_path)
     ending = end_of(text)
@@ -162,6 +161,27 @@ def test_who_has_killed_a_container() -> None:
     assert "beyond the 'PHYSICAL' memory limit" in told(yarn)
     user = "\t diagnostics: Application application_1_2 was killed by user ann at 10.0.0.1\n"
     assert "was killed by user ann" in told(user)
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "26/11/25 20:28:51 ERROR TaskSchedulerImpl: Lost executor 2 on 10.0.0.5: \n"
+        "The executor with id 2 exited with exit code 137(SIGKILL, possible container OOM).\n"
+        "\t container state: terminated\n\t exit code: 137\n\t termination reason: OOMKilled\n",
+        "26/11/25 20:28:51 ERROR YarnScheduler: Lost executor 1 on n1: Container killed by YARN for"
+        " exceeding physical memory limits. 1.5 GB of 1.5 GB physical memory used.\n",
+        "26/11/25 20:28:51 WARN YarnAllocator: Container killed by YARN for exceeding memory\n",
+        "26/11/25 20:28:51 WARN TaskSetManager: Lost task 0.0 in stage 0.0 (TID 0) (n1 executor 1):"
+        " ExecutorLostFailure (executor 1 exited caused by one of the running tasks) Reason:"
+        " Container killed by YARN for exceeding memory limits.\n",
+    ],
+)
+def test_a_lost_executor_does_not_end_the_driver(lost: str) -> None:
+    later = "Traceback (most recent call last):\nValueError: 7\n"
+    assert told(lost + later) == "ValueError: 7"
+    end = "26/11/25 20:28:59 ERROR ApplicationMaster: Container killed by the NodeManager\n"
+    assert told(lost + end + later).startswith("ApplicationMaster: Container killed")
 
 
 def test_endless_output_needs_no_memory() -> None:
