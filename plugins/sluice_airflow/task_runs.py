@@ -17,6 +17,12 @@ _READABLE = ":+@,"
 """Characters of run ids that stay as they are."""
 
 
+def is_manual(context: Any) -> bool:
+    """Whether a person or a program triggered the run of a task, and not its schedule."""
+    run_type = context["dag_run"].run_type
+    return bool(getattr(run_type, "value", run_type) == "manual")
+
+
 @dataclass(frozen=True, slots=True)
 class TaskRun:
     """One try of a task instance."""

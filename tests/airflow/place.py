@@ -252,13 +252,19 @@ class Place:
         logical_date: str | None = None,
         *,
         file: str | None = None,
+        run_type: str = "manual",
         **environment: str,
     ) -> dict[str, Any]:
         """One run of the DAG, with these variables over the usual ones.
 
         :param file: the DAG file, if it is not ours.
+        :param run_type: ``manual`` or ``scheduled``.
         """
-        environment = {**self.connection(), **environment}
         return self.airflow.ask(
-            "run", conf=conf, logical_date=logical_date, file=file, environment=environment
+            "run",
+            conf=conf,
+            logical_date=logical_date,
+            file=file,
+            run_type=run_type,
+            environment={**self.connection(), **environment},
         )

@@ -66,10 +66,13 @@ def test_a_third_try_leaves_alone_what_the_second_one_tiered(place: Place) -> No
 
 @pytest.mark.slow
 def test_settings_that_cannot_work_are_no_failure_of_a_table(place: Place) -> None:
-    """One start, one error of the task, no second try, and a reason in every status."""
+    """One start, one error of the task, no second try, and a reason in every status.
+
+    The next scheduled run starts nothing. One that a person triggers does.
+    """
     paths = [place.table(name) for name in ("unstartable", "ok_1", "ok_2")]
     place.wait(*paths)
-    run = place.run(AIRFLOW__SLUICE__TIER_RETRIES="2")
+    run = place.run(run_type="scheduled", AIRFLOW__SLUICE__TIER_RETRIES="2")
     assert run["state"] == "failed"
     assert run["tries"]["per_application.tier"] == 1
     [refused] = place.work.rglob("refused")
@@ -84,6 +87,17 @@ def test_settings_that_cannot_work_are_no_failure_of_a_table(place: Place) -> No
         status = place.status(path)
         assert (status.status, status.failures, status.last_error) == ("Pending", 0, None)
         assert (status.stopped or "").startswith(said)
+    place.nothing_is_held()
+    run = place.run(run_type="scheduled")
+    assert run["tasks"]["acquire_lease"] == "failed"
+    assert "SparkSettingsWrong: Spark is not started before 20" in log_of(place)
+    assert len([*place.work.rglob("refused")]) == 1
+    assert all((place.status(path).stopped or "").startswith(said) for path in paths)
+    assert place.run()["state"] == "failed"
+    assert len([*place.work.rglob("refused")]) == 2
+    [noted] = place.work.rglob("failed-starts/*")
+    assert place.run({"tables": ["shop.ok_*"]})["state"] == "success"
+    assert not noted.exists(), "Spark has started"
     place.nothing_is_held()
 
 

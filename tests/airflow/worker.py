@@ -83,11 +83,24 @@ def xcoms(dag_id: str, run_id: str) -> dict[str, Any]:
     return found
 
 
-def run(path: str, conf: dict[str, Any] | None, logical_date: str | None) -> dict[str, Any]:
-    """One run to its end."""
+def run(
+    path: str, conf: dict[str, Any] | None, logical_date: str | None, run_type: str
+) -> dict[str, Any]:
+    """One run to its end. Airflow's ``dag.test`` makes manual ones only."""
+    from airflow.models import DagRun
+    from sqlalchemy import event
+
+    def set_type(_mapper: Any, _connection: Any, row: Any) -> None:
+        row.run_type = run_type
+
     dag = load(path)
     date = datetime.fromisoformat(logical_date) if logical_date else None
-    dag_run = dag.test(run_conf=conf, **({"logical_date": date, "run_after": date} if date else {}))
+    dates = {"logical_date": date, "run_after": date} if date else {}
+    event.listen(DagRun, "before_insert", set_type)
+    try:
+        dag_run = dag.test(run_conf=conf, **dates)
+    finally:
+        event.remove(DagRun, "before_insert", set_type)
     instances = dag_run.get_task_instances()
     return {
         "state": str(dag_run.state),
@@ -205,7 +218,8 @@ def answer_to(path: str, request: dict[str, Any]) -> dict[str, Any]:
         return round_links(request["ended"], **request["addresses"])
     if request["ask"] == "variables":
         return {"keys": variables()}
-    return run(request.get("file") or path, request.get("conf"), request.get("logical_date"))
+    dates = request.get("logical_date"), request.get("run_type", "manual")
+    return run(request.get("file") or path, request.get("conf"), *dates)
 
 
 def main() -> None:

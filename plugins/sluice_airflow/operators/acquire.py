@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from sluice_airflow.packs import Pack, PackLimits
 from sluice_airflow.params import ALL_TABLES, TABLES_MAX
 from sluice_airflow.rendered import count_given, flag, properties_given, tables_given
 from sluice_airflow.settings import Settings, connection_id, load_settings, slots_at_once
+from sluice_airflow.task_runs import is_manual
 from sluice_airflow.task_states import mapped_states_of
 
 if TYPE_CHECKING:
@@ -149,6 +151,7 @@ class SluiceAcquireOperator(RetriedIfAway):
         # Imported here because they load pyarrow, which the DAG file itself does not need.
         from sluice_airflow import preflight
         from sluice_airflow.acquire import check_conf_keys
+        from sluice_airflow.failed_start import FailedStarts
         from sluice_airflow.submission import submission_of
 
         ti = context["ti"]
@@ -159,10 +162,15 @@ class SluiceAcquireOperator(RetriedIfAway):
         if obstacle := preflight.find_obstacle(connection, submission):
             kind = AirflowException if obstacle.may_pass else AirflowFailException
             raise kind(obstacle.reason)
-        request = self._request(context, connection.require_work_uri())
+        work_uri = connection.require_work_uri()
+        request = self._request(context, work_uri)
+        if not (request.dry_run or is_manual(context) or ti.try_number > 1):
+            last = FailedStarts(work_uri, ti.dag_id, self.tier_task_id).last()
+            if last is not None:
+                last.check(int(time.time() * 1000))
         found = self._claim(request, ti)
         # Scheduled runs leave no name of an idle table: they would fill Airflow's database.
-        told = found.to_xcom(names=self._is_manual(context))
+        told = found.to_xcom(names=is_manual(context))
         ti.xcom_push(key=ACCOUNT, value={**told, "again": ti.try_number > 1})
         return found.packs
 
@@ -184,13 +192,8 @@ class SluiceAcquireOperator(RetriedIfAway):
         # Only names in the conf of a run are those that a person asked for now.
         is_named = self.conf_keys is not None and "tables" in (context["dag_run"].conf or {})
         return Request.of(
-            asked, is_manual=self._is_manual(context) and is_named, run=run, earlier=earlier
+            asked, is_manual=is_manual(context) and is_named, run=run, earlier=earlier
         )
-
-    @staticmethod
-    def _is_manual(context: Context) -> bool:
-        run_type = context["dag_run"].run_type
-        return bool(getattr(run_type, "value", run_type) == "manual")
 
     def _claim(self, request: Request, ti: Any) -> Acquired:
         from sluice_airflow.requests import acquire_request

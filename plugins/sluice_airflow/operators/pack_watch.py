@@ -45,8 +45,6 @@ CHECK_S = 3.0
 LOOK_SHARE_MAX = 0.05
 """Largest share of the time for listing files: many files are listed less often."""
 PAUSE_MAX_S = 30.0
-LOST = "the Spark driver ended without a result or a reason"
-CANNOT_START = "Spark cannot start with its settings"
 SAID = "; its output says: "
 """What precedes the line of spark-submit's output in a reason."""
 STOP_GRACE_S = 60.0
@@ -132,10 +130,11 @@ class PackWatch:
             self._stop_tables()
             self._report_results()
 
-    def end(self, ended: SluiceError) -> SluiceError:
+    def end(self, ended: SluiceError, why_lost: Callable[[], SluiceError]) -> SluiceError:
         """Decides the outcome of every table, after the driver has ended and this watch, too.
 
         :param ended: what to report of tables without any outcome.
+        :param why_lost: returns what to report instead, if the driver had started.
         :returns: what was reported of them: settings with which a table has begun did work.
         """
         with self._looking:  # a look may outlast the wait for its thread
@@ -149,7 +148,7 @@ class PackWatch:
             others = ""
             known = begun or {table for table in self._tables if table not in left}
             if isinstance(ended, SparkSettingsWrong) and known:
-                ended = DriverLost(str(ended).replace(CANNOT_START, LOST))  # it had started
+                ended = why_lost()
             if isinstance(ended, DriverLost):
                 # Without any, its start has failed: a reason that every table shows.
                 others = label_of([table.entry for table in self._tables if table in known])

@@ -90,7 +90,7 @@ class SparkDriverOperator(SparkSubmitOperator):
         assert isinstance(hook, GroupSubmitHook)
         if error is not None and hook.exit_code is None:
             return DriverRefused(f"{NOT_STARTED}: {error}")
-        return why_no_outcome(hook)
+        return why_no_outcome(hook, is_stopped=self._is_stopping)
 
 
 def submit_arguments(settings: Settings, script: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -28,6 +29,7 @@ from sluice_airflow import leasing
 from sluice_airflow.airflow_names import AirflowTaskTimeout
 from sluice_airflow.claimed_again import newest_claim
 from sluice_airflow.claims import ClaimedTable
+from sluice_airflow.failed_start import FailedStarts
 from sluice_airflow.group_submit import GroupSubmitHook
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.lineage import Lineage, facets_or_none
@@ -40,12 +42,12 @@ from sluice_airflow.operators.paused import stop_paused
 from sluice_airflow.operators.spark_driver import SparkDriverOperator, submit_arguments
 from sluice_airflow.operators.start_claims import start_claims
 from sluice_airflow.operators.tier_arguments import spark_connection, task_arguments
-from sluice_airflow.operators.tier_errors import stop_of, tier_error
+from sluice_airflow.operators.tier_errors import stop_of, tier_error, why_lost
 from sluice_airflow.operators.tried_table import TriedTable
 from sluice_airflow.operators.waiting import WaitingClaims
 from sluice_airflow.packs import Pack, label_of, tables_of
 from sluice_airflow.settings import load_settings
-from sluice_airflow.task_runs import TaskRun
+from sluice_airflow.task_runs import TaskRun, is_manual
 from sluice_airflow.task_states import mapped_states_of, state_of
 
 if TYPE_CHECKING:
@@ -322,9 +324,11 @@ class SluiceTierOperator(SparkDriverOperator):
         rounds: NextRounds,
     ) -> None:
         """Runs applications until no table is left, or none can start."""
-        number, attempt = 0, str(context["ti"].id)
+        ti = context["ti"]
+        number, attempt = 0, str(ti.id)
         lease_id = self.entry["tables"][0]["lease_id"]
         work_uri = left[0].plan_uri.partition(f"/{lease_id}/")[0] if left else ""
+        starts = FailedStarts(work_uri, ti.dag_id, ti.task_id)
         while left:
             for tables in applications(left):
                 uri = pack_uri(work_uri, lease_id, attempt, number)
@@ -333,9 +337,13 @@ class SluiceTierOperator(SparkDriverOperator):
                 if self._killed:
                     return
                 if isinstance(why, SparkSettingsWrong):
+                    if not is_manual(context):  # it may have Spark properties of its own
+                        starts.add(lease_id, why, int(time.time() * 1000))
                     for table in self._unfinished():  # of the other applications
                         table.fail_with(why)
                     return
+                if number == 1 and why is not None:
+                    starts.clear()
             left = rounds.begin(self._tables, f"{attempt}-{number}")
 
     def _start_claims(
@@ -402,7 +410,7 @@ class SluiceTierOperator(SparkDriverOperator):
             failpoint("airflow.tier.before_submit")
             ended = self._submit(context)
         failpoint("airflow.tier.after_submit")
-        ended = watch.end(ended)
+        ended = watch.end(ended, self._why_lost)
         if self._lineage is not None and not self._killed:
             self._lineage.read_schemas(client, left)
         return ended
@@ -450,6 +458,11 @@ class SluiceTierOperator(SparkDriverOperator):
             self._asked.wait(STATE_S)
             return self._stopped or DriverLost(STOPPED)
         return why
+
+    def _why_lost(self) -> SluiceError:
+        """The error of a driver that had begun a table: its settings did work."""
+        assert isinstance(self._hook, GroupSubmitHook)
+        return why_lost(self._hook, is_stopped=self._is_stopping)
 
     def _push_outcomes(self, ti: Any) -> None:
         """Pushes the XComs ``results`` and ``failures``: summaries by table."""

@@ -16,10 +16,12 @@ from sluice_airflow.account import not_tiered
 from sluice_airflow.airflow_names import AirflowException, AirflowFailException
 from sluice_airflow.driver_end import ended_by
 from sluice_airflow.group_submit import GroupSubmitHook
-from sluice_airflow.operators.pack_watch import CANNOT_START, LOST, SAID
+from sluice_airflow.operators.pack_watch import SAID
 
 REASONS_IN_ERROR_MAX = 5
 NOT_STARTED = "spark-submit could not be started"
+LOST = "the Spark driver ended without a result or a reason"
+CANNOT_START = "Spark cannot start with its settings"
 
 
 class TierFailed(AirflowException):
@@ -30,17 +32,23 @@ class TierNotRetried(AirflowFailException):
     """Some tables were not tiered, and a retry cannot succeed."""
 
 
-def why_no_outcome(hook: GroupSubmitHook) -> SluiceError:
-    """What to say of tables without a result and without a reason, after spark-submit's end."""
-    code = f"spark-submit's exit code is {hook.exit_code}"
-    said = f"{SAID}{hook.why_ended}" if hook.why_ended else ""
-    name = hook.driver_name
+def why_no_outcome(hook: GroupSubmitHook, *, is_stopped: bool = False) -> SluiceError:
+    """What to say of tables without a result and without a reason, after spark-submit's end.
+
+    :param is_stopped: whether the task itself has ended the driver.
+    """
     if hook.is_refused:
         return DriverRefused(f"{NOT_STARTED}: {hook.why_ended}")
-    if hook.is_setting_wrong and not name and not ended_by(hook.exit_code):
-        return SparkSettingsWrong(f"{CANNOT_START} ({code}){said}")
+    if hook.is_setting_wrong and not hook.driver_name and not ended_by(hook.exit_code):
+        return SparkSettingsWrong(f"{CANNOT_START} ({_code(hook)}){_said(hook)}")
+    return why_lost(hook, is_stopped=is_stopped)
+
+
+def why_lost(hook: GroupSubmitHook, *, is_stopped: bool = False) -> SluiceError:
+    """As :func:`why_no_outcome`, of a driver that could start."""
+    code, said, name = _code(hook), _said(hook), hook.driver_name
     if hook.deploy_mode != "cluster":
-        by = _ended_by(hook)
+        by = ": this task has ended it" if is_stopped else _ended_by(hook)
         return DriverLost(f"{LOST} ({code}){by}{said}")
     if hook.driver_exit_code is not None:
         return DriverLost(
@@ -55,15 +63,27 @@ def why_no_outcome(hook: GroupSubmitHook) -> SluiceError:
     )
 
 
+def _code(hook: GroupSubmitHook) -> str:
+    return f"spark-submit's exit code is {hook.exit_code}"
+
+
+def _said(hook: GroupSubmitHook) -> str:
+    return f"{SAID}{hook.why_ended}" if hook.why_ended else ""
+
+
 def _ended_by(hook: GroupSubmitHook) -> str:
-    """Who ended a driver on this machine that a signal ended, as far as it can be known."""
+    """Who ended a driver on this machine that a signal ended, as far as it can be known.
+
+    The counters of the kernel do not say whom it has ended.
+    """
     signal = ended_by(hook.exit_code)
     if signal != "SIGKILL":
         return f": {signal} ended it, which this task has not sent" if signal else ""
     if full := hook.full_memory:
-        return f": the kernel ended it, because {full} was full"
-    others = "this task" if hook.full_memory is None else "neither this task nor the kernel"
-    return f": SIGKILL ended it, which {others} has{'' if hook.full_memory == '' else ' not'} sent"
+        return f": SIGKILL ended it, probably the kernel's, because {full} was full"
+    if hook.full_memory is None:
+        return ": SIGKILL ended it, which this task has not sent"
+    return ": SIGKILL ended it, which neither this task nor the kernel has sent"
 
 
 def stop_of(state: str | None) -> StoppedByUser | None:
