@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from airflow.providers.apache.spark.hooks import spark_submit as provider
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.security.kerberos import renew_from_kt
 
 from sluice.artifacts.iceberg import AUTO, installed_iceberg
 from sluice.artifacts.jars import kept_copy
@@ -23,7 +27,8 @@ from sluice.artifacts.spark_start import (
 from sluice.artifacts.spark_submit import spark_submit
 from sluice.config import SETTINGS_FILE_VARIABLE, SETTINGS_VARIABLE
 from sluice.masking import line, mask
-from sluice_airflow.driver_end import DriverEnd, ended_by
+from sluice_airflow.airflow_names import conf
+from sluice_airflow.driver_end import DriverEnd
 from sluice_airflow.oom_kills import OomKills
 from sluice_airflow.submit_output import LeveledLog
 from sluice_airflow.submit_pipe import NOT_STARTED, Leash, end_processes, output_lines
@@ -37,6 +42,12 @@ end is that of the tier task. YARN starts no second one: both would be the same 
 could give their files the same names."""
 _SETTINGS_NAMES = (f".{SETTINGS_VARIABLE}", f".{SETTINGS_FILE_VARIABLE}")
 """How the names of Spark properties end that give the settings to a driver on the cluster."""
+_HAS_ENDED = re.compile(r"\(state: (?:FINISHED|FAILED|KILLED)\)|\bphase: (?:Succeeded|Failed)\b")
+"""What spark-submit prints of a driver on YARN or Kubernetes that has ended. The exit code of a
+container proves less: it may be another container of the pod."""
+_CONNECT_S, _ANSWER_S = 5, 30
+"""How long the cluster may take when it is asked to end a driver. `yarn` itself tries for 15
+minutes to reach a ResourceManager that is away."""
 
 
 class GroupSubmitHook(SparkSubmitHook):
@@ -71,8 +82,8 @@ class GroupSubmitHook(SparkSubmitHook):
     _ending = DriverEnd()
     _oom_kills: OomKills | None = None
     _leash: Leash | None = None
-    _asked = False
-    """Whether the cluster was asked to end the driver."""
+    _may_run = False
+    """Whether a driver may run on the cluster that the cluster was not yet asked to end."""
     _has_ended = False
     """Whether all was ended: later, its process ids may be those of others."""
 
@@ -84,7 +95,8 @@ class GroupSubmitHook(SparkSubmitHook):
         if spark_submit(self.binary) is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.binary)
         self._oom_kills = OomKills()
-        self._asked = self._has_ended = False
+        self._may_run = self.is_on_cluster
+        self._has_ended = False
         with Leash() as self._leash:
             try:
                 return super().submit(application, **self._leash.words, **kwargs)
@@ -242,49 +254,74 @@ class GroupSubmitHook(SparkSubmitHook):
         for each in lines:
             shown = line(each, self.secrets)
             ending.add(shown)
+            if self.is_on_cluster and _HAS_ENDED.search(each):
+                self._may_run = False
             yield shown
 
     def on_kill(self) -> None:
-        if self._has_ended:
-            return
-        self._end()
-        if not self.is_on_cluster:
-            super().on_kill()
+        if not self._has_ended:
+            self._end()
+        super().on_kill()  # runs the commands that the user gave for the end
 
     def _end(self) -> None:
         """Ends all processes of spark-submit, and the driver on the cluster that it waits for."""
         process = self._submit_sp
         if process is None:
             return
-        code = process.poll()
-        is_killed = bool(ended_by(code) and self.driver_name)
-        if self.is_on_cluster and not self._asked and (code is None or is_killed):
-            self._asked = True
-            self._end_on_cluster(process)
+        if self._may_run:  # also if spark-submit has ended: it may have lost the cluster only
+            process.kill()
+            if self.driver_name:
+                self._may_run = False
+                self._end_on_cluster()
         end_processes(process)
 
-    def _end_on_cluster(self, process: Any) -> None:
-        """Kills spark-submit, and asks Kubernetes or YARN to end the driver."""
-        # The provider asks only while spark-submit runs. Somebody else may have killed it.
-        waiting: Any = process if process.poll() is None else _Waiting()
-        self._submit_sp = waiting
+    def _end_on_cluster(self) -> None:
+        """Asks Kubernetes or YARN to end the driver. One that has ended is left as it is."""
         try:
-            super().on_kill()
+            if self._kubernetes_driver_pod:
+                self._delete_driver_pod()
+            else:
+                self._kill_application()
         except Exception as error:  # no program `yarn`, no access to Kubernetes
             self.log.warning(
                 "cannot end the Spark driver %s on the cluster, end it there: %s",
                 self.driver_name,
                 mask(str(error), self.secrets),
             )
-        finally:
-            self._submit_sp = process
 
+    def _delete_driver_pod(self) -> None:
+        """Does what the provider does, which sets no time limit."""
+        client = provider.kube_client.get_kube_client()
+        try:
+            client.delete_namespaced_pod(
+                self._kubernetes_driver_pod,
+                self._connection["namespace"],
+                _request_timeout=(_CONNECT_S, _ANSWER_S),
+            )
+        except provider.kube_client.ApiException as error:
+            if getattr(error, "status", None) != 404:
+                raise
+            self.log.info("the driver pod %s is gone", self._kubernetes_driver_pod)
+        else:
+            self.log.info("deleted the driver pod %s", self._kubernetes_driver_pod)
 
-class _Waiting:
-    """Stands for a spark-submit that waits for its driver."""
-
-    def poll(self) -> None:
-        return None
-
-    def kill(self) -> None:
-        return None
+    def _kill_application(self) -> None:
+        """Does what the provider does, which sets no time limit and reads no exit code."""
+        variables = {**os.environ, **(self._env or {})}
+        principal, keytab = self._connection["principal"], self._connection["keytab"]
+        if principal is not None and keytab is not None:
+            renew_from_kt(principal, keytab, exit_on_fail=False)
+            variables["KRB5CCNAME"] = conf.get_mandatory_value("kerberos", "ccache")
+        done = subprocess.run(
+            ["yarn", "application", "-kill", str(self._yarn_application_id)],
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_ANSWER_S,
+            check=False,
+        )
+        if done.returncode:
+            said = done.stdout.decode(errors="replace").strip().rpartition("\n")[2]
+            raise OSError(f"`yarn application -kill` has exit code {done.returncode}: {said}")
+        self.log.info("YARN ended the application %s", self._yarn_application_id)

@@ -9,6 +9,7 @@ import sys
 import threading
 import urllib.request
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -136,6 +137,7 @@ def test_the_driver_pod_of_the_page(
     assert PLANTED not in api.everything
     assert PLANTED not in error
     assert (hook.exit_code, hook.driver_exit_code) == (0, 137)
+    assert not api.deleted, "it has ended: its pod has its log"
     name = api.pod["metadata"]["name"]
     assert str(why_no_outcome(hook)).startswith(
         f"the Spark driver {name} ended without a result or a reason"
@@ -252,14 +254,17 @@ def test_a_kill_deletes_the_driver_pod(
     with kubernetes_api(None) as api:
         with_package(api)
         api.made["pods"] = {}
-        far = {"deploy-mode": "cluster", "namespace": "data"}
-        connection = {"conn_type": "spark", "host": "k8s://https://k:6443", "extra": far}
-        hook = hook_of(monkeypatch, connection)
+        hook = hook_of(monkeypatch, K8S)
         killed(hook)
     assert api.deleted == ["/api/v1/namespaces/data/pods/sluice-x-0a1b-driver"]
     assert hook.exit_code == -9
 
 
+K8S = {
+    "conn_type": "spark",
+    "host": "k8s://https://k:6443",
+    "extra": {"deploy-mode": "cluster", "namespace": "data"},
+}
 YARN = {"conn_type": "spark", "host": "yarn", "extra": {"deploy-mode": "cluster"}}
 SAYS = "INFO Client: Application report for application_1_0002 (state: RUNNING)"
 
@@ -305,6 +310,132 @@ def test_a_kill_without_the_program_yarn_still_ends_spark_submit(
     killed(hook)
     assert hook.exit_code == -9
     assert "cannot end the Spark driver application_1_0002 on the cluster" in said(capfd)
+
+
+def ends(monkeypatch: pytest.MonkeyPatch, folder: Path, code: int, *says: str) -> None:
+    """A spark-submit that prints these lines and ends with this exit code."""
+    folder.mkdir(exist_ok=True)
+    lines = "".join(f"echo '{line}'\n" for line in says)
+    program = folder / "spark-submit"
+    program.write_text(f"#!/bin/sh\n{lines}exit {code}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+def report(state: str) -> str:
+    return f"INFO Client: Application report for application_1_0002 (state: {state})"
+
+
+LOST_YARN = "Exception: Application application_1_0002 finished with failed status"
+"""What Spark also says of an application that it lost."""
+
+
+@pytest.mark.parametrize(
+    ("code", "says", "is_asked"),
+    [
+        (1, [report("RUNNING"), LOST_YARN], True),
+        (0, [report("RUNNING")], True),
+        (0, [report("RUNNING"), report("FINISHED")], False),
+        (1, [report("RUNNING"), report("FAILED"), LOST_YARN], False),
+        (1, [report("KILLED")], False),
+        (1, ["Error: Missing application resource."], False),  # started none
+    ],
+)
+def test_yarn_is_asked_to_end_a_driver_that_spark_submit_lost(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, says: list[str], is_asked: bool
+) -> None:
+    """The next try starts another one, which must not run beside it."""
+    ends(monkeypatch, tmp_path / "bin", code, *says)
+    stand_in(monkeypatch, tmp_path / "bin", "yarn", "")
+    hook = hook_of(monkeypatch, YARN)
+    with nullcontext() if code == 0 else pytest.raises(Exception, match="Error code is: 1"):
+        hook.submit("local:///x.py")
+    words = tmp_path / "bin/yarn-words"
+    assert words.exists() == is_asked
+    hook.on_kill()  # as Airflow calls it after a timeout
+    assert not is_asked or words.read_text() == "application -kill application_1_0002\n"
+
+
+POD = "INFO Client: Deployed Spark application x into Kubernetes. pod name: sluice-x-0a1b-driver"
+SIDECAR = "container name: proxy container state: terminated exit code: 0"
+
+
+@pytest.mark.parametrize(
+    ("code", "says", "is_asked"),
+    [
+        (1, [POD, "Application status for spark-1 (phase: Running)"], True),
+        (0, [POD, "phase: Running", SIDECAR], True),
+        (0, [POD, "phase: Pending", "Stopped watching with last-observed phase Running"], True),
+        (0, [POD, "phase: Running", "phase: Failed", "exit code: 137"], False),
+        (1, [POD, "phase: Failed"], False),
+        (0, [POD, "phase: Succeeded", "exit code: 0"], False),
+    ],
+)
+def test_the_pod_of_a_driver_that_spark_submit_lost_is_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    with_package: Any,
+    code: int,
+    says: list[str],
+    is_asked: bool,
+) -> None:
+    """One that has ended stays: it has the driver's log."""
+    ends(monkeypatch, tmp_path / "bin", code, *says)
+    with kubernetes_api(None) as api:
+        with_package(api)
+        api.made["pods"] = {}
+        hook = hook_of(monkeypatch, K8S)
+        with suppress(Exception):  # by the provider, unless both exit codes are 0
+            hook.submit("local:///x.py")
+        hook.on_kill()
+    path = "/api/v1/namespaces/data/pods/sluice-x-0a1b-driver"
+    assert api.deleted == [path] * is_asked
+
+
+def test_a_driver_pod_that_is_gone_is_no_problem(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    with_package: Any,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    ends(monkeypatch, tmp_path / "bin", 0, POD, "phase: Running")
+    with kubernetes_api(None) as api:
+        with_package(api)
+        api.is_gone = True
+        hook = hook_of(monkeypatch, K8S)
+        submit(hook, "local:///x.py")
+    assert len(api.deleted) == 1
+    shown = said(capfd)
+    assert "the driver pod sluice-x-0a1b-driver is gone" in shown
+    assert "Traceback" not in shown
+    assert "cannot end" not in shown
+
+
+@pytest.mark.parametrize(
+    ("program", "shown"),
+    [
+        ("sleep 300", "timed out"),
+        ("echo no such application; exit 255", "exit code 255: no such application"),
+    ],
+)
+def test_a_yarn_that_does_not_end_the_driver(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    program: str,
+    shown: str,
+) -> None:
+    from sluice_airflow import group_submit
+
+    monkeypatch.setattr(group_submit, "_ANSWER_S", 0.3)
+    ends(monkeypatch, tmp_path / "bin", 1, SAYS)
+    stand_in(monkeypatch, tmp_path / "bin", "yarn", "")
+    (tmp_path / "bin/yarn").write_text(f"#!/bin/sh\n{program}\n")
+    error = submit(hook_of(monkeypatch, YARN), "local:///x.py")
+    assert "Error code is: 1" in error
+    warned = said(capfd)
+    assert "cannot end the Spark driver application_1_0002 on the cluster, end it there" in warned
+    assert shown in warned
 
 
 def test_spark_submit_waits_for_the_only_driver(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,8 @@ class KubernetesApi:
         self.status = status
         self.refuses = False
         """Whether it answers that the user may make no pod."""
+        self.is_gone = False
+        """Whether it answers that there is no such pod."""
         self.address = ""
 
     @property
@@ -94,7 +96,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_DELETE(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.api.deleted.append(urlparse(self.path).path)
-        self._answer(200, self.api.pod)
+        if self.api.is_gone:
+            self._answer(404, {"kind": "Status", "code": 404, "message": "pods not found"})
+        else:
+            self._answer(200, self.api.pod)
 
     def do_GET(self) -> None:
         if "watch" not in parse_qs(urlparse(self.path).query):
