@@ -261,7 +261,7 @@ class GroupSubmitHook(SparkSubmitHook):
     def on_kill(self) -> None:
         if not self._has_ended:
             self._end()
-        super().on_kill()  # runs the commands that the user gave for the end
+            super().on_kill()  # runs the commands that the user gave for the end
 
     def _end(self) -> None:
         """Ends all processes of spark-submit, and the driver on the cluster that it waits for."""

@@ -235,13 +235,13 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str, says: str
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 
 
-def killed(hook: Any) -> str:
+def killed(hook: Any, kill: Callable[[], None] | None = None) -> str:
     """Starts spark-submit, kills it as soon as it has named the driver, returns the error."""
     errors: list[str] = []
     submitting = threading.Thread(target=lambda: errors.append(submit(hook, "local:///x.py")))
     submitting.start()
     wait_for("the name of the driver", lambda: hook.driver_name)
-    hook.on_kill()
+    (kill or hook.on_kill)()
     submitting.join(60)
     [error] = errors
     return error
@@ -280,6 +280,23 @@ def test_a_kill_ends_the_application_on_yarn(
     assert words == "application -kill application_1_0002\n"
     assert hook.exit_code == -9
     assert "may still run" in str(why_no_outcome(hook))
+
+
+def test_a_stopped_task_ends_the_application_on_yarn(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from sluice_airflow.operators.maintain import SluiceMaintainOperator
+
+    stand_in(monkeypatch, tmp_path / "bin", "spark-submit", SAYS)
+    stand_in(monkeypatch, tmp_path / "bin", "yarn", "")
+    monkeypatch.setenv("AIRFLOW_CONN_FAR", json.dumps(YARN))
+    task = SluiceMaintainOperator(task_id="maintain", spark_conn_id="far")
+    task.on_kill()  # before it has begun
+    assert task._hook is None
+    task._hook = task._get_hook()
+    task._killed = False
+    killed(task._hook, task.on_kill)
+    assert (tmp_path / "bin/yarn-words").read_text() == "application -kill application_1_0002\n"
 
 
 def test_a_spark_submit_that_somebody_kills_leaves_no_driver_on_yarn(

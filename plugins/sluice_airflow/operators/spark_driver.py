@@ -48,8 +48,11 @@ class SparkDriverOperator(SparkSubmitOperator):
         self._secret_environment: dict[str, str] = {}
 
     def on_kill(self) -> None:
+        # Not the provider's: on YARN, it asks an API that only some connections name. Without a
+        # hook it would read the Spark connection, inside a signal handler.
         self._killed = True
-        super().on_kill()
+        if self._hook is not None:
+            self._hook.on_kill()
 
     def _get_hook(self) -> GroupSubmitHook:
         # The provider builds the hook from two dozen arguments. Replace only its class.
