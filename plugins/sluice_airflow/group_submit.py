@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.hooks import spark_submit as provider
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -26,12 +26,17 @@ from sluice.artifacts.spark_start import (
 )
 from sluice.artifacts.spark_submit import spark_submit
 from sluice.config import SETTINGS_FILE_VARIABLE, SETTINGS_VARIABLE
+from sluice.errors import ConfigurationError
 from sluice.masking import line, mask
-from sluice_airflow.airflow_names import conf
+from sluice_airflow.airflow_names import AirflowNotFoundException, conf
+from sluice_airflow.api_server import connection_of
 from sluice_airflow.driver_end import DriverEnd
 from sluice_airflow.oom_kills import OomKills
 from sluice_airflow.submit_output import LeveledLog
 from sluice_airflow.submit_pipe import NOT_STARTED, Leash, end_processes, output_lines
+
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
 
 _ON_CLUSTER = {
     "k8s": {"spark.kubernetes.submission.waitAppCompletion": "true"},
@@ -48,12 +53,36 @@ container proves less: it may be another container of the pod."""
 _CONNECT_S, _ANSWER_S = 5, 30
 """How long the cluster may take when it is asked to end a driver. `yarn` itself tries for 15
 minutes to reach a ResourceManager that is away."""
+_YARN_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+
+
+def spark_connection_of(conn_id: str) -> Connection:
+    """Returns a Spark connection. One that is not defined stands for yarn, as in the provider.
+
+    :raises ConfigurationError: it is not defined, and no variable says where yarn is.
+    :raises ApiServerAway: nobody can tell. The provider would take yarn.
+    """
+    from airflow.sdk import Connection
+
+    try:
+        return connection_of(conn_id)
+    except AirflowNotFoundException as error:
+        if any(os.environ.get(variable) for variable in _YARN_VARIABLES):
+            return Connection(conn_id=conn_id, conn_type="spark", host="yarn")
+        raise ConfigurationError(
+            f"connection {conn_id!r} does not exist: run `airflow connections add {conn_id}"
+            " --conn-type spark --conn-host 'local[2]'` (or another Spark master), or correct"
+            " option spark_connection of section sluice in airflow.cfg or argument"
+            " spark_conn_id of the DAG file"
+        ) from error
 
 
 class GroupSubmitHook(SparkSubmitHook):
     """Reads spark-submit's output, and ends it with all that it has started, when the task ends.
 
     The provider builds the command, and finds the driver on a cluster in the output.
+
+    :param connection: the Spark connection. None: it is read.
     """
 
     is_cancelled: Callable[[], bool] = staticmethod(lambda: False)
@@ -86,6 +115,15 @@ class GroupSubmitHook(SparkSubmitHook):
     """Whether a driver may run on the cluster that the cluster was not yet asked to end."""
     _has_ended = False
     """Whether all was ended: later, its process ids may be those of others."""
+
+    def __init__(
+        self, *, conn_id: str, connection: Connection | None = None, **kwargs: Any
+    ) -> None:
+        self._given = connection or spark_connection_of(conn_id)
+        super().__init__(conn_id=conn_id, **kwargs)
+
+    def get_connection(self, conn_id: str) -> Connection:  # noqa: ARG002
+        return self._given
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         """Runs spark-submit to its end. None of its processes outlives this call, or the task.

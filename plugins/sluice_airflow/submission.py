@@ -3,48 +3,43 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sluice.errors import ConfigurationError
-from sluice_airflow.airflow_names import AirflowException, AirflowNotFoundException, conf
-from sluice_airflow.api_server import connection_of
+from sluice_airflow.airflow_names import AirflowException, conf
 from sluice_airflow.preflight import Submission
 from sluice_airflow.settings import Settings
 
-_YARN_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+if TYPE_CHECKING:
+    from airflow.sdk import Connection
+
 _BESIDE_AIRFLOW = re.compile(r"\s*(?:[\w.]+[.:])?(?:Local|Sequential)Executor\s*")
 
 
-def submission_of(settings: Settings, spark_conf: Mapping[str, Any]) -> Submission:
+def submission_of(
+    settings: Settings, spark_conf: Mapping[str, Any], connection: Connection | None = None
+) -> Submission:
     """Returns how the tier tasks of a run call spark-submit.
 
     :param spark_conf: Spark properties of the run's parameters.
+    :param connection: the Spark connection. None: it is read.
     :raises ConfigurationError: the Spark connection does not exist, or the provider refuses it.
     """
     name = settings.spark_connection
     try:
-        from sluice_airflow.group_submit import GroupSubmitHook
+        from sluice_airflow.group_submit import GroupSubmitHook, spark_connection_of
     except ImportError as error:
         how = "pip install apache-airflow-providers-apache-spark"
         raise ConfigurationError(
             f"Airflow's Spark provider is not installed ({error}): run `{how}`"
         ) from error
+    if connection is None:
+        connection = spark_connection_of(name)
     try:
-        connection_of(name)
-    except AirflowNotFoundException as error:
-        # The provider then uses yarn, which Spark cannot reach without one of these variables.
-        if not any(os.environ.get(variable) for variable in _YARN_VARIABLES):
-            raise ConfigurationError(
-                f"connection {name!r} does not exist: run `airflow connections add {name}"
-                " --conn-type spark --conn-host 'local[2]'` (or another Spark master), or correct"
-                " option spark_connection of section sluice in airflow.cfg or argument"
-                " spark_conn_id of the DAG file"
-            ) from error
-    try:
-        hook = GroupSubmitHook(conn_id=name, spark_binary=settings.spark_binary or None)
+        binary = settings.spark_binary or None
+        hook = GroupSubmitHook(conn_id=name, connection=connection, spark_binary=binary)
     except Exception as error:  # also those that the provider does not expect, as a NameError
         raise ConfigurationError(f"connection {name!r}: {_reason(error)}") from error
     return Submission(

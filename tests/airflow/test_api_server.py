@@ -36,7 +36,10 @@ from sluice_airflow.connection import FlussConnection
 from sluice_airflow.deployment import VARIABLE, deployment_id
 from sluice_airflow.group import lake_tiering_group
 from sluice_airflow.hooks.fluss import FlussHook
+from sluice_airflow.operators.maintain import SluiceMaintainOperator
 from sluice_airflow.operators.open import SluiceOpenOperator
+from sluice_airflow.operators.spark_driver import SparkDriverOperator
+from sluice_airflow.operators.tier import SluiceTierOperator
 from sluice_airflow.settings import load_settings
 from sluice_airflow.submission import submission_of
 
@@ -55,10 +58,19 @@ class ApiServer:
     def __init__(self) -> None:
         self.away = 0
         self.refusal: AirflowRuntimeError | None = None
+        self.asked: list[str] = []
+        """The connections that it was asked for."""
         self.variables: dict[str, str] = {}
         self.connections: dict[str, ConnectionResult] = {}
 
+    def define(self, conn_id: str, conn_type: str, host: str) -> None:
+        fields = dict.fromkeys(("schema", "login", "password", "port", "extra"))
+        found = ConnectionResult(conn_id=conn_id, conn_type=conn_type, host=host, **fields)
+        self.connections[conn_id] = found
+
     def send(self, msg: Any) -> Any:
+        if isinstance(msg, GetConnection):
+            self.asked.append(msg.conn_id)
         if isinstance(msg, GetConnection | GetVariable) and self.away > 0:
             self.away -= 1
             raise error("API_SERVER_ERROR", **REFUSED)
@@ -120,9 +132,7 @@ def test_the_first_run_makes_an_id(api_server: ApiServer) -> None:
 
 
 def test_a_connection_that_cannot_be_read_is_not_missing(api_server: ApiServer) -> None:
-    fields = dict.fromkeys(("schema", "login", "password", "port", "extra"))
-    there = ConnectionResult(conn_id="fluss_default", conn_type="fluss", host="fluss", **fields)
-    api_server.connections["fluss_default"] = there
+    api_server.define("fluss_default", "fluss", "fluss")
     api_server.away = 2
     with pytest.raises(ApiServerAway, match="connection fluss_default: .*Connection refused"):
         FlussHook().config()
@@ -133,6 +143,58 @@ def test_a_connection_that_cannot_be_read_is_not_missing(api_server: ApiServer) 
         submission_of(load_settings(), {})
     with pytest.raises(ConfigurationError, match="connection 'spark_default' does not exist"):
         submission_of(load_settings(), {})
+
+
+@pytest.fixture(params=["tier", "maintain"])
+def driver_task(request: pytest.FixtureRequest) -> SparkDriverOperator:
+    if request.param == "maintain":
+        return SluiceMaintainOperator(task_id="maintain", tables="shop.*")
+    return SluiceTierOperator(task_id="tier", entry={"label": "shop", "tables": []})
+
+
+def test_no_driver_starts_on_another_cluster(
+    api_server: ApiServer, driver_task: SparkDriverOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow's provider takes yarn for a connection that it cannot read."""
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop/conf")
+    monkeypatch.setenv("PATH", "/nowhere")  # no spark-submit
+    api_server.define("spark_default", "spark", "local[2]")
+    api_server.away = 2
+    with pytest.raises(ApiServerAway, match="connection spark_default: .*Connection refused"):
+        driver_task._run_driver(context())
+    api_server.refusal = error("API_SERVER_ERROR", status_code=403)
+    with pytest.raises(AirflowRuntimeError):
+        driver_task._run_driver(context())
+    assert driver_task._hook is None
+    api_server.refusal = None
+    assert driver_task._get_hook().master == "local[2]"
+
+
+def test_a_missing_spark_connection_stands_for_yarn(
+    api_server: ApiServer, driver_task: SparkDriverOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(ConfigurationError, match="connection 'spark_default' does not exist"):
+        driver_task._run_driver(context())
+    monkeypatch.setenv("YARN_CONF_DIR", "/etc/hadoop/conf")
+    hook = driver_task._get_hook()
+    assert (hook.master, hook.deploy_mode, hook.binary) == ("yarn", None, "spark-submit")
+    assert submission_of(load_settings(), {}).master == "yarn"
+
+
+def test_the_connection_that_is_checked_is_the_one_that_is_used(
+    api_server: ApiServer, driver_task: SparkDriverOperator
+) -> None:
+    api_server.define("fluss_default", "fluss", "fluss")
+    api_server.define("spark_default", "spark", "nonsense://host")
+    if isinstance(driver_task, SluiceMaintainOperator):
+        with pytest.raises(AirflowFailException):
+            driver_task._checked(context())
+        api_server.define("spark_default", "spark", "yarn")
+    for _ in range(2):  # applications
+        assert driver_task._get_hook().master == "nonsense://host"
+    assert api_server.asked.count("spark_default") == 1
 
 
 def test_outside_of_tasks_a_missing_connection_is_missing() -> None:

@@ -225,7 +225,8 @@ class SluiceMaintainOperator(SparkDriverOperator):
             check_conf_keys(context["dag_run"].conf, self.conf_keys)
         connection = FlussHook(self.fluss_conn_id, self.datalake).config()
         self._set_conf(connection)
-        submission = submission_of(self.settings, properties_given(self.spark_conf))
+        properties = properties_given(self.spark_conf)
+        submission = submission_of(self.settings, properties, self._spark_connection())
         submission = replace(submission, application=str(self.application))
         left = "this try maintained no table"
         if obstacle := preflight.find_obstacle(connection, submission, left):

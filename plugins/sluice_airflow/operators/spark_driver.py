@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow.providers.apache.spark.operators import spark_submit as provider
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from sluice.errors import DriverLost, DriverRefused, SluiceError
 from sluice_airflow.airflow_names import AirflowException
 from sluice_airflow.connection import CONF_PREFIX
-from sluice_airflow.group_submit import GroupSubmitHook
+from sluice_airflow.group_submit import GroupSubmitHook, spark_connection_of
 from sluice_airflow.operators.tier_errors import NOT_STARTED, why_no_outcome
 from sluice_airflow.rendered import properties_given
 from sluice_airflow.settings import Settings
 
 if TYPE_CHECKING:
-    from airflow.sdk import Context
+    from airflow.sdk import Connection, Context
 
     from sluice_airflow.connection import FlussConnection
 
@@ -34,6 +36,7 @@ class SparkDriverOperator(SparkSubmitOperator):
     _is_stopping = False
     _is_small = False
     _secrets: Sequence[str] = ()
+    _spark: Connection | None = None
 
     def _prepare(
         self, settings: Settings, datalake: Mapping[str, Any] | None, spark_conf: Any
@@ -55,14 +58,27 @@ class SparkDriverOperator(SparkSubmitOperator):
             self._hook.on_kill()
 
     def _get_hook(self) -> GroupSubmitHook:
-        # The provider builds the hook from two dozen arguments. Replace only its class.
-        hook = super()._get_hook()
-        hook.__class__ = GroupSubmitHook
+        # The provider builds the hook from two dozen arguments. Replace only its class: the
+        # provider's own takes yarn for a connection that it cannot read.
+        usual = provider.SparkSubmitHook
+        provider.SparkSubmitHook = partial(GroupSubmitHook, connection=self._spark_connection())
+        try:
+            hook: GroupSubmitHook = super()._get_hook()
+        finally:
+            provider.SparkSubmitHook = usual
         hook.secret_environment = self._secret_environment
         hook.secrets = self._secrets
         hook.is_small = self._is_small
         hook.is_cancelled = lambda: self._killed or self._is_stopping
         return hook
+
+    def _spark_connection(self) -> Connection:
+        """Reads the Spark connection once: what is checked is what is used.
+
+        :raises ConfigurationError, ApiServerAway: see :func:`spark_connection_of`.
+        """
+        self._spark = self._spark or spark_connection_of(self._conn_id)
+        return self._spark
 
     def _set_conf(self, connection: FlussConnection) -> None:
         """Sets the Spark properties. The lake options of the connection override all others."""
@@ -77,7 +93,10 @@ class SparkDriverOperator(SparkSubmitOperator):
         """Runs spark-submit to its end. Returns the error of what has no outcome file then.
 
         No driver outlives this call, whatever ends it.
+
+        :raises ApiServerAway: the Spark connection cannot be read.
         """
+        self._spark_connection()  # here, where the provider takes no error of it for its own
         error: Exception | None = None
         try:
             super().execute(context)
