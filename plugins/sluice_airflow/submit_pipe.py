@@ -16,6 +16,8 @@ from typing import Any
 
 import psutil
 
+from sluice.masking import without_torn_end
+
 GRACE_S = 3.0
 """Airflow kills a task five seconds after SIGTERM."""
 LINE_MAX = 16 << 10
@@ -127,7 +129,9 @@ class _Lines:
     def _take(self) -> str:
         text = self._held.decode("utf-8", errors="replace")
         if self._dropped:
-            text += f"... ({self._dropped:,} more bytes)"
+            kept = without_torn_end(text)
+            dropped = self._dropped + len(text.encode()) - len(kept.encode())
+            text = f"{kept}... ({dropped:,} more bytes)"
         self._held.clear()
         self._dropped = 0
         return text

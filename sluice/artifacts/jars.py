@@ -21,6 +21,7 @@ from sluice.cache_folder import cache_folder
 from sluice.clock import Clock, SystemClock
 from sluice.errors import ConfigurationError
 from sluice.masking import line as safe_line
+from sluice.masking import mask
 
 _FETCH_TIMEOUT_S = 300
 _PAUSES_S = (5.0, 20.0)
@@ -160,7 +161,7 @@ def _fetch(ivy: Path, jar: Jar, folder: Path, clock: Clock) -> None:
         if pause_s is not None:
             clock.sleep(pause_s)
     lines = [line.strip() for line in said.splitlines() if not line.startswith((".", "\t--"))]
-    last = " | ".join(line for line in lines[-8:] if line)[-600:]
+    last = mask(" | ".join(line for line in lines[-8:] if line))[-600:]
     raise ConfigurationError(
         f"{jar.name} could not be fetched from Maven Central; copy it to {folder} yourself. Ivy's"
         f" output: {last}"

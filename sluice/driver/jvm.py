@@ -28,6 +28,7 @@ from sluice.artifacts.jars import fetch, kept_places
 from sluice.artifacts.java import java, java_version, pyspark_jars
 from sluice.cache_folder import cache_folder
 from sluice.errors import ConfigurationError, DriverRefused
+from sluice.masking import TEXT_CHARS_MAX, mask
 
 START_TIMEOUT_S = 120.0
 """Seconds that Java may take until it prints its port."""
@@ -78,7 +79,7 @@ class Jvm:
             )
         except (OSError, ValueError) as error:
             words.seek(0)
-            said = words.read()[-1000:].decode(errors="replace").strip()
+            said = mask(words.read()[-TEXT_CHARS_MAX:].decode(errors="replace"))[-1000:].strip()
             why = said or (f"{error}" if isinstance(error, OSError) else "it exited at once")
             raise DriverRefused(f"{java()} does not start: {why}") from error
         finally:

@@ -33,6 +33,7 @@ from sluice.config import ENVIRONMENT_PREFIX, SETTINGS_VARIABLE, Config
 from sluice.driver.jvm import iceberg_class_path
 from sluice.errors import ConfigurationError, DriverRefused, QueryFailed, SluiceError
 from sluice.extras import install_command
+from sluice.masking import TEXT_CHARS_MAX, mask
 
 _MODULE = "pyspark_sluice.query"
 _OF_OTHERS = ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS")
@@ -229,5 +230,5 @@ def _error(kind: str, reason: str, words: Path) -> SluiceError:
 
 
 def _tail(words: Path) -> str:
-    said = words.read_bytes()[-4000:].decode(errors="replace").split()
-    return " ".join(said[-60:]) or "none"
+    said = mask(words.read_bytes()[-TEXT_CHARS_MAX:].decode(errors="replace"))
+    return " ".join(said[-4000:].split()[-60:]) or "none"

@@ -28,6 +28,7 @@ from sluice.artifacts.spark_start import CLASS_PATH, OPTIONS, UI
 from sluice.artifacts.spark_submit import NAME, spark_submit
 from sluice.driver.jvm import iceberg_jar
 from sluice.errors import ConfigurationError
+from sluice.masking import TEXT_CHARS_MAX, mask
 
 TIMEOUT_S = 300
 _SAID_MAX = 600
@@ -101,4 +102,5 @@ def _rehearse(submit: Path, class_path: tuple[Path, ...], work: Path, made: Path
             )
         except subprocess.TimeoutExpired:
             return f"it did not end within {TIMEOUT_S} s"
-    return " | ".join(log.read_text(errors="replace").splitlines()[-5:])[-_SAID_MAX:]
+    said = mask(log.read_text(errors="replace")[-TEXT_CHARS_MAX:])
+    return " | ".join(said.splitlines()[-5:])[-_SAID_MAX:]

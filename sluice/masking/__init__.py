@@ -11,6 +11,7 @@ from sluice.masking.known import encodings, forget_all, know, secrets_in, secret
 from sluice.masking.texts import (
     REASON_CHARS_MAX,
     MaskingFormatter,
+    cut,
     cut_reason,
     holds_secret,
     line,
@@ -18,6 +19,7 @@ from sluice.masking.texts import (
     mask,
     masked_values,
     reason_text,
+    without_torn_end,
 )
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "REASON_CHARS_MAX",
     "TEXT_CHARS_MAX",
     "MaskingFormatter",
+    "cut",
     "cut_reason",
     "encodings",
     "forget_all",
@@ -41,4 +44,5 @@ __all__ = [
     "secrets_of",
     "version",
     "visible",
+    "without_torn_end",
 ]

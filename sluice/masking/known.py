@@ -24,12 +24,15 @@ VALUE_CHARS_MIN = 4
 """Shorter values are not masked, because they occur in ordinary words."""
 KNOWN_MAX = 2_000
 """Values that a process keeps. Beyond them, it forgets the one that it was told first."""
-_B64 = {"+": r"(?:[+-]|%2[bB])", "/": r"(?:/|_|%2[fF]|\\{1,4}/)"}
+B64 = {"+": r"(?:[+-]|%2[bB])", "/": r"(?:/|_|%2[fF]|\\{1,4}/)"}
 _B64_END = r"[A-Za-z0-9+/_-]?(?:={1,2}|(?:%3[dD]){1,2})?"
 _SPACE = (
     r"\s|\\{1,8}(?:[nrtvf]|x[01][0-9a-f]|u00[01][0-9a-fA-F])|%(?:25)*(?:0[9A-Da-d]|1[C-Fc-f]|20)"
     r"|\+|&#\d+;"
 )
+BACKSLASH = r"(?:\\|%(?:25)*5[cC]|&#92;|&bsol;)"
+RUNS = re.compile(r"\\+|\s+|[\s\S]")
+"""What is encoded as one."""
 _USER_INFO = re.compile(
     r"(?i)\A(?:jdbc:)?[a-z][a-z0-9+.-]{0,31}://([^\s:@]{0,512}:([^\s@]{1,1024}))@"
 )
@@ -47,7 +50,7 @@ _version = 0
 def know(secrets: Iterable[str]) -> None:
     """From now on, no text leaves this process with one of these values. Any thread may call it."""
     global _version
-    found = _worth(secrets)
+    found = worth(secrets)
     if all(one in _known for one in found):  # most calls
         return
     for one in found:  # one that is known stays so: another thread may mask meanwhile
@@ -73,7 +76,7 @@ def forget_all() -> None:
 def mask_known(text: str, secrets: Iterable[str] = ()) -> str:
     """A text without the known values and these."""
     searched = list(_known.items())
-    searched += [(one, _patterns(one)) for one in _worth(secrets) if one not in _known]
+    searched += [(one, _patterns(one)) for one in worth(secrets) if one not in _known]
     # What an encoding keeps is searched first: most texts have none of it.
     found = [(one, pattern) for one, all_of in searched for part, pattern in all_of if part in text]
     if not found:
@@ -82,7 +85,7 @@ def mask_known(text: str, secrets: Iterable[str] = ()) -> str:
     return re.sub("|".join(pattern for _, pattern in found), MASK, text)
 
 
-def _worth(secrets: Iterable[str]) -> list[str]:
+def worth(secrets: Iterable[str]) -> list[str]:
     """Those that are long enough, without the line end of a file that they were read from.
 
     Of a value of several lines, as a key in a PEM file, also its long lines: logs have them apart.
@@ -95,31 +98,41 @@ def _worth(secrets: Iterable[str]) -> list[str]:
 @lru_cache(2 * KNOWN_MAX)
 def _patterns(secret: str) -> _Patterns:
     runs = re.findall(r"[A-Za-z0-9]+", secret)
-    raw = "".join(_chars(one) for one in re.findall(r"\\+|\s+|[\s\S]", secret))
+    raw = "".join(_chars(one) for one in RUNS.findall(secret))
     found = [(max(runs, key=len, default=""), raw)]
     data = secret.encode("utf-8", "surrogatepass")
-    for core in _base64_cores(data):
-        pattern = "".join(_B64.get(char, char) for char in core)
+    for core in base64_cores(data):
+        pattern = "".join(B64.get(char, char) for char in core)
         part = max(re.findall(r"[A-Za-z0-9]+", core), key=len, default="")
         found.append((part, f"{pattern}{_B64_END}"))
     digits = data.hex()
     return [*found, (digits, digits), (digits.upper(), digits.upper())]
 
 
+def all_known() -> list[str]:
+    """What this process has been told of."""
+    return list(_known)
+
+
 def _chars(run: str) -> str:
     """A pattern of a character of a secret, or of a run of backslashes or white space."""
     if run[0] == "\\":  # each escape doubles them
-        return rf"(?:(?:\\|%(?:25)*5[cC]|&#92;|&bsol;){{{len(run)},}})"
+        return f"(?:{BACKSLASH}{{{len(run)},}})"
     if run[0].isspace():
-        others = "".join(f"|{_char(one)}" for one in sorted(set(run)) if not one.isascii())
-        return rf"(?:{_SPACE}{others})+"
-    return _char(run)
+        return f"(?:{space(run)})+"
+    return run if run.isascii() and run.isalnum() else f"(?:{'|'.join(spellings(run))})"
 
 
-def _char(char: str) -> str:
+def space(run: str) -> str:
+    """A pattern of a character of white space, those of this run that are not ASCII too."""
+    others = {one for char in run if not char.isascii() for one in spellings(char)}
+    return "|".join([_SPACE, *sorted(others)])
+
+
+def spellings(char: str) -> tuple[str, ...]:
     """As it is, and in addresses, JSON, Python, HTML. Nothing encodes digits and letters."""
     if char.isascii() and char.isalnum():
-        return char
+        return (char,)
     point, data = ord(char), char.encode("utf-8", "surrogatepass")
     units = char.encode("utf-16-be", "surrogatepass")
     name = codepoint2name.get(point, "apos" if char == "'" else "")
@@ -130,10 +143,10 @@ def _char(char: str) -> str:
         rf"\\{{1,8}}x{point:02x}" if point <= 0xFF else rf"\\{{1,8}}u{point:08x}",
         f"&(?:amp;)?(?:#0*{point}|#x0*{point:x}{f'|{name}' if name else ''});",
     ]
-    return rf"(?:\\{{0,8}}{re.escape(char)}|(?i:{'|'.join(others)}))"
+    return rf"\\{{0,8}}{re.escape(char)}", f"(?i:{'|'.join(others)})"
 
 
-def _base64_cores(data: bytes) -> list[str]:
+def base64_cores(data: bytes) -> list[str]:
     """The Base64 characters that these bytes alone decide, at each of the three alignments."""
     found = []
     for before in range(3):
@@ -156,7 +169,7 @@ def encodings(secret: str) -> list[str]:
         *(json.dumps(secret, ensure_ascii=is_ascii)[1:-1] for is_ascii in (True, False)),
         html.escape(secret),
     ]
-    for core in _base64_cores(data):
+    for core in base64_cores(data):
         found += [core, core.replace("+", "-").replace("/", "_"), quote(core, safe="")]
     return list(dict.fromkeys([*found, data.hex(), data.hex().upper()]))
 

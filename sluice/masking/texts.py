@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from sluice.masking.characters import one_line, visible
 from sluice.masking.forms import MASK, TEXT_CHARS_MAX, is_secret_name, mask_forms
 from sluice.masking.known import mask_known, version
+from sluice.masking.torn import without_torn
 
 REASON_CHARS_MAX = 4_096
 """Longest reason of a failure that is sent or stored (seed 001)."""
@@ -18,6 +20,9 @@ _CUT = "…"
 _MARKS = str.maketrans("", "", f"*{_CUT}")
 _WORD_CHARS_MAX = 64
 """Texts of JSON up to this length often come again, such as names of fields and states."""
+_WORD_CUT_MAX = 1_024
+"""Characters that a cut text loses at most besides known values, where it has no blanks."""
+_LAST_WORD = re.compile(r"(?<!\S)\S+\Z")
 _CONTINUED = "\n  "
 """Begins further lines of a log record, so that no message looks like two records."""
 
@@ -25,14 +30,30 @@ _CONTINUED = "\n  "
 def mask(text: str, secrets: Iterable[str] = ()) -> str:
     """Masks passwords, tokens, keys and signatures in a text.
 
-    A text of more than ``TEXT_CHARS_MAX`` characters is truncated.
+    A text of more than ``TEXT_CHARS_MAX`` characters is truncated, see :func:`cut`.
 
     :param secrets: values to mask wherever they occur, besides those that the process knows; values
         of fewer than four characters are ignored.
     """
     if not text:
         return ""  # most heartbeats have no text
-    return mask_forms(mask_known(text[:TEXT_CHARS_MAX], secrets))
+    hidden = tuple(secrets)
+    return mask_forms(mask_known(cut(text, TEXT_CHARS_MAX, hidden), hidden))
+
+
+def cut(text: str, chars_max: int, secrets: Iterable[str] = ()) -> str:
+    """The beginning of a text, for whoever masks it later: no half of a secret is at its end."""
+    return text if len(text) <= chars_max else without_torn_end(text[:chars_max], secrets)
+
+
+def without_torn_end(text: str, secrets: Iterable[str] = ()) -> str:
+    """A text that was cut, without what may be half of a secret: no mask would find it.
+
+    That is the last word, as a token or an address, and then the beginning of a known value.
+    """
+    last = _LAST_WORD.search(text[-_WORD_CUT_MAX:])
+    kept = text[: len(text) - len(last[0])] if last is not None else text
+    return without_torn(kept, secrets)
 
 
 def line(text: str, secrets: Iterable[str] = ()) -> str:
@@ -80,7 +101,7 @@ def reason_text(text: str, secrets: Iterable[str] = ()) -> str:
     Characters that UTF-8 cannot encode (half of a surrogate pair in a file name) become ``?``.
     """
     hidden = tuple(secrets)
-    encodable = text[: 4 * REASON_CHARS_MAX].encode("utf-8", "replace").decode("utf-8")
+    encodable = cut(text, 4 * REASON_CHARS_MAX, hidden).encode("utf-8", "replace").decode("utf-8")
     shown = cut_reason(lines(encodable, hidden))
     for _ in range(_REPEATS_MAX):  # what stands next to a mask may look like a value then
         if not holds_secret(shown, hidden):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from sluice.client.status_watch import StatusWatch
 from sluice.clock import Clock
 from sluice.errors import TableNotExist
+from sluice.masking import cut
 from sluice.model import TablePath, TieringRound, TieringStatus
 from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.page.seen import Seen
@@ -118,4 +119,4 @@ def facts_of(
 def _short(each: TieringRound | None) -> TieringRound | None:
     if each is None or each.compacted is None or len(each.compacted) <= TEXT_CHARS_MAX:
         return each
-    return replace(each, compacted=f"{each.compacted[: TEXT_CHARS_MAX - 1]}…")
+    return replace(each, compacted=f"{cut(each.compacted, TEXT_CHARS_MAX - 1)}…")

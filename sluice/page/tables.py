@@ -141,7 +141,7 @@ def _matches(each: Judged, wanted: Wanted, words: Sequence[str]) -> bool:
         return True
     # What is not shown is not found either, so that nobody can guess a secret letter by letter.
     # It is masked only here, because that takes 1 ms for each reason that was not searched before.
-    shown = f"{path} {masked((each.verdict.why or '')[:SEARCHED_MAX])}".lower()
+    shown = f"{path} {masked(each.verdict.why or '')[:SEARCHED_MAX]}".lower()
     return all(word in shown for word in words)
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from sluice.errors import ClaimLost, SluiceError
 from sluice.failpoints import failpoint
+from sluice.masking import cut
 from sluice.model import TableBucket
 from sluice.rounds.compaction_report import CompactionReport
 from sluice.rounds.lake_files import (
@@ -200,7 +201,7 @@ class RoundFiles:
         :param why: the lake's word on what others have changed.
         :raises ClaimLost: the round was cancelled.
         """
-        why = why if len(why) <= _WHY_CHARS else f"{why[:_WHY_CHARS]}..."
+        why = why if len(why) <= _WHY_CHARS else f"{cut(why, _WHY_CHARS)}..."
         assert self._lookups is not None
         failpoint("round.lookup_again.before")
         if given_up := self._give_up_compactions(why):

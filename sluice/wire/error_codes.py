@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sluice.errors import FlussError, code_of, from_code
+from sluice.masking import cut
 from sluice.wire import fluss_api_pb2 as pb
 
 ERROR_KEY = "fluss-error-bin"
@@ -19,7 +20,7 @@ MESSAGE_CHARS_MAX = 2048
 def to_error_response(error: BaseException) -> pb.ErrorResponse:
     """An exception as Fluss's ErrorResponse; other exceptions only with class and text."""
     text = str(error) if isinstance(error, FlussError) else f"{type(error).__name__}: {error}"
-    return pb.ErrorResponse(error_code=code_of(error), error_message=text[:MESSAGE_CHARS_MAX])
+    return pb.ErrorResponse(error_code=code_of(error), error_message=cut(text, MESSAGE_CHARS_MAX))
 
 
 def put_error(target: Any, error: BaseException) -> None:

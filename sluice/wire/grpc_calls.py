@@ -23,6 +23,7 @@ from sluice.errors import (
     UnsupportedVersion,
     code_of,
 )
+from sluice.masking import cut
 from sluice.model import NOBODY, Caller
 from sluice.wire.admission import Admission, Admitted, peer_of
 from sluice.wire.apis import APIS, Api
@@ -263,8 +264,8 @@ def abort(context: grpc.ServicerContext, error: BaseException) -> NoReturn:
     """Ends a call with an error."""
     response = to_error_response(error)
     # gRPC limits metadata to about 8 kB, encoded.
-    response.error_message = response.error_message[:DETAIL_CHARS_MAX]
+    response.error_message = cut(response.error_message, DETAIL_CHARS_MAX)
     context.set_trailing_metadata(((ERROR_KEY, response.SerializeToString()),))
     status = _STATUS.get(code_of(error), grpc.StatusCode.INVALID_ARGUMENT)
-    context.abort(status, response.error_message[:200])
+    context.abort(status, cut(response.error_message, 200))
     raise AssertionError("abort returned")  # pragma: no cover

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sluice.clock import Clock
+from sluice.masking import cut
 
 WINDOW_S = 60.0
 """The time in which a kind of warning is counted."""
@@ -66,5 +67,5 @@ class RefusalLog:
 
 def _short(value: object) -> object:
     if isinstance(value, str) and len(value) > DETAIL_CHARS_MAX:
-        return f"{value[:DETAIL_CHARS_MAX]}..."
+        return f"{cut(value, DETAIL_CHARS_MAX)}..."
     return value

@@ -23,6 +23,7 @@ from typing import Any
 import psutil
 import pytest
 
+from sluice.masking import know
 from sluice_airflow.airflow_names import AirflowException, AirflowTaskTimeout
 from sluice_airflow.group_submit import GroupSubmitHook
 from sluice_airflow.submit_pipe import LINE_MAX, Leash, end_processes
@@ -268,3 +269,20 @@ def test_an_endless_line_needs_no_memory(scene: Scene, caplog: pytest.LogCapture
     assert any(line.endswith("more bytes)") for line in said.lines)
     assert max(map(len, said.lines)) < LINE_MAX + 100
     assert grown_kb < 30_000
+
+
+def test_a_line_is_not_cut_within_a_secret(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    """The mask finds whole secrets only, so half a secret would be shown at the cut."""
+    caplog.set_level(logging.CRITICAL)
+    secret = 'planted "4720" hëader'
+    know([secret])
+    output, size = scene.folder / "output", len(secret.encode())
+    starts = [f"{'x' * (LINE_MAX - at - 5)} key {secret}, {'y' * 99}" for at in range(size)]
+    output.write_text("\n".join(starts))
+    scene.program(PRINT)
+    hook, said = scene.hook(), Said()
+    hook._log = said
+    hook.submit(str(output))
+    shown = [line for line in said.lines if line.endswith("more bytes)")]
+    assert len(shown) == size
+    assert [line[-60:] for line in shown if "plan" in line] == []
