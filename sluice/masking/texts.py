@@ -21,7 +21,7 @@ _MARKS = str.maketrans("", "", f"*{_CUT}")
 _WORD_CHARS_MAX = 64
 """Texts of JSON up to this length often come again, such as names of fields and states."""
 _WORD_CUT_MAX = 1_024
-"""Characters that a cut text loses at most besides known values, where it has no blanks."""
+"""Characters that a cut text loses at most besides known values."""
 _LAST_WORD = re.compile(r"(?<!\S)\S+\Z")
 _CONTINUED = "\n  "
 """Begins further lines of a log record, so that no message looks like two records."""
@@ -51,8 +51,10 @@ def without_torn_end(text: str, secrets: Iterable[str] = ()) -> str:
 
     That is the last word, as a token or an address, and then the beginning of a known value.
     """
-    last = _LAST_WORD.search(text[-_WORD_CUT_MAX:])
-    kept = text[: len(text) - len(last[0])] if last is not None else text
+    last = _LAST_WORD.search(text, len(text) - min(_WORD_CUT_MAX, len(text) // 2))
+    # Of a text of one long word, enough is kept to know it by.
+    lost = min(_WORD_CUT_MAX, len(text) // 4) if last is None else len(last[0])
+    kept = text if text[-1:].isspace() else text[: len(text) - lost]
     return without_torn(kept, secrets)
 
 

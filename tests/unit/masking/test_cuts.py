@@ -62,7 +62,8 @@ def test_no_beginning_of_a_known_secret_is_left(encode: Callable[[str], str], se
 @pytest.mark.parametrize("text", [one for one in MASKED if len(one) < 1_000])
 def test_no_beginning_of_what_looks_like_a_secret_is_left(text: str) -> None:
     for length in range(1, len(text)):
-        shown = mask(cut(f"an error: {text}", len("an error: ") + length))
+        before = f"{'an error ' * 200}: "
+        shown = mask(cut(f"{before}{text}", len(before) + length))
         assert PLANTED[:STAYS_MAX] not in shown, (length, shown)
 
 
@@ -104,6 +105,8 @@ def test_secrets_of_the_caller_are_looked_for_too() -> None:
 def test_a_text_loses_little_at_its_cut() -> None:
     assert cut("short", 5) == "short"
     assert cut("some words of a text", 12) == "some words "
+    assert cut("some words of a text", 11) == "some words "
+    assert cut("x" * 400, 200) == "x" * 150
     assert cut("x" * 9_000, 8_000) == "x" * (8_000 - 1_024)
 
 

@@ -63,6 +63,6 @@ def test_the_end_of_a_listener_counts_what_was_left_out(
 
 
 def test_a_long_text_is_cut(lines: Lines, clock: MonotonicClock) -> None:
-    RefusalLog(lines, clock).warning("call refused", error="x" * 10_000, count=7)
+    RefusalLog(lines, clock).warning("call refused", error="word " * 10_000, count=7)
     ((_, details),) = lines.lines
-    assert details == {"error": "x" * DETAIL_CHARS_MAX + "...", "count": 7}
+    assert details == {"error": "word " * (DETAIL_CHARS_MAX // 5) + "...", "count": 7}
