@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import MutableMapping
@@ -48,7 +49,10 @@ def configure(log_format: str, level: str = "info") -> None:
         logging.basicConfig(level=logging.WARNING, handlers=[handler])
     renderer: Any
     if log_format == "json":
-        renderer = structlog.processors.JSONRenderer()
+        # the one control character that json leaves
+        renderer = structlog.processors.JSONRenderer(
+            lambda event, **words: json.dumps(event, **words).replace("\x7f", r"\u007f")
+        )
     else:
         # The default formatter shows variables, which hold rows and tokens.
         renderer = structlog.dev.ConsoleRenderer(

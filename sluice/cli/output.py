@@ -305,7 +305,8 @@ def print_json(value: Any, *, one_line: bool = False, is_data: bool = False) -> 
     :param is_data: rows of users: nothing is masked in them.
     """
     shown = value if is_data else masked_values(value)
-    click.echo(json.dumps(shown, indent=None if one_line else 2, sort_keys=True))
+    found = json.dumps(shown, indent=None if one_line else 2, sort_keys=True)
+    click.echo(found.replace("\x7f", r"\u007f"))  # the one control character that json leaves
 
 
 def when(epoch_ms: int | None) -> str | None:

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from pathlib import PurePath
 from typing import Any
 
 from sluice.masking.characters import one_line, visible
@@ -23,6 +24,7 @@ _WORD_CHARS_MAX = 64
 _WORD_CUT_MAX = 1_024
 """Characters that a cut text loses at most besides known values."""
 _LAST_WORD = re.compile(r"(?<!\S)\S+\Z")
+_NO_SECRETS = (int, float, Mapping, list, tuple, set, frozenset)
 _CONTINUED = "\n  "
 """Begins further lines of a log record, so that no message looks like two records."""
 
@@ -76,19 +78,31 @@ def lines(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def masked_values(value: Any) -> Any:
-    """A value of JSON with its texts masked. JSON itself makes control characters visible."""
+    """A value of JSON with its texts masked, none of them cut. What JSON has no type for is text.
+
+    JSON itself makes control characters visible.
+    """
+    if value is None or isinstance(value, bool | int | float):
+        return value
     if isinstance(value, str):
-        return _masked_word(value, version()) if len(value) <= _WORD_CHARS_MAX else mask(value)
+        is_word = len(value) <= _WORD_CHARS_MAX
+        return _masked_word(value, version()) if is_word else mask_forms(mask_known(value))
     if isinstance(value, Mapping):
-        return {
-            masked_values(name): (
-                MASK
-                if isinstance(part, str) and part and is_secret_name(str(name))
-                else masked_values(part)
-            )
-            for name, part in value.items()
-        }
-    return [masked_values(part) for part in value] if isinstance(value, list | tuple) else value
+        return {_masked_name(name): _masked_part(name, part) for name, part in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [masked_values(part) for part in value]
+    return masked_values(str(value) if isinstance(value, PurePath) else repr(value))
+
+
+def _masked_name(name: Any) -> Any:
+    return name if name is None or isinstance(name, int | float) else masked_values(str(name))
+
+
+def _masked_part(name: Any, part: Any) -> Any:
+    """Numbers, and values that have parts themselves, are no secrets by their name."""
+    if isinstance(part, _NO_SECRETS) or not part or not is_secret_name(str(name)):
+        return masked_values(part)
+    return MASK
 
 
 @lru_cache(4_096)

@@ -37,7 +37,7 @@ try:
     password = "hunter2" * 3
     raise ValueError("jdbc:x://u:topsecret@host/db?password=topsecret " + str(len(rows)))
 except ValueError:
-    structlog.get_logger("sluice.test").exception("call failed", api="PutKv")
+    structlog.get_logger("sluice.test").exception("call failed", api="PutKv", by=chr(0x7F))
 """
 
 
@@ -49,6 +49,7 @@ def test_an_error_is_logged_without_variables_and_without_secrets(log_format: st
     )
     assert "call failed" in ran.stderr
     assert "PutKv" in ran.stderr
+    assert "\x7f" not in ran.stderr
     assert "Traceback (most recent call last)" in ran.stderr
     assert "ValueError: jdbc:x://" in ran.stderr
     for secret in ("a row of a user", "hunter2", "topsecret"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -113,6 +114,15 @@ def test_a_text_of_others_has_no_colour_and_no_line_of_its_own(
     assert "\x1b[31mred" not in out
     assert "\x1b[31msluice: " in out, "our own colour"
     assert not any(line.lstrip().startswith("Injected") for line in own.splitlines())
+
+
+@pytest.mark.parametrize("is_data", [False, True])
+def test_json_has_no_control_character(capsys: pytest.CaptureFixture[str], is_data: bool) -> None:
+    every = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA0)]))
+    print_json({every: every}, one_line=True, is_data=is_data)
+    out = capsys.readouterr().out.removesuffix("\n")
+    assert out.isprintable()
+    assert json.loads(out) == {every: every}
 
 
 def test_rows_of_users_are_not_masked(capsys: pytest.CaptureFixture[str]) -> None:

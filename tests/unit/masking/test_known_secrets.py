@@ -12,6 +12,8 @@ import sys
 import threading
 import unicodedata
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -20,6 +22,7 @@ from hypothesis import strategies as st
 
 from sluice.config import ClientConfig, Config, DatalakeConfig, load_config
 from sluice.masking import (
+    TEXT_CHARS_MAX,
     MaskingFormatter,
     encodings,
     forget_all,
@@ -205,6 +208,44 @@ def test_values_of_json_are_masked_and_stay_json() -> None:
         "s3.secret-access-key": "***",
         "n": {"b": 2.5},
     }
+
+
+@dataclass(frozen=True)
+class Holder:
+    word: str
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ValueError("planted-value"),
+        Path("/x/planted-value"),
+        b"planted-value",
+        bytearray(b"planted-value"),
+        Holder("planted-value"),
+        ("planted-value",),
+        {"planted-value"},
+        frozenset(["planted-value"]),
+        {Path("planted-value"): 1},
+        {("planted-value", 1): 1},
+        {"a": [Holder("planted-value")]},
+        {"token": b"other"},
+        {"password": Holder("other")},
+    ],
+    ids=repr,
+)
+def test_values_that_json_has_not_are_masked_too(value: object) -> None:
+    know(["planted-value"])
+    shown = json.dumps(masked_values(value))
+    assert "***" in shown
+    assert "planted-value" not in shown
+    assert "other" not in shown
+
+
+def test_values_of_json_are_not_cut() -> None:
+    know(["planted-value"])
+    text = "x y " * TEXT_CHARS_MAX
+    assert masked_values([f"{text}planted-value"]) == [f"{text}***"]
 
 
 def test_a_log_message_cannot_look_like_two_records() -> None:
