@@ -125,7 +125,10 @@ def create_table(
     """Create the table TABLE (DATABASE.NAME), and its database if that does not exist.
 
     The command waits until Fluss has leaders for the buckets. If there is none after ten seconds,
-    it says what to do and exits with 1; the table exists then.
+    it says what to do and exits with 1; the table exists then. Where --if-not-exists finds a table
+    that has no leader for the moment, the command notes it and exits with 0. A partitioned table
+    has no buckets before its first partition: of a tiered one, the command checks that the
+    coordinator knows it, and of another one nothing.
 
     A table without a primary key is a log of rows. A table with one keeps the newest row of each
     key.
@@ -162,7 +165,9 @@ def create_table(
                     f"table {table} exists already; --if-not-exists accepts an existing table"
                 ) from None
             say(f"{table}: exists already, unchanged")
-            client.admin.await_leaders(client.admin.table_info(table))
+            lack = client.admin.await_leaders(client.admin.table_info(table), is_new=False)
+            if lack is not None:
+                say(f"note: table {table} cannot be written or tiered now: {lack}", err=True)
             return
         info = client.admin.table_info(table)
         say(_made(info))

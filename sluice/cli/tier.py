@@ -80,7 +80,8 @@ def tier(
     --format json also has the seconds of each phase and the end offset of each bucket.
 
     A table becomes due one freshness after its last round; --now does not wait for it. --wait
-    also waits for the end of a round under way. A paused table is refused, with --now too.
+    also waits for the end of a round under way, and for leaders of the table's buckets. A paused
+    table is refused, with --now too.
 
     A round has a time limit, which is the table's freshness (at least a minute) or
     tiering.max_round_ms, and a size limit, tiering.max_round_bytes. At a limit it commits the
@@ -130,6 +131,7 @@ def _tier(
     from sluice.errors import TableNotDue
 
     asked = started = time.monotonic()
+    unled: float | None = None  # since when the table has had no leader
 
     def on_result(result: RoundResult) -> None:
         rounds.append((result, time.monotonic() - started))
@@ -146,7 +148,11 @@ def _tier(
             except TableNotDue as error:
                 waited_s = time.monotonic() - asked
                 left_s = wait_ms / 1000 - waited_s
+                unled = (unled or started) if error.details.get("has_no_leader") else None
                 if left_s <= 0 or not error.details.get("waits"):
+                    if unled is not None and wait_ms:
+                        unled_s = round(time.monotonic() - unled)
+                        error.message += f". It has had no leader for the last {unled_s} s"
                     raise
                 bar.phase("wait")
                 _wait(min(left_s, poll_interval_s(waited_s)))

@@ -193,20 +193,17 @@ class Admin:
             paths[half:], must_answer
         )
 
-    def without_leaders(self, infos: Sequence[TableInfo]) -> dict[int, str]:
-        """Returns what is missing, and the next step, by the id of each table without a leader.
+    def without_leaders(self, infos: Sequence[TableInfo], *, may_be_missed: bool) -> dict[int, str]:
+        """The tables without leaders: see :func:`tables_without_leaders`."""
+        return tables_without_leaders(self._connection, infos, may_be_missed=may_be_missed)
 
-        :param infos: tables, of which the partitioned ones are tiered.
-        :raises NetworkError, RequestTimeOut: the cluster does not answer.
+    def await_leaders(self, info: TableInfo, *, is_new: bool = True) -> str | None:
+        """Waits until a table has its leaders, ten seconds at most.
+
+        :return: what an old table lacks after this time, and the next step; None: nothing.
+        :raises LeaderNotAvailable: a new table has none after this time, or it was missed.
         """
-        return tables_without_leaders(self._connection, infos)
-
-    def await_leaders(self, info: TableInfo) -> None:
-        """Waits until a new table has its leaders, ten seconds at most.
-
-        :raises LeaderNotAvailable: it has none after this time; says what to do.
-        """
-        await_leaders(self._connection, info)
+        return await_leaders(self._connection, info, is_new=is_new)
 
     def schema(self, path: TablePath, schema_id: int | None = None) -> Schema:
         """Returns a schema of a table, by default the latest.

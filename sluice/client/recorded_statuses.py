@@ -387,12 +387,12 @@ class RecordedStatuses:
             unread = mask(f"table {PATH} cannot be read: {type(error).__name__}: {error}")
         now_ms = self._clock.now_ms()
         suspects = never_tiered(tiered, rows, now_ms) if unread is None else []
-        leaderless = self._leaderless(suspects)
+        leaderless = self._leaderless(suspects, may_be_missed=True)
         led = [info for info in tiered if info.table_id not in leaderless]
         found_lags = self._lags(led) if lags else {}
         if lags:  # of tables that were tiered before, only a lag that cannot be read tells it
             unknown = [i for i in led if found_lags.get(i.table_id, NO_LAG).rows is None]
-            leaderless |= self._leaderless(unknown[:LEADERS_OF_MAX])
+            leaderless |= self._leaderless(unknown[:LEADERS_OF_MAX], may_be_missed=False)
         found = []
         for info in tiered:
             row, freshness_ms = rows.get(info.table_id), described_freshness_ms(info)
@@ -404,14 +404,13 @@ class RecordedStatuses:
             found.append(status)
         return found
 
-    def _leaderless(self, infos: Sequence[Described]) -> dict[int, str]:
+    def _leaderless(self, infos: Sequence[Described], *, may_be_missed: bool) -> dict[int, str]:
         """What is missing, by the id of each table without a leader, as far as it can be read."""
         found: dict[int, str] = {}
         if infos:
             with suppress(SluiceError):
-                found = self._events.bounded(
-                    lambda: self._table.without_leaders(infos, self._events.is_late), PATH
-                )
+                read = partial(self._table.without_leaders, infos, may_be_missed)
+                found = self._events.bounded(lambda: read(self._events.is_late), PATH)
         return found
 
     def rounds(self, table_id: int, limit: int) -> Sequence[TieringRound]:

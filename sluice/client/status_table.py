@@ -109,10 +109,12 @@ class StatusTable:
         return dropped
 
     def without_leaders(
-        self, infos: Sequence[Described], is_late: Callable[[], bool]
+        self, infos: Sequence[Described], may_be_missed: bool, is_late: Callable[[], bool]
     ) -> dict[int, str]:
         """The tables without leaders: see :func:`tables_without_leaders`."""
-        return tables_without_leaders(self._connection, infos, is_late)
+        return tables_without_leaders(
+            self._connection, infos, may_be_missed=may_be_missed, is_late=is_late
+        )
 
     def written_ms(self, info: TableInfo, begins: Mapping[TableBucket, int]) -> list[int]:
         """Returns the write times, in epoch ms, of the batches at these offsets of another table.

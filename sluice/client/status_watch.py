@@ -150,7 +150,7 @@ class StatusWatch:
         if unread is None:
             with suppress(SluiceError):  # a later pass sees it
                 leaderless = tables_without_leaders(
-                    self._connection, never_tiered(tables, rows, now_ms)
+                    self._connection, never_tiered(tables, rows, now_ms), may_be_missed=True
                 )
         return [
             shown_status(

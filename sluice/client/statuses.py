@@ -10,8 +10,9 @@ from sluice.client.admin import Admin
 from sluice.client.connection import Connection
 from sluice.client.coordinator_statuses import statuses_of_coordinator
 from sluice.client.force_due import make_due
-from sluice.client.missing_leaders import missed
+from sluice.client.missing_leaders import is_elected, unknown
 from sluice.client.recorded_statuses import RecordedStatuses
+from sluice.clock import SystemClock
 from sluice.errors import DatabaseNotExist, TableNotDue, TableNotExist, UnsupportedVersion
 from sluice.model import Claim, TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.model.tiering_round import ROUNDS_KEPT
@@ -152,7 +153,17 @@ class StatusClient:
             except TableNotExist as error:
                 if self._admin.table_info(path).table_id != info.table_id:
                     raise
-                raise TableNotDue(f"table {path} was not made due: {missed(path)}") from error
+                # Tiering that was just turned on is as new to the coordinator as a new table.
+                changed_ms = max(info.created_ms, info.modified_ms)
+                is_missed = (
+                    is_elected(changed_ms, SystemClock().now_ms())
+                    and self._admin.lake_snapshot(path) is None
+                )
+                raise TableNotDue(
+                    f"table {path} was not made due: {unknown(path, is_missed)}",
+                    waits=True,
+                    has_no_leader=True,
+                ) from error
 
     def request_compaction(self, path: TablePath) -> None:
         """Requests that the table's next round compacts it, whatever options the table has.

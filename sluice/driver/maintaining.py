@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sluice.client import connect
 from sluice.client.client import Client
+from sluice.client.missing_leaders import is_elected
 from sluice.client.user_requests import compaction_is_open
 from sluice.clock import SystemClock
 from sluice.config import Config
@@ -175,6 +176,8 @@ def maintain_table(
     )
     report = maintain(path, table, options, apply=apply)
     if info.datalake_enabled:
+        may_be_missed = registered is None and is_elected(info.created_ms, now_ms)
         with suppress(FlussError):  # the report is about the lake all the same
-            report.no_leader = client.admin.without_leaders([info]).get(info.table_id, "")
+            found = client.admin.without_leaders([info], may_be_missed=may_be_missed)
+            report.no_leader = found.get(info.table_id, "")
     return report

@@ -75,7 +75,9 @@ def not_due(
             waits=False,
         )
     if statuses[0].has_no_leader:
-        return TableNotDue(f"table {path} cannot be tiered: {statuses[0].note}", waits=False)
+        return TableNotDue(
+            f"table {path} cannot be tiered: {statuses[0].note}", waits=True, has_no_leader=True
+        )
     freshness = info.descriptor.properties.get(FRESHNESS, _DEFAULT_FRESHNESS)
     timeout_s = client.tiering.claim_timeout_s
     words = _in_words(statuses[0], freshness, now_ms, requested, timeout_s)

@@ -71,6 +71,10 @@ def test_a_missed_table_is_named_until_the_coordinator_restarts(place: Place) ->
         assert f"cannot be tiered: {advice}" in spoken(refused), refused.output
     kept = place.sluice("maintain", str(path), *lake)  # CREATE TABLE has made its lake table
     assert (advice in spoken(kept), "healthy" in kept.output) == (True, False), kept.output
+    began_s = time.monotonic()
+    waited = place.sluice("tier", str(path), *lake, "--now", "--wait", "3s")
+    assert (waited.exit_code, "no leader for the last" in spoken(waited)) == (1, True)
+    assert time.monotonic() - began_s > 3, "an election would end within the wait"
     with pytest.raises(TableNotDue, match="has missed the creation of table"):
         place.client.statuses.request_round(path)
     [finding] = [one for one in failed_rounds(place.config) if one.what == f"table {path}"]
@@ -86,7 +90,7 @@ def test_a_missed_table_is_named_until_the_coordinator_restarts(place: Place) ->
 
     unknown = (
         f"no leader: Fluss's coordinator has missed the creation of table {parted}. Restart the"
-        " coordinator"
+        " coordinator, and create no partition of the table before"
     )
     assert place.status(parted).note == unknown
     made = place.sluice("create-table", str(parted), "--schema", "id BIGINT", "--if-not-exists")

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from sluice.client.connection import Connection
-from sluice.client.missing_leaders import TABLES_MAX, never_tiered, tables_without_leaders
+from sluice.client.missing_leaders import (
+    TABLES_MAX,
+    await_leaders,
+    never_tiered,
+    tables_without_leaders,
+)
 from sluice.config import ClientConfig
-from sluice.errors import TableNotExist
+from sluice.errors import FencedTieringEpoch, LeaderNotAvailable, TableNotExist
 from sluice.model import TableInfo, TablePath
 from sluice.model.types import BIGINT
 from sluice.statuses import RecordedStatus
@@ -19,22 +25,30 @@ from sluice.testing.tables import table_info
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
+from sluice.wire.error_codes import to_error_response
 from tests.support.wire_server import WireServer
 
 ALIVE = 0
 NOW_MS = 1_790_000_000_000
 
 
-def info(table_id: int) -> TableInfo:
-    return table_info({"n": BIGINT}, path=TablePath("shop", f"t{table_id}"), table_id=table_id)
+def info(table_id: int, properties: Mapping[str, str] | None = None) -> TableInfo:
+    path = TablePath("shop", f"t{table_id}")
+    found = table_info({"n": BIGINT}, path=path, table_id=table_id)
+    described = replace(found.descriptor, properties=properties or {})
+    return replace(found, descriptor=described)
 
 
 @dataclass
 class Cluster:
-    """The leader of each bucket of each table, on servers of which only ``ALIVE`` runs."""
+    """The leader of each bucket of each table, on servers of which only ``ALIVE`` runs.
+
+    The coordinator knows all tables for tiering, except the missed ones.
+    """
 
     leaders: Mapping[int, Mapping[int, int | None]]
     dropped: set[int] = field(default_factory=set)
+    missed: set[int] = field(default_factory=set)
     asked: list[int] = field(default_factory=list)
     port: int = 0
 
@@ -62,37 +76,97 @@ class Cluster:
                     bucket.leader_id = leader
         return reply
 
-    def found(self, ids: range) -> dict[int, str]:
-        handlers = {(Role.COORDINATOR, apis.GET_METADATA): self.metadata}
+    def heartbeat(self, request: Any) -> pb.LakeTieringHeartbeatResponse:
+        reply = pb.LakeTieringHeartbeatResponse(coordinator_epoch=4)
+        for one in request.tiering_tables:
+            assert (one.tiering_epoch, one.coordinator_epoch) == (0, 4), "no claim has this epoch"
+            is_missed = one.table_id in self.missed
+            error = TableNotExist("not known") if is_missed else FencedTieringEpoch("it has 3")
+            reply.tiering_table_resp.add(table_id=one.table_id, error=to_error_response(error))
+        return reply
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        handlers = {
+            (Role.COORDINATOR, apis.GET_METADATA): self.metadata,
+            (Role.COORDINATOR, apis.LAKE_TIERING_HEARTBEAT): self.heartbeat,
+        }
         with WireServer(handlers) as server:
             self.port = server.port
             connection = Connection(ClientConfig(server.address))
             try:
-                return tables_without_leaders(connection, [info(n) for n in ids])
+                yield connection
             finally:
                 connection.close()
 
+    def found(self, ids: range, *, may_be_missed: bool = True) -> dict[int, str]:
+        with self.connection() as connection:
+            tables = [info(n) for n in ids]
+            return tables_without_leaders(connection, tables, may_be_missed=may_be_missed)
 
-@pytest.fixture
-def texts() -> Iterator[dict[int, str]]:
-    leaders = {
-        2: {0: None},
-        3: {0: ALIVE, 1: None, 2: None, 3: None, 4: None},
-        4: {0: 7, 1: ALIVE},
-    }
-    yield Cluster(leaders).found(range(1, 5))
+    def awaited(self, table: TableInfo, *, is_new: bool) -> str | None:
+        """A wait whose leaders are not elected meanwhile."""
+        with self.connection() as connection:
+            return await_leaders(connection, table, is_new=is_new, wait_s=0.0)
 
 
-def test_each_lack_has_its_advice(texts: dict[int, str]) -> None:
-    missed = (
-        "although the tablet servers run: Fluss's coordinator has missed the table. Restart the"
-    )
+LEADERS: Mapping[int, Mapping[int, int | None]] = {
+    2: {0: None},
+    3: {0: ALIVE, 1: None, 2: None, 3: None, 4: None},
+    4: {0: 7, 1: ALIVE},
+    5: {0: None, 1: None},
+}
+MISSED = "although the tablet servers run: Fluss's coordinator has missed the table. Restart the"
+ELECTION = (
+    "now, as while a tablet server restarts. If it stays so for a minute, restart the coordinator"
+)
+
+
+def test_each_lack_has_its_advice() -> None:
+    """Of an election and of a server that does not run, none is to restart the coordinator."""
+    texts = Cluster(LEADERS, missed={2}).found(range(1, 6))
     assert texts == {
-        2: f"no leader: bucket 0 of table shop.t2, {missed} coordinator",
-        3: f"no leader: buckets 1, 2, 3 and 1 more of table shop.t3, {missed} coordinator",
+        2: f"no leader: bucket 0 of table shop.t2, {MISSED} coordinator",
+        3: f"no leader: buckets 1, 2, 3 and 1 more of table shop.t3 {ELECTION}",
         4: "no leader: bucket 0 of table shop.t4: 1 tablet server of it does not run (id 7)."
         " Start it",
+        5: f"no leader: buckets 0, 1 of table shop.t5 {ELECTION}",
     }
+
+
+def test_a_table_that_was_tiered_was_not_missed() -> None:
+    """The coordinator is not even asked."""
+    texts = Cluster(LEADERS, missed={2, 3, 4, 5}).found(range(1, 6), may_be_missed=False)
+    assert [number for number, text in texts.items() if "has missed" in text] == []
+    assert sorted(texts) == [2, 3, 4, 5]
+
+
+def test_a_new_table_without_leaders_is_an_error() -> None:
+    cluster = Cluster(LEADERS, missed={2})
+    tiered = {"table.datalake.enabled": "true"}
+    assert cluster.awaited(info(1, tiered), is_new=True) is None
+    for number, properties in ((2, tiered), (2, {}), (5, tiered)):
+        with pytest.raises(LeaderNotAvailable, match=f"t{number} exists, but cannot be written"):
+            cluster.awaited(info(number, properties), is_new=True)
+
+
+def test_an_old_table_without_leaders_is_an_error_only_if_it_was_missed() -> None:
+    """As for ``create-table --if-not-exists`` while a tablet server restarts."""
+    cluster = Cluster(LEADERS, missed={2})
+    tiered = {"table.datalake.enabled": "true"}
+    with pytest.raises(LeaderNotAvailable, match="has missed the table"):
+        cluster.awaited(info(2, tiered), is_new=False)
+    for number, properties in ((5, tiered), (2, {})):
+        lack = cluster.awaited(info(number, properties), is_new=False)
+        assert lack is not None
+        assert ELECTION in lack
+
+
+def test_a_table_that_a_server_does_not_know_yet_has_no_leaders_yet() -> None:
+    """Its metadata may reach that server later."""
+    cluster = Cluster({}, dropped={1})
+    with pytest.raises(LeaderNotAvailable, match="no leader: bucket 0 of table shop.t1"):
+        cluster.awaited(info(1), is_new=True)
 
 
 def test_many_tables_take_few_calls() -> None:
