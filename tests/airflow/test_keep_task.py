@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from http.client import IncompleteRead
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from sluice.rounds.files import claim_of
 from sluice_airflow import leasing
 from sluice_airflow.claimed_again import mark_started, newest_claim
 from sluice_airflow.keeper import ClaimKeeper
+from sluice_airflow.operators import keep
 from sluice_airflow.operators.keep import TIMED_OUT, SluiceKeepOperator, end_keeper
 from sluice_airflow.triggers import keep as triggers
 from tests.airflow.place import wait_until
@@ -47,6 +49,8 @@ class Airflow:
     def __init__(self) -> None:
         self.states: dict[str, str | None] = {DROP: None, KEEP: "deferred"}
         self.triggerer = "healthy"
+        self.health: list[bytes | Exception] = []
+        """The first answers about the health, before the usual ones."""
         self.sent: list[Any] = []
         self.run_id, self.dag_id = RUN_ID, "sluice_lake_tiering"
         self.is_available: Callable[[], bool] = lambda: True
@@ -61,6 +65,11 @@ class Airflow:
 
     def urlopen(self, url: str, **_: Any) -> io.BytesIO:
         assert url.endswith("/api/v2/monitor/health")
+        if self.health:
+            answer = self.health.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return io.BytesIO(answer)
         return io.BytesIO(json.dumps({"triggerer": {"status": self.triggerer}}).encode())
 
     def send(self, msg: Any) -> None:
@@ -75,6 +84,8 @@ class Airflow:
 def airflow(monkeypatch: pytest.MonkeyPatch) -> Airflow:
     fake = Airflow()
     monkeypatch.setattr("urllib.request.urlopen", fake.urlopen)
+    monkeypatch.setattr(keep, "HEALTH_WAIT_S", 0.3)
+    monkeypatch.setattr(keep, "HEALTH_EVERY_S", 0.02)
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", fake, raising=False)
     return fake
 
@@ -118,6 +129,57 @@ def test_a_triggerer_that_is_missing_when_the_time_has_passed(
         )
         == 1
     )
+
+
+NOT_YET = json.dumps({"triggerer": {"status": None}}).encode()
+UNREADABLE: list[bytes | Exception] = [
+    ConnectionRefusedError("refused"),
+    IncompleteRead(b""),
+    TimeoutError("timed out"),
+    b"<html>Bad gateway</html>",
+    b"[]",
+    b"{}",
+]
+
+
+@pytest.mark.parametrize("first", [*UNREADABLE, NOT_YET], ids=repr)
+def test_an_airflow_that_just_starts_keeps_the_claims(
+    airflow: Airflow,
+    operator: SluiceKeepOperator,
+    first: bytes | Exception,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(keep, "HEALTH_WAIT_S", 60.0)
+    airflow.health = [first] * 3
+    with pytest.raises(TaskDeferred):
+        operator.execute(airflow.context())
+    assert not airflow.health, "it was asked until a triggerer was alive"
+
+
+@pytest.mark.parametrize("answer", UNREADABLE, ids=repr)
+def test_a_health_that_cannot_be_read_is_no_missing_triggerer(
+    airflow: Airflow,
+    operator: SluiceKeepOperator,
+    answer: bytes | Exception,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    airflow.health = [answer] * 1000
+    with pytest.raises(TaskDeferred):
+        operator.execute(airflow.context())
+    assert "whether a triggerer runs: " in caplog.text
+    assert keep.missing_keeper(airflow, KEEP) == "", "a tier task waits for it"
+    assert keep.missing_triggerer().startswith("cannot read from "), "the sensor does not defer"
+
+
+def test_without_a_triggerer_the_task_succeeds(
+    airflow: Airflow, operator: SluiceKeepOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    airflow.triggerer = "unhealthy"
+    began = time.monotonic()
+    operator.execute(airflow.context())
+    monkeypatch.setattr(keep, "HEALTH_WAIT_S", 600.0)
+    assert keep.missing_keeper(airflow, KEEP) == "no triggerer runs"
+    assert 0.3 <= time.monotonic() - began < 60, "tables wait for the answer"
 
 
 def test_a_trigger_that_fails_is_not_started_again(

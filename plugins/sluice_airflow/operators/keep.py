@@ -9,6 +9,7 @@ import time
 import urllib.request
 from collections.abc import Sequence
 from datetime import timedelta
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 
 from sluice_airflow.airflow_names import conf
@@ -36,6 +37,14 @@ END_S = 15.0
 TIMED_OUT = "Trigger timeout"
 """Airflow's text for a deferral that took too long."""
 HEALTH_TIMEOUT_S = 5.0
+HEALTH_WAIT_S = 30.0
+"""How long the task asks again whether a triggerer runs: all of Airflow may just have started."""
+HEALTH_EVERY_S = 5.0
+NO_TRIGGERER = "no triggerer runs"
+
+
+class HealthUnknown(Exception):
+    """Nobody can tell whether a triggerer runs."""
 
 
 class SluiceKeepOperator(RetriedIfAway):
@@ -43,7 +52,8 @@ class SluiceKeepOperator(RetriedIfAway):
 
     Its trigger runs in the triggerer and continues while the DAG is paused. The task takes no slot
     of its pool, also if that counts deferred tasks: what the run needs never waits for it.
-    Without a triggerer, the task succeeds at once, and claims that wait for two minutes are lost.
+    Without a triggerer, the task succeeds after 30 seconds, and claims that wait for two minutes
+    are lost. If the API server does not tell, the task is deferred: drop_lease ends it.
 
     :param lease_id: id of the run. (templated)
     :param drop_task_id: the task that ends the claims. The trigger ends when it starts.
@@ -85,7 +95,7 @@ class SluiceKeepOperator(RetriedIfAway):
         if dag_run.triggering_user_name == "dag_test":
             self.log.info("a test run has no triggerer; waiting claims are not kept")
             return
-        if missing := missing_triggerer():
+        if missing := triggerer_missing_for(HEALTH_WAIT_S):
             self.log.warning(
                 "%s; the claims of this run are kept only while one of its tasks runs"
                 " (`airflow triggerer` starts a triggerer)",
@@ -165,13 +175,44 @@ def missing_keeper(ti: Any, task_id: str) -> str:
     state = states[task_id]
     if state in ENDED:
         return f"the task {task_id} has ended as {state}"
-    return missing_triggerer() if state == "deferred" else ""
+    return triggerer_missing_for(0) if state == "deferred" else ""
+
+
+def triggerer_missing_for(wait_s: float) -> str:
+    """Returns why no triggerer keeps the claims. Empty: one is alive, or nobody can tell.
+
+    :param wait_s: for how long to ask again until one is alive, in seconds.
+    """
+    until = time.monotonic() + wait_s
+    while True:
+        unknown = ""
+        try:
+            if has_triggerer():
+                return ""
+        except HealthUnknown as error:
+            unknown = str(error)
+        if time.monotonic() >= until:
+            break
+        time.sleep(min(HEALTH_EVERY_S, wait_s))
+    if unknown:
+        log.warning("%s; it may keep the claims", unknown)
+    return "" if unknown else NO_TRIGGERER
 
 
 def missing_triggerer() -> str:
-    """Returns why no triggerer would keep the claims. Empty: one is alive.
+    """Returns why a deferred task may wait for ever. Empty: a triggerer is alive."""
+    try:
+        return "" if has_triggerer() else NO_TRIGGERER
+    except HealthUnknown as error:
+        return str(error)
+
+
+def has_triggerer() -> bool:
+    """Whether a triggerer is alive.
 
     A task may not read Airflow's database, so this asks the API server.
+
+    :raises HealthUnknown: it does not answer, or something else does.
     """
     url = f"{_api_server()}/api/v2/monitor/health"
     try:
@@ -180,9 +221,9 @@ def missing_triggerer() -> str:
         ) as answer:
             health = json.load(answer)
         status = health["triggerer"]["status"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return f"cannot read from {url} whether a triggerer runs: {error}"
-    return "" if status == "healthy" else "no triggerer runs"
+    except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
+        raise HealthUnknown(f"cannot read from {url} whether a triggerer runs: {error}") from error
+    return bool(status == "healthy")
 
 
 def _api_server() -> str:
