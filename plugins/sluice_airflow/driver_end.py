@@ -62,11 +62,19 @@ _SETTINGS = re.compile(
     r"|Error: Not allowed to |Invalid (?:maximum|initial) heap size|Could not reserve enough space"
     r"|Unrecognized (?:VM )?option|Conflicting collector|Multiple garbage collectors"
     r"|/bin/java: |JAVA_HOME is not set"
-    r"|Cannot assign requested address|Failed to create any local dir|requirement failed: "
+    r"|Cannot assign requested address|Failed to create any local dir"
+    r"|requirement failed: "
     r"|(?:^|[.])(?:SyntaxError|IndentationError|ImportError|ModuleNotFoundError): "
     r"|unresolved dependency: .* not found|has to be >= the number of cpus per task"
 )
 """What only another setting, file or installation heals."""
+_SHORT = re.compile(
+    r"No space left|Disk quota exceeded|Cannot allocate memory|Too many open files"
+    r"|Resource temporarily unavailable"
+)
+"""What may be there at the next start. The error that follows from it may look like a setting."""
+_MAY_PASS = re.compile(r"ConnectException: |Can only call getServletHandlers")
+"""Errors that look like a setting: no free port, and a start that something else has stopped."""
 _CHECKS = re.compile(
     r"at org\.apache\.spark\.(?:deploy\.SparkSubmitArguments\.|deploy\.SparkSubmit\.error"
     r"|internal\.config\.|SparkConf\.)"
@@ -149,9 +157,12 @@ class DriverEnd:
         self._of_executor = False
         """Whether the last record of a log was of an executor, as are the lines after it."""
         self._unreached = ""
+        self._is_short = False
+        """Whether a line names what is short for now."""
 
     def add(self, line: str) -> None:
         text = line[:EXAMINED_MAX].strip().removeprefix("# ")
+        self._is_short = self._is_short or _SHORT.search(text) is not None
         if self._unreached == "" and (found := _UNREACHED.match(text)):
             self._unreached = found[0][:200]
             return
@@ -252,10 +263,12 @@ class DriverEnd:
     @property
     def is_setting(self) -> bool:
         """Whether the same settings lead to the same end: no second start helps."""
-        if self._best.rank <= _Rank.AFTERMATH:
+        if self._best.rank <= _Rank.AFTERMATH or self._is_short:
             return False
         shown = str(self)
-        if _NO_YARN in shown or (self._unreached and "unresolved dependency" in shown):
+        if self._unreached and "unresolved dependency" in shown:
+            return False
+        if _NO_YARN in shown or _MAY_PASS.search(shown):
             return False
         return self._best.is_setting or _SETTINGS.search(shown) is not None
 

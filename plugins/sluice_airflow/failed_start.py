@@ -1,6 +1,6 @@
 """The starts of Spark that failed for their settings, and when the next run tries again.
 
-    <work_uri>/failed-starts/<id of the DAG>.<id of the tier task>.json
+    <work_uri>/failed-starts/<id of the DAG>/<id of the tier task>.json
 
 Such a failure is none of a table, so no table waits after it. Without this file, each scheduled run
 would claim all tables and start Spark in vain. Does not import Airflow.
@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 from sluice.errors import SparkSettingsWrong
-from sluice.masking import mask
+from sluice.masking import cut, mask
 from sluice.rounds.files import VERSION, delete_file, read_json, write_json
 
 log = logging.getLogger(__name__)
@@ -25,14 +26,16 @@ WAIT_MS = 60_000
 WAIT_MAX_MS = 900_000
 REASON_MAX = 1_000
 """Characters of a reason."""
+RUNS_MAX = 10
+"""Runs that are known to have been counted: a group may run in several at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedStart:
     """The last failed start of a tier task, and how many runs have failed so in sequence."""
 
-    lease_id: str
-    """Of the run, whose applications count once."""
+    lease_ids: tuple[str, ...]
+    """Of the last runs, whose applications count once each."""
     reason: str
     at_ms: int
     failures: int = 1
@@ -57,7 +60,7 @@ class FailedStart:
     def from_json(cls, content: Mapping[str, Any]) -> FailedStart:
         """:raises KeyError, TypeError, ValueError: something is missing or of another type."""
         return cls(
-            lease_id=str(content["lease_id"]),
+            lease_ids=tuple(map(str, content["lease_ids"]))[-RUNS_MAX:],
             reason=str(content["reason"]),
             at_ms=int(content["at_ms"]),
             failures=max(1, int(content["failures"])),
@@ -68,7 +71,8 @@ class FailedStarts:
     """Those of one tier task of a DAG. An error of the storage is logged: no run needs the file."""
 
     def __init__(self, work_uri: str, dag_id: str, tier_task_id: str) -> None:
-        self._uri = f"{work_uri.rstrip('/')}/failed-starts/{dag_id}.{tier_task_id}.json"
+        dag, task = (quote(one, safe="") for one in (dag_id, tier_task_id))
+        self._uri = f"{work_uri.rstrip('/')}/failed-starts/{dag}/{task}.json"
 
     def last(self) -> FailedStart | None:
         """The last one; None: the last start did not fail so, or that cannot be read."""
@@ -84,15 +88,18 @@ class FailedStarts:
     def add(self, lease_id: str, error: SparkSettingsWrong, now_ms: int) -> None:
         """Notes that a start of a run has failed."""
         before = self.last()
-        failures = 1 if before is None else before.failures + (before.lease_id != lease_id)
-        found = FailedStart(lease_id, mask(str(error))[:REASON_MAX], now_ms, failures)
+        known = () if before is None else before.lease_ids
+        failures = 0 if before is None else before.failures
+        if lease_id not in known:
+            known, failures = (*known, lease_id)[-RUNS_MAX:], failures + 1
+        found = FailedStart(known, cut(mask(str(error)), REASON_MAX), now_ms, failures)
         try:
             write_json(self._uri, {"version": VERSION, **asdict(found)})
         except Exception as problem:  # as above
             self._warn("write", problem)
 
     def clear(self) -> None:
-        """Notes that Spark has started."""
+        """Notes that Spark has started, and a table has begun."""
         try:
             delete_file(self._uri)
         except Exception as error:  # as above

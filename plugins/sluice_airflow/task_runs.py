@@ -20,7 +20,7 @@ _READABLE = ":+@,"
 def is_manual(context: Any) -> bool:
     """Whether a person or a program triggered the run of a task, and not its schedule."""
     run_type = context["dag_run"].run_type
-    return bool(getattr(run_type, "value", run_type) == "manual")
+    return getattr(run_type, "value", run_type) in ("manual", "operator_triggered")
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,6 +163,42 @@ def test_who_has_killed_a_container() -> None:
     assert "was killed by user ann" in told(user)
 
 
+UNCAUGHT = "Traceback (most recent call last):\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MAIN + "java.net.ConnectException: Cannot assign requested address\n",
+        "26/11/25 20:28:51 WARN Utils: java.io.IOException: No space left on device\n"
+        "26/11/25 20:28:51 ERROR DiskBlockManager: Failed to create any local dir.\n",
+        MAIN
+        + "java.lang.NoClassDefFoundError: Could not initialize class org.xerial.snappy.Snappy\n"
+        "Caused by: java.io.IOException: No space left on device\n",
+        UNCAUGHT + "ImportError: libarrow.so: failed to map segment: Cannot allocate memory\n",
+        UNCAUGHT + "ImportError: _lib.so: cannot open shared object file: Too many open files\n",
+        MAIN + 'java.io.IOException: Cannot run program "python3": error=11, Resource temporarily'
+        " unavailable\n",
+        "26/11/25 20:28:51 ERROR SparkContext: Error initializing SparkContext.\n"
+        "java.lang.IllegalArgumentException: requirement failed: Can only call getServletHandlers"
+        " on a running MetricsSystem\n",
+    ],
+)
+def test_what_is_short_for_now_is_no_setting(text: str) -> None:
+    assert told(text)
+    assert not end_of(text).is_setting
+
+
+def test_the_same_errors_without_a_shortage_are_settings() -> None:
+    bind = "java.net.BindException: Cannot assign requested address: Service 'sparkDriver' failed"
+    for error in (
+        bind,
+        "java.lang.NoClassDefFoundError: org/apache/iceberg/Table",
+        "java.lang.IllegalArgumentException: requirement failed: spark.executor.cores is 0",
+    ):
+        assert end_of(MAIN + error + "\n").is_setting, error
+
+
 @pytest.mark.parametrize(
     "lost",
     [

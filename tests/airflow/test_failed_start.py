@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sluice.errors import SparkSettingsWrong
-from sluice_airflow.failed_start import WAIT_MAX_MS, WAIT_MS, FailedStarts
+from sluice_airflow.failed_start import RUNS_MAX, WAIT_MAX_MS, WAIT_MS, FailedStarts
 
 AT_MS = 1_800_000_000_000
 WRONG = SparkSettingsWrong("Spark cannot start with its settings: [INVALID_DRIVER_MEMORY]")
@@ -34,11 +34,18 @@ def test_each_further_run_waits_longer_up_to_a_bound(starts: FailedStarts) -> No
 
 
 def test_the_applications_of_a_run_count_once(starts: FailedStarts) -> None:
+    """Also those of two runs at a time."""
     for _ in range(3):
-        starts.add("run", WRONG, AT_MS)
+        for run in ("run", "another"):
+            starts.add(run, WRONG, AT_MS)
     last = starts.last()
     assert last is not None
-    assert last.failures == 1
+    assert last.failures == 2
+    for number in range(3 * RUNS_MAX):
+        starts.add(f"run-{number}", WRONG, AT_MS)
+    last = starts.last()
+    assert last is not None
+    assert (len(last.lease_ids), last.failures) == (RUNS_MAX, 2 + 3 * RUNS_MAX)
 
 
 def test_a_run_that_is_too_early_says_why_and_until_when(starts: FailedStarts) -> None:
@@ -60,7 +67,9 @@ def test_a_run_that_is_too_early_says_why_and_until_when(starts: FailedStarts) -
 
 def test_tier_tasks_do_not_share_their_failures(starts: FailedStarts, tmp_path: Path) -> None:
     starts.add("run", WRONG, AT_MS)
-    assert FailedStarts(f"file://{tmp_path}/work", "a_dag", "other.tier").last() is None
+    work_uri = f"file://{tmp_path}/work"
+    assert FailedStarts(work_uri, "a_dag", "other.tier").last() is None
+    assert FailedStarts(work_uri, "a_dag.group", "tier").last() is None
     assert FailedStarts(f"file://{tmp_path}/work/", "a_dag", "group.tier").last() is not None
 
 
@@ -69,7 +78,7 @@ def test_a_damaged_file_keeps_no_run_from_starting(
     starts: FailedStarts, tmp_path: Path, content: str
 ) -> None:
     starts.add("run", WRONG, AT_MS)
-    [file] = (tmp_path / "work/failed-starts").iterdir()
+    [file] = (tmp_path / "work/failed-starts").glob("*/*.json")
     file.write_text(content)
     assert starts.last() is None
     starts.add("run", WRONG, AT_MS)

@@ -29,6 +29,11 @@ def log_of(place: Place) -> str:
     return place.airflow.log.read_text()
 
 
+def starts(place: Place) -> list[str]:
+    """The starts of Spark that were refused."""
+    return [line for file in place.work.rglob("refused") for line in file.read_text().splitlines()]
+
+
 def test_a_retry_tiers_only_what_has_not_finished(place: Place) -> None:
     paths = [place.table(name) for name in ("ok_1", "ok_2", "flaky", "broken")]
     place.wait(*paths)
@@ -75,8 +80,7 @@ def test_settings_that_cannot_work_are_no_failure_of_a_table(place: Place) -> No
     run = place.run(run_type="scheduled", AIRFLOW__SLUICE__TIER_RETRIES="2")
     assert run["state"] == "failed"
     assert run["tries"]["per_application.tier"] == 1
-    [refused] = place.work.rglob("refused")
-    assert refused.read_text().splitlines() == ["a start"]
+    assert starts(place) == ["a start"]
     said = (
         "SparkSettingsWrong: Spark cannot start with its settings (spark-submit's exit code is 1);"
         " its output says: org.apache.spark.SparkIllegalArgumentException: [INVALID_DRIVER_MEMORY]"
@@ -91,11 +95,18 @@ def test_settings_that_cannot_work_are_no_failure_of_a_table(place: Place) -> No
     run = place.run(run_type="scheduled")
     assert run["tasks"]["acquire_lease"] == "failed"
     assert "SparkSettingsWrong: Spark is not started before 20" in log_of(place)
-    assert len([*place.work.rglob("refused")]) == 1
+    assert len(starts(place)) == 1
     assert all((place.status(path).stopped or "").startswith(said) for path in paths)
-    assert place.run()["state"] == "failed"
-    assert len([*place.work.rglob("refused")]) == 2
-    [noted] = place.work.rglob("failed-starts/*")
+    [noted] = place.work.glob("failed-starts/*/*")
+    note = noted.read_text()
+    assert place.run({"spark_conf": {"spark.driver.memory": "1"}})["state"] == "failed"
+    assert (len(starts(place)), noted.read_text()) == (2, note), "it has properties of its own"
+    run = place.run({"tables": ["shop.ok_*"]}, AIRFLOW__SLUICE__SPARK_BINARY="/nowhere/none")
+    assert (run["state"], noted.read_text()) == ("failed", note), "Spark has not started"
+    assert place.run({"dry_run": True}, run_type="scheduled")["state"] == "success"
+    for run_type in ("manual", "operator_triggered"):
+        assert place.run(run_type=run_type)["state"] == "failed"
+    assert (len(starts(place)), json.loads(noted.read_text())["failures"]) == (4, 3)
     assert place.run({"tables": ["shop.ok_*"]})["state"] == "success"
     assert not noted.exists(), "Spark has started"
     place.nothing_is_held()

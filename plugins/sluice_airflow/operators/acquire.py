@@ -164,7 +164,8 @@ class SluiceAcquireOperator(RetriedIfAway):
             raise kind(obstacle.reason)
         work_uri = connection.require_work_uri()
         request = self._request(context, work_uri)
-        if not (request.dry_run or is_manual(context) or ti.try_number > 1):
+        is_cleared = ti.max_tries > self.retries  # Airflow adds the tries before
+        if not (request.dry_run or is_manual(context) or is_cleared):
             last = FailedStarts(work_uri, ti.dag_id, self.tier_task_id).last()
             if last is not None:
                 last.check(int(time.time() * 1000))

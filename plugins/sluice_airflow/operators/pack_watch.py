@@ -93,6 +93,8 @@ class PackWatch:
         """When all tables had an outcome."""
         self._grace_s = min(STOP_GRACE_S, time_limit_s) if time_limit_s > 0 else STOP_GRACE_S
         self._is_ended = False
+        self.has_begun = False
+        """Whether the driver has begun a table, and so could start; known after :meth:`end`."""
         self._on_application: Callable[[SparkApplication], None] | None = on_application
         self._paused_every_s = paused_every_s
         # The task itself checks before it starts the driver.
@@ -147,6 +149,7 @@ class PackWatch:
                 self._name_application(table)
             others = ""
             known = begun or {table for table in self._tables if table not in left}
+            self.has_begun = bool(known)
             if isinstance(ended, SparkSettingsWrong) and known:
                 ended = why_lost()
             if isinstance(ended, DriverLost):

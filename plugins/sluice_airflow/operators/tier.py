@@ -47,7 +47,7 @@ from sluice_airflow.operators.tried_table import TriedTable
 from sluice_airflow.operators.waiting import WaitingClaims
 from sluice_airflow.packs import Pack, label_of, tables_of
 from sluice_airflow.settings import load_settings
-from sluice_airflow.task_runs import TaskRun, is_manual
+from sluice_airflow.task_runs import TaskRun
 from sluice_airflow.task_states import mapped_states_of, state_of
 
 if TYPE_CHECKING:
@@ -329,6 +329,8 @@ class SluiceTierOperator(SparkDriverOperator):
         lease_id = self.entry["tables"][0]["lease_id"]
         work_uri = left[0].plan_uri.partition(f"/{lease_id}/")[0] if left else ""
         starts = FailedStarts(work_uri, ti.dag_id, ti.task_id)
+        # Spark properties of this run alone tell nothing of other runs.
+        is_special = bool((context["dag_run"].conf or {}).get("spark_conf"))
         while left:
             for tables in applications(left):
                 uri = pack_uri(work_uri, lease_id, attempt, number)
@@ -337,12 +339,12 @@ class SluiceTierOperator(SparkDriverOperator):
                 if self._killed:
                     return
                 if isinstance(why, SparkSettingsWrong):
-                    if not is_manual(context):  # it may have Spark properties of its own
+                    if not is_special:
                         starts.add(lease_id, why, int(time.time() * 1000))
                     for table in self._unfinished():  # of the other applications
                         table.fail_with(why)
                     return
-                if number == 1 and why is not None:
+                if number == 1 and not is_special and self._watch and self._watch.has_begun:
                     starts.clear()
             left = rounds.begin(self._tables, f"{attempt}-{number}")
 
