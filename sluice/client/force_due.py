@@ -45,27 +45,22 @@ def make_due(
     path: TablePath,
     table_id: int,
     before_asking: Callable[[Claim], None],
+    when_refused: Callable[[Claim], None],
     clock: Clock | None = None,
 ) -> Claim | None:
     """Makes the coordinator assign the table to the next worker that claims.
 
     :param before_asking: called with a claim of the current epoch before the coordinator is asked
-        about it; raises an error if that must not be done. For each epoch it is called once.
+        about it; raises an error if that must not be done.
+    :param when_refused: called with that claim if the answer shows that no such claim is open.
     :return: the claim that was reported as finished; None if the table was already due.
     :raises TableNotDue: a worker has the table (then the details have its ``tiering_epoch``); or
         this Fluss does not report the table's state; or each response was more than a second old.
     :raises TableNotExist: the coordinator does not list the table as a tiered one.
     """
     clock = clock or SystemClock()
-    epochs: set[int] = set()
-
-    def before(claim: Claim) -> None:
-        if claim.tiering_epoch not in epochs:
-            before_asking(claim)
-            epochs.add(claim.tiering_epoch)
-
     for _ in range(_QUESTIONS_MAX):
-        found = _scheduled(connection, path, table_id, before, clock)
+        found = _scheduled(connection, path, table_id, before_asking, when_refused, clock)
         if found is None:
             return None
         claim, asked = found
@@ -96,6 +91,7 @@ def _scheduled(
     path: TablePath,
     table_id: int,
     before_asking: Callable[[Claim], None],
+    when_refused: Callable[[Claim], None],
     clock: Clock,
 ) -> tuple[Claim, _Instant] | None:
     """Returns the claim with the epoch of the Scheduled table, and when it was queried.
@@ -111,6 +107,8 @@ def _scheduled(
         before_asking(claim)
         asked = _Instant(clock)
         said = _heartbeat(connection, claim)
+        if said is not None:  # a heartbeat that is refused prolongs nothing
+            when_refused(claim)
         if isinstance(said, FencedTieringEpoch):
             return None  # it has become due in the meantime
     if said is None:

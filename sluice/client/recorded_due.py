@@ -18,11 +18,12 @@ from sluice.masking import mask
 from sluice.model import Claim, TableInfo, TablePath
 from sluice.statuses import RecordedStatus, recorded
 
-MakeDue = Callable[[Callable[[Claim], None]], Claim | None]
+MakeDue = Callable[[Callable[[Claim], None], Callable[[Claim], None]], Claim | None]
 """Makes a table due; returns the claim that it waited with, or None if the table was due.
 
-Its argument is called with a claim of the table's current epoch before the coordinator is asked
-about that epoch, and raises TableNotDue if it must not be asked now.
+Its first argument is called with a claim of the table's current epoch before the coordinator is
+asked about that epoch, and raises TableNotDue if it must not be asked now. The second one is called
+with that claim if the answer shows that no such claim is open.
 """
 
 
@@ -57,19 +58,25 @@ class RecordedDue:
                 tiering_epoch=row.tiering_epoch,
                 claimed_by=row.claimed_by,
             )
-        asked: list[Claim] = []
+        epochs: set[int] = set()
+        refused: list[Claim] = []  # the last question, once it is known to have prolonged nothing
+        columns: recorded.Columns = {}
 
         def before_asking(claim: Claim) -> None:
-            self._record_question(path, row, claim, is_lost)
-            asked.append(claim)
+            if claim.tiering_epoch not in epochs:
+                self._record_question(path, row, claim, is_lost)
+                epochs.add(claim.tiering_epoch)
+            refused.clear()
 
-        forced = do(before_asking)
-        columns = recorded.round_requested(table_id, path, row, forced, self._clock.now_ms())
-        if asked:  # no claim was open, so none was prolonged
-            columns = {**columns, **recorded.not_asked(asked[-1])}
-        if columns:
-            write = partial(self._upsert, columns)
-            self._events.event(path, "record that it is due", write, EventKind.WRITE, PATH)
+        try:
+            forced = do(before_asking, refused.append)
+            columns = recorded.round_requested(table_id, path, row, forced, self._clock.now_ms())
+        finally:  # also after an error: others must not wait for a claim that nobody prolonged
+            if refused:
+                columns = {**columns, **recorded.not_asked(refused[-1])}
+            if columns:
+                write = partial(self._upsert, columns)
+                self._events.event(path, "record its state", write, EventKind.WRITE, PATH)
 
     def _record_question(
         self, path: TablePath, row: RecordedStatus | None, claim: Claim, is_lost: bool

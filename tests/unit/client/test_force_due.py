@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,25 @@ from sluice.client.admin import Admin
 from sluice.client.connection import Connection
 from sluice.client.force_due import make_due
 from sluice.client.heartbeat_entries import entry_of
+from sluice.client.recorded_due import RecordedDue
 from sluice.client.recorded_statuses import this_process
+from sluice.client.status_events import StatusEvents
 from sluice.client.status_table import PATH as STATUS_PATH
 from sluice.clock import Clock, SystemClock
 from sluice.config import ClientConfig
 from sluice.driver.not_due import claim_table
-from sluice.errors import AuthorizationError, NetworkError, TableNotDue, TableNotExist
+from sluice.errors import (
+    AuthorizationError,
+    NetworkError,
+    SluiceError,
+    StorageError,
+    TableNotDue,
+    TableNotExist,
+)
 from sluice.model import Claim, Column, Reason, TableBucket, TablePath
+from sluice.model import types as t
 from sluice.statuses.recorded import REVOKED_MS
+from sluice.testing.tables import table_info
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
@@ -247,6 +258,10 @@ class Words:
 
     def __init__(self, state: str, epoch: int, *, known: bool = True) -> None:
         self.state, self.epoch, self.known = state, epoch, known
+        self.unknown_from: int | None = None
+        """From which heartbeat on the coordinator does not know the table."""
+        self.lost_from: int | None = None
+        """From which heartbeat on no answer arrives."""
         self.finished: list[int] = []
         self.beats: list[int] = []
         self.before_finish: Callable[[], None] = lambda: None
@@ -262,6 +277,10 @@ class Words:
         reply = pb.LakeTieringHeartbeatResponse(coordinator_epoch=0)
         for entry in request.tiering_tables:
             self.beats.append(entry.tiering_epoch)
+            if len(self.beats) == self.unknown_from:
+                self.known = False
+            if self.lost_from is not None and len(self.beats) >= self.lost_from:
+                raise NetworkError("the answer is lost")
             self._say(reply.tiering_table_resp.add(table_id=7), entry, heartbeat=True)
         for entry in request.finished_tables:
             self.before_finish()
@@ -297,7 +316,7 @@ def made_due(
     with WireServer(handlers) as server:
         connection = Connection(ClientConfig(server.address))
         try:
-            return make_due(connection, PATH, 7, before, clock)
+            return make_due(connection, PATH, 7, before, lambda claim: None, clock)
         finally:
             connection.close()
 
@@ -433,3 +452,82 @@ def test_answers_that_are_always_old_are_given_up() -> None:
 def test_a_table_that_the_coordinator_does_not_know() -> None:
     with pytest.raises(TableNotExist, match=r"does not list table shop\.orders \(id 7\)"):
         made_due(Words("Scheduled", 0, known=False))
+
+
+# ---- what is left recorded of a question ----
+
+
+def kept_question(words: Words, clock: Clock | None = None) -> tuple[str, Any]:
+    """How a call ended, and the epoch whose question others must wait for."""
+    row: dict[str, Any] = {}
+
+    def upsert(*rows: Mapping[str, Any], needed: str | None = None) -> None:
+        for columns in rows:
+            row.update(columns)
+
+    own = clock or SystemClock()
+    due = RecordedDue(StatusEvents(own, 30.0), own, upsert)
+    handlers = {(Role.COORDINATOR, apis.LAKE_TIERING_HEARTBEAT): words.heartbeat}
+    with WireServer(handlers) as server:
+        connection = Connection(ClientConfig(server.address, retry_timeout_ms=200))
+        table = table_info({"n": t.BIGINT}, path=PATH, table_id=7)
+        try:
+            due.make(
+                table,
+                None,
+                lambda *told: make_due(connection, PATH, 7, told[0], told[1], own),
+                None,
+            )
+            ended = "due"
+        except SluiceError as error:
+            ended = type(error).__name__
+        finally:
+            connection.close()
+    assert (row["asked_tiering_epoch"] is None) == (row["asked_ms"] is None)
+    return ended, row["asked_tiering_epoch"]
+
+
+def fails(error: Exception) -> Callable[[], None]:
+    def raises() -> None:
+        raise error
+
+    return raises
+
+
+def test_a_question_that_prolonged_nothing_is_taken_back_whatever_follows() -> None:
+    """Else others would say for 140 s that the table may be tiered."""
+    assert kept_question(Words("Scheduled", 4)) == ("due", None)
+    assert kept_question(Words("Pending", 4)) == ("due", None)
+
+    unknown_state = Words("Scheduled", 4)
+    unknown_state.words = (unknown_state.words[0], "no renewal of {state}")
+    assert kept_question(unknown_state) == ("TableNotDue", None)
+
+    for error in (NetworkError("gone"), TableNotExist("dropped"), StorageError("full")):
+        unfinished = Words("Scheduled", 4)
+        unfinished.before_finish = fails(error)
+        assert kept_question(unfinished) == (type(error).__name__, None)
+
+    dropped = Words("Pending", 4)
+    dropped.unknown_from = 2
+    assert kept_question(dropped) == ("TableNotExist", None)
+
+    slow, clock = Words("Scheduled", 4), Ahead()
+    slow.after_scheduled = lambda: setattr(clock, "stopped_s", clock.stopped_s + 1.5)
+    assert kept_question(slow, clock) == ("TableNotDue", None)
+
+
+def test_a_question_that_may_have_prolonged_a_claim_stays_recorded() -> None:
+    assert kept_question(Words("Tiering", 4)) == ("TableNotDue", 4)
+
+    lost = Words("Tiering", 4)
+    lost.lost_from = 2
+    assert kept_question(lost) == ("NetworkError", 4)
+
+    claimed, clock = Words("Scheduled", 4), Ahead()
+
+    def restarted() -> None:
+        clock.stopped_s, claimed.state = 60.0, "Tiering"
+
+    claimed.after_scheduled = restarted
+    assert kept_question(claimed, clock) == ("TableNotDue", 4), "the second answer counts"
