@@ -45,7 +45,10 @@ class RetriedIfAway(BaseOperator):
 
     Airflow's client tries each call five times. Then the task fails, also before it has begun. So
     an operator that was given no ``retries`` has some, which :func:`fails_at_once` keeps from other
-    errors.
+    errors of ``execute``. Errors of templates are retried, too: the task fails a minute later.
+
+    An operator that is mapped, with ``partial`` and ``expand``, has no such retries: Airflow reads
+    them from the arguments of ``partial``. Give ``retries`` there.
 
     :param retries: retries after any error. None: those of Airflow's configuration, or else these.
     """
