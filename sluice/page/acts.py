@@ -15,8 +15,9 @@ from fastapi.staticfiles import StaticFiles
 from starlette.routing import Mount
 
 from sluice.model import TablePath
+from sluice.page.calls import CALLS_CLUSTER
 from sluice.page.lease_models import LeaseToDrop
-from sluice.page.ports import Act, AtPlace, By, Place, Viewer
+from sluice.page.ports import Act, AtPlace, By, Place, Viewer, place_of, viewer_of
 
 UNCHECKED = "this call would act without a check of who may do so: it is refused"
 SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
@@ -46,6 +47,13 @@ OnTable = Annotated[TablePath, Depends(_on_table)]
 OnLease = Annotated[str, Depends(_on_lease)]
 """The id of the lease that a route acts on, after the check."""
 _CHECKS = (_on_table, _on_lease)
+_OWN = (*_CHECKS, place_of, viewer_of, CALLS_CLUSTER.dependency)
+"""What gives nothing of the request to a handler that was not checked."""
+_NOT_OF_REQUEST = (
+    "response_param_name",
+    "background_tasks_param_name",
+    "security_scopes_param_name",
+)
 
 
 def refuse_unchecked(request: Request) -> None:
@@ -80,17 +88,25 @@ def _why_unchecked(route: Any) -> str | None:
     calls = [each.call for each in _all_of(own)]
     if sum(calls.count(check) for check in _CHECKS) != 1:
         return "take what it acts on as OnTable or OnLease, which check it"
-    taken = (
-        own.path_params,
-        own.query_params,
-        own.header_params,
-        own.cookie_params,
-        own.body_params,
-        own.request_param_name,
-    )
-    if any(taken):
+    if any(map(_takes_request, _handed_over(own))) or any(
+        each.body_params for each in _all_of(own) if each.call not in _CHECKS
+    ):
         return "take nothing else from the request, because nobody checks it"
     return None
+
+
+def _handed_over(dependant: Any) -> Iterator[Any]:
+    """A handler, and all whose values it gets; not those that are only called before it."""
+    yield dependant
+    for each in dependant.dependencies:
+        if each.name is not None and each.call not in _OWN:
+            yield from _handed_over(each)
+
+
+def _takes_request(dependant: Any) -> bool:
+    """Whether this function reads any part of the request by itself."""
+    names = [name for name in vars(dependant) if name.endswith(("_params", "_param_name"))]
+    return any(getattr(dependant, name) for name in names if name not in _NOT_OF_REQUEST)
 
 
 def _all_of(dependant: Any) -> Iterator[Any]:

@@ -119,15 +119,15 @@ def serve(request: Request, place: Place, viewer: Viewer) -> None:
     request.state.sluice_viewer = viewer
 
 
-def _place_of(request: Request) -> Place:
+def place_of(request: Request) -> Place:
     place: Place = request.state.sluice_place
     return place
 
 
-def _viewer_of(request: Request) -> Viewer:
+def viewer_of(request: Request) -> Viewer:
     viewer: Viewer = request.state.sluice_viewer
     return viewer
 
 
-AtPlace = Annotated[Place, Depends(_place_of)]
-By = Annotated[Viewer, Depends(_viewer_of)]
+AtPlace = Annotated[Place, Depends(place_of)]
+By = Annotated[Viewer, Depends(viewer_of)]

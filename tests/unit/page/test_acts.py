@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Annotated
 
 import pytest
-from fastapi import FastAPI, Request
+from fastapi import Cookie, Depends, FastAPI, Header, Request, Response
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
+from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
 
 from sluice.client import connect
+from sluice.model import TablePath
 from sluice.page.acts import SAFE_METHODS, OnTable, require_checks
+from sluice.page.lease_models import LeaseToDrop
 from sluice.page.local_place import LocalPlace
 from sluice.page.serving import local_app
 from tests.support.local_page import NOWHERE
@@ -70,8 +74,58 @@ def read_again(path: OnTable, request: Request) -> str:
     return f"{path}{request.url}"
 
 
+def by_connection(path: OnTable, connection: HTTPConnection) -> str:
+    return f"{path}{connection.url}"
+
+
+async def body_of(request: Request) -> bytes:
+    return await request.body()
+
+
+def address_of(connection: HTTPConnection) -> str:
+    return str(connection.url)
+
+
+def named(also: str = "") -> str:
+    return also
+
+
+def token_of(authorization: Annotated[str, Header()], other: Annotated[str, Cookie()]) -> str:
+    return authorization + other
+
+
+def within(found: Annotated[bytes, Depends(body_of)]) -> bytes:
+    return found
+
+
+def body_beside(path: OnTable, found: Annotated[bytes, Depends(body_of)]) -> str:
+    return f"{path}{found!r}"
+
+
+def body_below(path: OnTable, found: Annotated[bytes, Depends(within)]) -> str:
+    return f"{path}{found!r}"
+
+
+def connection_beside(path: OnTable, found: Annotated[str, Depends(address_of)]) -> str:
+    return f"{path}{found}"
+
+
+def query_beside(path: OnTable, found: Annotated[str, Depends(named)]) -> str:
+    return f"{path}{found}"
+
+
+def header_beside(path: OnTable, found: Annotated[str, Depends(token_of)]) -> str:
+    return f"{path}{found}"
+
+
+UNCHECKED = [
+    *(without, beside, read_again, raw, by_connection, body_beside, body_below),
+    *(connection_beside, query_beside, header_beside),
+]
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-@pytest.mark.parametrize("handler", [without, beside, read_again, raw])
+@pytest.mark.parametrize("handler", UNCHECKED)
 def test_a_route_without_a_check_is_refused(
     place: LocalPlace, handler: object, method: str
 ) -> None:
@@ -92,3 +146,28 @@ def test_a_route_that_is_none_of_fastapi_is_refused(place: LocalPlace) -> None:
         add(app)
         with pytest.raises(RuntimeError, match=r"/new may act on what nobody has checked"):
             require_checks(app)
+
+
+def a_table(path: OnTable) -> TablePath:
+    return path
+
+
+def body_before(lease: LeaseToDrop) -> None:
+    """Not for the handler, but by itself it may act on what it reads."""
+
+
+def test_dependencies_are_looked_at_as_a_whole(place: LocalPlace) -> None:
+    def of_checked(path: Annotated[TablePath, Depends(a_table)], response: Response) -> str:
+        return f"{path}{response.status_code}"
+
+    app = local_app(place)
+    app.add_api_route("/{database}/{table}/new", of_checked, methods=["POST"])
+    require_checks(app)
+    app.add_api_route(
+        "/{database}/{table}/other",
+        of_checked,
+        methods=["POST"],
+        dependencies=[Depends(body_before)],
+    )
+    with pytest.raises(RuntimeError, match="other may act on what nobody has checked"):
+        require_checks(app)
