@@ -19,12 +19,16 @@ from sluice.client.recorded_statuses import this_process
 from sluice.config import ClientConfig, ServerConfig
 from sluice.driver.not_due import claim_table, not_due
 from sluice.errors import TableNotDue, TableNotExist
-from sluice.model import Claim, Reason, TableDescriptor, TablePath
+from sluice.model import Claim, Reason, TableBucket, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.model.durations import duration_ms
 from sluice.server.cluster import EmbeddedCluster
+from sluice.server.metadata import NODE_ID
 from sluice.statuses import recorded
 from sluice.testing.tables import table_info
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.error_codes import raise_in_body
 from tests.support.plain_fluss import plain_fluss
 
 MINUTE_MS = 60_000
@@ -381,3 +385,54 @@ def test_where_nothing_is_known_of_a_table(tmp_path: Path, clock: WallClock) -> 
         )
         client.statuses.pause(path)
         assert "is paused: `sluice resume`" in str(not_due(client, path, clock.ms))
+
+
+def change_leader(client: Client, path: TablePath, leader: int, leader_epoch: int) -> None:
+    """Makes a server lead the only bucket of a table; -1: none leads it."""
+    table_id = client.admin.table_info(path).table_id
+    request = pb.NotifyLeaderAndIsrRequest(coordinator_epoch=1)
+    request.notify_buckets_leader_req.add(
+        physical_table_path=pb.PbPhysicalTablePath(
+            database_name=path.database, table_name=path.table
+        ),
+        table_bucket=pb.PbTableBucket(table_id=table_id, bucket_id=0),
+        leader=leader,
+        leader_epoch=leader_epoch,
+        bucket_epoch=0,
+    )
+    [answer] = client._connection.call_leader(
+        path,
+        TableBucket(table_id, None, 0),
+        apis.NOTIFY_LEADER_AND_ISR,
+        request,
+        lambda reply: reply.notify_buckets_leader_resp,
+    )
+    raise_in_body(answer)
+
+
+@pytest.mark.usefixtures("machine")
+def test_tier_waits_for_an_election(tmp_path: Path, clock: WallClock) -> None:
+    with (
+        plain_fluss(tmp_path / "plain", clock) as server,
+        connect(ClientConfig(server.address, tiering_status_timeout_ms=60_000)) as client,
+    ):
+        client.admin.create_database("shop")
+        path = create(client, enabled="true", freshness="1d")
+        client.admin.list_offsets(path)  # learns the leader, to which the elections are told
+
+        environment = {"SLUICE_CLIENT_BOOTSTRAP": server.address}
+        change_leader(client, path, -1, 2)
+
+        def tier(wait: str) -> str:
+            command = ["tier", "shop.orders", "--warehouse", "/nowhere", "--wait", wait]
+            told = CliRunner().invoke(cli, command, env=environment)
+            assert told.exit_code == 1
+            return " ".join(told.output.split())
+
+        assert "restart the coordinator. It has had no leader for the last" in tier("1ms")
+        began_s = time.monotonic()
+        timer = threading.Timer(0.7, change_leader, (client, path, NODE_ID, 3))
+        timer.start()
+        assert "no leader" not in tier("2s"), "it waited, and there was one at the end"
+        timer.join()
+        assert time.monotonic() - began_s > 2
