@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sluice.client import connect
 from sluice.client.connection import Connection
 from sluice.client.missing_leaders import (
     TABLES_MAX,
@@ -16,8 +17,16 @@ from sluice.client.missing_leaders import (
     never_tiered,
     tables_without_leaders,
 )
+from sluice.clock import SystemClock
 from sluice.config import ClientConfig
-from sluice.errors import FencedTieringEpoch, LeaderNotAvailable, TableNotExist
+from sluice.errors import (
+    FencedTieringEpoch,
+    LakeSnapshotNotExist,
+    LeaderNotAvailable,
+    TableNotDue,
+    TableNotExist,
+)
+from sluice.formats.descriptors import descriptor_to_json
 from sluice.model import TableInfo, TablePath
 from sluice.model.types import BIGINT
 from sluice.statuses import RecordedStatus
@@ -190,3 +199,42 @@ def test_only_old_tables_without_a_round_are_suspected() -> None:
     created_ms = tables[0].created_ms
     assert old == {2, 3}
     assert never_tiered(tables, rows, created_ms + 5_000) == []
+
+
+@pytest.mark.parametrize("what", ["new", "old", "old, with a lake snapshot"])
+def test_a_request_for_a_table_that_the_coordinator_does_not_know(what: str) -> None:
+    """The coordinator learns of a new table a little later; what was tiered, it did not miss."""
+    is_old = what.startswith("old")
+    made_ms = 1_000 if is_old else SystemClock().now_ms()
+    asked = info(7, {"table.datalake.enabled": "true"})
+
+    def described(request: Any) -> pb.GetTableInfoResponse:
+        if request.table_path.table_name != asked.path.table:
+            raise TableNotExist("no status is recorded")
+        return pb.GetTableInfoResponse(
+            table_id=7,
+            schema_id=1,
+            table_json=descriptor_to_json(asked.descriptor),
+            created_time=made_ms,
+            modified_time=made_ms,
+        )
+
+    def snapshot(request: Any) -> pb.GetLakeSnapshotResponse:
+        if "snapshot" not in what:
+            raise LakeSnapshotNotExist("none")
+        return pb.GetLakeSnapshotResponse(table_id=7, snapshotId=3)
+
+    handlers = {
+        (Role.COORDINATOR, apis.LAKE_TIERING_HEARTBEAT): Cluster({}, missed={7}).heartbeat,
+        (Role.COORDINATOR, apis.GET_TABLE_INFO): described,
+        (Role.COORDINATOR, apis.GET_LAKE_SNAPSHOT): snapshot,
+    }
+    with (
+        WireServer(handlers) as server,
+        connect(server.address) as client,
+        pytest.raises(TableNotDue) as caught,
+    ):
+        client.statuses.request_round(asked.path)
+    assert ("has missed the creation of table" in str(caught.value)) == (what == "old")
+    assert "estart the coordinator" in str(caught.value)
+    assert caught.value.details["waits"]
