@@ -66,6 +66,7 @@ _SETTINGS = re.compile(
     r"|requirement failed: "
     r"|(?:^|[.])(?:SyntaxError|IndentationError|ImportError|ModuleNotFoundError): "
     r"|unresolved dependency: .* not found|has to be >= the number of cpus per task"
+    r"|When running with master 'yarn' either HADOOP_CONF_DIR"
 )
 """What only another setting, file or installation heals."""
 _SHORT = re.compile(
@@ -82,8 +83,6 @@ _CHECKS = re.compile(
 """Frames of the code in which Spark checks its settings."""
 
 
-_NO_YARN = "When running with master 'yarn' either HADOOP_CONF_DIR"
-"""Airflow's provider takes yarn for a connection that it cannot read: a retry may read it."""
 _ABORTED = re.compile(r"Job aborted due to stage failure: .*?\(TID \d+\) \([^)]*\): ")
 """What Spark says before the error of a task."""
 
@@ -268,7 +267,7 @@ class DriverEnd:
         shown = str(self)
         if self._unreached and "unresolved dependency" in shown:
             return False
-        if _NO_YARN in shown or _MAY_PASS.search(shown):
+        if _MAY_PASS.search(shown):
             return False
         return self._best.is_setting or _SETTINGS.search(shown) is not None
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +23,11 @@ from airflow.sdk.execution_time.comms import (
 )
 
 from sluice.errors import ConfigurationError
-from sluice_airflow.airflow_names import AirflowFailException, AirflowNotFoundException
+from sluice_airflow.airflow_names import (
+    AirflowFailException,
+    AirflowNotFoundException,
+    AirflowTaskTimeout,
+)
 from sluice_airflow.api_server import (
     AWAY_DELAY,
     AWAY_RETRIES,
@@ -57,7 +63,7 @@ class ApiServer:
 
     def __init__(self) -> None:
         self.away = 0
-        self.refusal: AirflowRuntimeError | None = None
+        self.refusal: BaseException | None = None
         self.asked: list[str] = []
         """The connections that it was asked for."""
         self.variables: dict[str, str] = {}
@@ -195,6 +201,26 @@ def test_the_connection_that_is_checked_is_the_one_that_is_used(
     for _ in range(2):  # applications
         assert driver_task._get_hook().master == "nonsense://host"
     assert api_server.asked.count("spark_default") == 1
+
+
+def test_a_time_limit_ends_the_task_though_nobody_answers(
+    api_server: ApiServer, tmp_path: Path
+) -> None:
+    """Airflow calls ``on_kill`` for its own error only."""
+
+    def away(**_: Any) -> None:
+        raise error("API_SERVER_ERROR", **REFUSED)
+
+    plan = f"file://{tmp_path}/run/0-1/plan.json"
+    of_claim = {"table_id": 0, "tiering_epoch": 1, "coordinator_epoch": 1, "lease_id": "run"}
+    entry = {"label": "shop.a", "tables": [{"table": "shop.a", "plan_uri": plan, **of_claim}]}
+    task = SluiceTierOperator(task_id="tier", entry=entry)
+    api_server.refusal = AirflowTaskTimeout("execution_timeout")
+    ti = SimpleNamespace(id="try", xcom_push=away)
+    with pytest.raises(AirflowTaskTimeout):
+        task.execute({**context(), "ti": ti})
+    failure = json.loads((tmp_path / "run/0-1/failure-try.json").read_text())
+    assert failure["kind"] == "TierTimedOut"
 
 
 def test_outside_of_tasks_a_missing_connection_is_missing() -> None:

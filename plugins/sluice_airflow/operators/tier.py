@@ -23,7 +23,7 @@ from sluice.model import Claim, Reason
 from sluice.quantities import counted
 from sluice.rounds.files import RoundFailure, RoundResult, claim_of, write_json
 from sluice.rounds.pack_files import PackFile, SparkApplication, pack_uri, run_file_names
-from sluice.rounds.reasons import failure_of
+from sluice.rounds.reasons import failure_of, reason_of
 from sluice.rounds.result_line import result_line
 from sluice_airflow import leasing
 from sluice_airflow.airflow_names import AirflowTaskTimeout
@@ -198,8 +198,11 @@ class SluiceTierOperator(SparkDriverOperator):
             self._ti = None  # Airflow calls on_kill next
             text = f"this try took longer than its execution_timeout of {self.execution_timeout}"
             timed_out = Reason.from_text(text, kind="TierTimedOut", retryable=True)
-            self._leave(RoundFailure(timed_out))
-            self._push_outcomes(ti)
+            try:
+                self._leave(RoundFailure(timed_out))
+                self._push_outcomes(ti)
+            except Exception as error:  # or Airflow takes it for the failure, and calls no on_kill
+                self.log.error("cannot tell what this try has tiered: %s", reason_of(error))
             raise
         except SluiceError as error:
             for table in self._unfinished():
