@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import socket
 import sqlite3
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
 
 from sluice.cli.main import cli
 from sluice.client import connect
-from sluice.config import ServerConfig
+from sluice.config import SETTINGS_VARIABLE, ServerConfig
 from sluice.model.reason import WITHHELD
+from sluice.page.app import API
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.driver import SIGNATURE
 from tests.airflow.place import AirflowProcess, Place, failures_of, only
@@ -24,6 +27,8 @@ from tests.airflow.test_spark_run import CONF, SPARK
 from tests.support.contents import contents
 from tests.support.findings import finding
 from tests.support.leaks import leaks as leaks_of
+from tests.support.local_page import local_page
+from tests.support.processes import SLUICE, environment
 from tests.support.repeating_server import RepeatingServer
 from tests.support.s3_server import REGION, S3Server
 
@@ -42,6 +47,7 @@ PLANTED = {
 IN_ADDRESS = "Planted-4715-address"
 PASSWORD = "Planted&4721-password"
 """Of the connection: the bearer token."""
+IN_SETTINGS = {PASSWORD, *PLANTED.values()} - {PLANTED["datalake.iceberg.s3.access-key-id"]}
 ALL = (*PLANTED.values(), "Planted/4719+credential", IN_ADDRESS, PASSWORD)
 
 
@@ -109,6 +115,31 @@ def written(place: Place, run: Any) -> dict[str, str]:
     for form in ("table", "json"):
         arguments = ["status", "--format", form, "--bootstrap", place.address]
         found[f"status {form}"] = CliRunner().invoke(cli, arguments).output
+    return found | observed(place)
+
+
+def observed(place: Place) -> dict[str, str]:
+    """What the page of `sluice ui` and `sluice exporter` answer. They know no secret of the run."""
+    found = {}
+    tables = [str(status.path).replace(".", "/") for status in place.client.statuses.list()]
+    parts = ["", "/rounds", "/splits", "/snapshots", "/leases"]
+    with local_page(place.address) as page, closing(page.logged_in()) as browser:
+        page.place.reader.read_soon()
+        names = ["overview", "tables", "leases", "maintenance"]
+        for name in [*names, *(f"tables/{table}{part}" for table in tables for part in parts)]:
+            answer = browser.get(f"{API}/{name}")
+            assert answer.status_code < 500, answer.text
+            found[f"page: {name}"] = answer.text
+    words = [SLUICE, "exporter", "--bootstrap", place.address, "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, text=True) as exporter:
+        try:
+            assert exporter.stdout is not None
+            url = exporter.stdout.readline().split()[-1]
+            with urlopen(url, timeout=60) as answer:
+                found["metrics"] = answer.read().decode()
+        finally:
+            exporter.kill()
+    assert all(table.partition("/")[2] in found["metrics"] for table in tables)
     return found
 
 
@@ -190,13 +221,17 @@ def test_a_catalog_that_quotes_its_address(place: Place, storage: S3Server, cata
 @pytest.mark.spark
 @pytest.mark.long
 def test_a_catalog_that_repeats_what_it_got(place: Place, storage: S3Server, catalog: int) -> None:
-    """In each encoding, with control characters. No command line of the machine has a secret."""
+    """In each encoding, with control characters.
+
+    No command line of the machine has a secret, and no environment but that of spark-submit.
+    """
     path = place.table("events")
     place.wait(path)
     with RepeatingServer(*ALL) as server:
         settings = connection(place, storage, catalog, "rest", server.address)
         run = place.run({"spark_conf": CONF}, **{**settings, **SPARK})
         commands = {one: one for one in server.commands}
+        variables = {name: "\n".join(values) for name, values in server.variables.items()}
     assert run["state"] == "failed", run["tasks"]
     assert server.requests
     error = place.status(path).last_error
@@ -204,4 +239,7 @@ def test_a_catalog_that_repeats_what_it_got(place: Place, storage: S3Server, cat
     assert "***" in error
     assert not any(char in error for char in "\x1b\x07\r\u202e")
     assert leaks(commands) == []
+    given = {"AIRFLOW_CONN_FLUSS_DEFAULT", SETTINGS_VARIABLE}  # Airflow's own is inherited
+    assert {name for name, _ in leaks(variables)} == given
+    assert {one for name, one in leaks(variables) if name == SETTINGS_VARIABLE} >= IN_SETTINGS
     search(place, run)

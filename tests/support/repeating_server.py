@@ -7,6 +7,7 @@ import html
 import json
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
@@ -36,6 +37,8 @@ class RepeatingServer:
         self.requests = 0
         self.commands: set[str] = set()
         """The command lines of all processes of this machine, at each request."""
+        self.variables: dict[str, set[str]] = {}
+        """The values of each environment variable of the processes below this one, likewise."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever)
         self.address = f"http://127.0.0.1:{self._server.server_port}"
@@ -58,6 +61,10 @@ class RepeatingServer:
         self.requests += 1
         for process in psutil.process_iter(["cmdline"]):
             self.commands.add(" ".join(process.info["cmdline"] or ()))
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):  # it may have ended
+                for name, value in process.environ().items():
+                    self.variables.setdefault(name, set()).add(value)
         encoded = [encode(one) for one in self.also for encode in ENCODINGS]
         said = f"{FORGED} I got {got} and know {' '.join(encoded)}"
         if is_s3:
