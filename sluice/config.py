@@ -26,7 +26,7 @@ from typing import Any, get_type_hints
 from sluice.did_you_mean import closest, did_you_mean
 from sluice.errors import ConfigurationError
 from sluice.json_text import json_of
-from sluice.masking import know, secrets_in
+from sluice.masking import know, know_environment, secrets_in
 from sluice.setting_limits import check_limits, check_text, lowered_defaults
 
 ENVIRONMENT_PREFIX = "SLUICE_"
@@ -341,7 +341,7 @@ def load_config(
         that do not work together; names them.
     """
     environment = environment or {}
-    know(secrets_in({name: text for name, text in environment.items() if name.startswith("AWS_")}))
+    know_environment(environment)
     found = _Settings()
     if path is not None:
         _add_file(Path(path), found)

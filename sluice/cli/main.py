@@ -41,6 +41,7 @@ from sluice.cli.tables import tables
 from sluice.cli.tier import tier
 from sluice.cli.ui import ui
 from sluice.cli.warm import warm
+from sluice.masking import know_environment
 
 
 class _Commands(CommandGroup):
@@ -55,6 +56,7 @@ class _Commands(CommandGroup):
     ) -> Any:
         if not standalone_mode:
             return super().main(args, prog_name, standalone_mode=False, **extra)
+        know_environment(os.environ)  # before any argument is quoted
         try:
             code = super().main(args, prog_name, standalone_mode=False, **extra)
         except click.ClickException as error:

@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 from sluice.config import ClientConfig
 from sluice.did_you_mean import closest
 from sluice.errors import ConfigurationError
+from sluice.masking import mask
 from sluice.wire import tcp
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ class Address:
         """:raises ConfigurationError: the text is not valid; the message suggests a repair."""
         scheme, separator, rest = text.partition("://")
         if not separator:
-            raise ConfigurationError(f"address {text!r}: {_without_scheme(text)}")
+            hidden = mask(f"x://{text}").removeprefix("x://")  # a login stands behind a scheme
+            raise ConfigurationError(f"address {hidden!r}: {_without_scheme(text)}")
         if scheme.lower() not in TRANSPORTS:
             raise ConfigurationError(f"address {text!r}: {_unknown_scheme(scheme, rest)}")
         try:

@@ -7,7 +7,15 @@ visible, so that no text moves a cursor, sets a colour or begins a line of its o
 
 from sluice.masking.characters import one_line, visible
 from sluice.masking.forms import MASK, TEXT_CHARS_MAX, is_secret_name
-from sluice.masking.known import encodings, forget_all, know, secrets_in, secrets_of, version
+from sluice.masking.known import (
+    encodings,
+    forget_all,
+    know,
+    know_environment,
+    secrets_in,
+    secrets_of,
+    version,
+)
 from sluice.masking.texts import (
     REASON_CHARS_MAX,
     MaskingFormatter,
@@ -34,6 +42,7 @@ __all__ = [
     "holds_secret",
     "is_secret_name",
     "know",
+    "know_environment",
     "line",
     "lines",
     "mask",

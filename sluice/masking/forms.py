@@ -18,15 +18,16 @@ _FOLDED = str.maketrans({"\u0130": "i", "\u0131": "i", "\u017f": "s", "\u212a": 
 _RUN_START = r"(?<![\w.-])"
 _NAME = (
     r"[\w.-]*?(?:password|passwd|passphrase|pwd|secret|token|credential|"
-    r"(?:access|api|private|account|shared|storage|encryption|session)[-_. ]?key|"
-    r"sse[-_.]?key|key[-_.]?json|signature|jaas[-_.]?config"
+    r"(?:access|api|private|account|shared|storage|(?:en|de)cryption|session)[-_. ]?key|"
+    r"connection[-_.]?string|(?<![a-z0-9])sas(?![a-z0-9])|sse[-_.]?key|key[-_.]?json|signature|jaas[-_.]?config"
     # of requests to a catalog; what others hold than this one is not known
     r"|(?<![a-z0-9-])header(?:\.|__)(?!x-iceberg-access-delegation\b))"
     r"[\w.-]{0,64}+(?: (?:key|id))?"
 )
+_STRINGS = ("connectionstring", "connection-string", "connection_string", "connection.string")
 _NAMES = (
     *("password", "passwd", "passphrase", "pwd", "secret", "token", "credential", "key"),
-    *("signature", "jaas", "header"),
+    *("signature", "jaas", "header", "sas", *_STRINGS),
 )
 _TOKENS = ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xox", "ya29.", "hvs.")
 _QUOTE = r"(?:\\{0,3}[\"'])"
@@ -143,11 +144,12 @@ _MASKS: tuple[
 )
 _NEEDED = (
     *("pass", "pwd", "secret", "token", "credential", "key", "sig", "jaas", "header", "auth"),
+    *("sas", *_STRINGS),
     *("://", "<", "bearer", "basic", "digest", "negotiate", "cookie", "akia", "asia", "aroa"),
     *("aida", "eyj", "jdbc:oracle:", *_TOKENS),
 )
 """One of them is in each text that any pattern needs."""
-_SECRET_NAME = re.compile(rf"(?i)\A{_NAME}\Z")
+_SECRET_NAME = re.compile(rf"(?i)\A(?:{_NAME}|[\w.-]*(?:authorization|cookie|jwt)[\w.-]*)\Z")
 
 
 def mask_forms(text: str) -> str:

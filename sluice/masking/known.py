@@ -22,6 +22,11 @@ from sluice.masking.forms import MASK, is_secret_name
 
 VALUE_CHARS_MIN = 4
 """Shorter values are not masked, because they occur in ordinary words."""
+_ENVIRONMENT = ("SLUICE_", "AWS_", "AZURE_", "GOOGLE_")
+_OF_FILES = ("_FILE", "_PATH", "_CREDENTIALS")
+"""How the names of variables end that name a file."""
+_WORDS = frozenset({"true", "false", "none", "null"})
+"""Values of options that only have a name like a secret."""
 KNOWN_MAX = 2_000
 """Values that a process keeps. Beyond them, it forgets the one that it was told first."""
 B64 = {"+": r"(?:[+-]|%2[bB])", "/": r"(?:/|_|%2[fF]|\\{1,4}/)"}
@@ -38,6 +43,7 @@ _USER_INFO = re.compile(
 )
 _ORACLE = re.compile(r"(?i)\Ajdbc:oracle:\w{1,16}:([^/\s@]{1,128}/([^\s@]{1,512}))@")
 _SCHEME = re.compile(r"(?i)\A(bearer|basic|digest|negotiate|token)\s+(\S+)\Z")
+_PAIR = re.compile(r"(?P<name>[\w.-]{1,64}+)=(?:\"(?P<quoted>[^\"]*)\"|(?P<plain>[^;\"\s]+))")
 _LINE_CHARS_MIN = 16
 """Shorter lines of a value of several lines are no secrets by themselves."""
 _Patterns = list[tuple[str, str]]
@@ -64,6 +70,16 @@ def know(secrets: Iterable[str]) -> None:
 def version() -> int:
     """Another one whenever this process is told of a secret: texts masked earlier are old then."""
     return _version
+
+
+def know_environment(variables: Mapping[str, str]) -> None:
+    """Knows the secrets among environment variables that a store or Sluice itself reads."""
+    named = {
+        name: value
+        for name, value in variables.items()
+        if name.startswith(_ENVIRONMENT) and not name.endswith(_OF_FILES)
+    }
+    know(secrets_in(named))
 
 
 def forget_all() -> None:
@@ -193,7 +209,7 @@ def secrets_in(options: Mapping[str, object]) -> tuple[str, ...]:
     """The secret values of options: of those with secret names, and in the addresses of others.
 
     A value may have parts that are used alone: the secret of ``id:secret``, the token of ``Bearer
-    token``, the password of ``Basic``. They are among the values.
+    token``, the password of ``Basic``, the keys among ``name=value;``. They are among the values.
     """
     found: list[str] = []
     for name, value in options.items():
@@ -202,7 +218,7 @@ def secrets_in(options: Mapping[str, object]) -> tuple[str, ...]:
         if not isinstance(value, str) or not value:
             continue
         found += secrets_of(value)
-        if is_secret_name(name):
+        if is_secret_name(name) and value.lower() not in _WORDS:
             found += [value, *_parts_of(name, value)]
     return tuple(dict.fromkeys(one for one in found if one))
 
@@ -211,8 +227,9 @@ def _parts_of(name: str, value: str) -> list[str]:
     if name.lower().rpartition(".")[2] == "credential" and ":" in value:
         return [value.partition(":")[2]]
     scheme = _SCHEME.match(value)
-    if scheme is None:
-        return []
+    if scheme is None:  # a connection string of Azure, or a login of JAAS
+        pairs = ((one["name"], one["quoted"] or one["plain"]) for one in _PAIR.finditer(value))
+        return [found for key, found in pairs if found and is_secret_name(key)]
     found = [scheme[2]]
     if scheme[1].lower() == "basic":
         try:

@@ -19,13 +19,13 @@ from sluice.errors import (
     InvalidTable,
     TableNotExist,
 )
-from sluice.masking import is_secret_name, mask
+from sluice.masking import is_secret_name, line
 from sluice.model import TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.page.calls import AWAY, ByCalls, Known, What, old
 from sluice.page.changed import AS_NEW
 from sluice.page.list_models import Table
-from sluice.page.masked import masked_or_none
+from sluice.page.masked import masked, masked_or_none
 from sluice.page.per_owner import PerOwner
 from sluice.page.ports import AtPlace, By, Place, Viewer
 from sluice.page.reads import paused_dag, shown_tables
@@ -119,7 +119,7 @@ def _details(place: Place, viewer: Viewer, found: Known[_Read], dag: str | None)
             for one in info.schema.columns
         ],
         properties={
-            name: "***" if is_secret_name(name) else mask(value)
+            line(name): "***" if is_secret_name(name) else masked(value)
             for name, value in sorted(
                 {**descriptor.properties, **descriptor.custom_properties}.items()
             )
@@ -235,7 +235,7 @@ def _damage(client: Client, path: TablePath) -> list[str]:
     except AuthorizationError:  # the rest is shown to those who may see only that
         return []
     shown = [
-        mask(f"bucket {one.bucket.name}: {text}")
+        masked(f"bucket {one.bucket.name}: {text}")
         for one in islice(found, DAMAGE_MAX)
         if (text := str(one))
     ]

@@ -15,13 +15,18 @@ WRITES = {
     *("logging.StreamHandler", "logging.FileHandler", "logging.basicConfig", "logging.Formatter"),
     *("structlog.PrintLoggerFactory", "structlog.configure", "traceback.print_exc"),
     *("traceback.print_exception", "sys.excepthook", "threading.excepthook"),
+    *("sys.unraisablehook", "warnings.showwarning", "warnings.warn"),
 }
 """What writes to a terminal, a pipe or a log, or decides how."""
 LISTED = {
     # They mask themselves.
     "sluice/cli/output.py": {"click.echo", "click.secho", "Console"},
     "sluice/masking/texts.py": {"logging.Formatter"},
-    "sluice/masking/uncaught.py": {"sys.stderr", "sys.excepthook", "threading.excepthook"},
+    "sluice/masking/uncaught.py": {
+        *("sys.stderr", "sys.excepthook", "threading.excepthook", "sys.unraisablehook"),
+        "warnings.showwarning",
+    },
+    "sluice/stop_signals.py": {"sys.unraisablehook"},  # passes other errors on
     "sluice/cli/logs.py": {
         *("logging.StreamHandler", "logging.basicConfig", "sys.stderr"),
         *("structlog.PrintLoggerFactory", "structlog.configure"),

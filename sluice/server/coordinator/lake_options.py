@@ -12,9 +12,8 @@ from sluice.formats.descriptors import with_properties
 from sluice.masking import is_secret_name, mask
 from sluice.server.coordinator.catalog import TableEntry
 
-_SECRET_WORDS = ("password", "secret", "key")
-"""Fluss leaves out options with such a word in their name."""
-_ALSO_SECRET = ("pass", "authorization", "cookie", "jwt")
+_SECRET_WORDS = ("password", "secret", "key", "pass")
+"""Fluss leaves out options with such a word in their name; this server also the last one."""
 
 
 def lake_options(datalake: DatalakeConfig) -> Mapping[str, str]:
@@ -35,7 +34,7 @@ def lake_options(datalake: DatalakeConfig) -> Mapping[str, str]:
 
 def _is_secret(name: str, value: str) -> bool:
     lower = name.lower()
-    named = any(word in lower for word in _SECRET_WORDS + _ALSO_SECRET) or is_secret_name(name)
+    named = any(word in lower for word in _SECRET_WORDS) or is_secret_name(name)
     return named or mask(value) != value
 
 

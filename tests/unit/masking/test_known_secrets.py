@@ -26,7 +26,9 @@ from sluice.masking import (
     MaskingFormatter,
     encodings,
     forget_all,
+    is_secret_name,
     know,
+    know_environment,
     line,
     lines,
     mask,
@@ -254,6 +256,72 @@ def test_a_log_message_cannot_look_like_two_records() -> None:
     )
     shown = MaskingFormatter("%(levelname)s %(message)s").format(record)
     assert shown == "INFO x\n  2026-01-01 ERROR forged\\x0d\\x1b[2J"
+
+
+def test_options_of_stores_and_catalogs_have_secret_names() -> None:
+    for name in (
+        *("gcs.decryption-key", "gcs.encryption-key", "adls.connection-string.account"),
+        *("fs.azure.sas.container.account", "adls.sas", "authorization", "cookie", "rest.jwt"),
+    ):
+        assert is_secret_name(name), name
+        assert secrets_in({name: "planted-value"}) == ("planted-value",)
+    for name in ("sasl.mechanism", "connection.timeout", "string", "adls.account-name"):
+        assert not is_secret_name(name), name
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (
+            "adls.connection-string",
+            "DefaultEndpointsProtocol=https;AccountName=lake;AccountKey=planted+value==;Suffix=net",
+        ),
+        (
+            "sasl.jaas.config",
+            'org.apache.kafka.PlainLoginModule required username="u" password="planted+value==";',
+        ),
+    ],
+)
+def test_the_secret_part_of_a_value_is_known_alone(name: str, value: str) -> None:
+    know(secrets_in({name: value}))
+    assert mask("HTTP 403: planted+value== rejected for lake") == "HTTP 403: *** rejected for lake"
+    assert mask(f"{name}={value}").count("planted") == 0
+
+
+def test_variables_of_stores_are_known_unless_they_name_files() -> None:
+    know_environment(
+        {
+            "AZURE_CLIENT_SECRET": "planted-azure",
+            "SLUICE_CLIENT_TOKEN": "planted-token",
+            "AWS_WEB_IDENTITY_TOKEN_FILE": "/run/token",
+            "GOOGLE_APPLICATION_CREDENTIALS": "/run/key.json",
+            "SLUICE_DATALAKE_ICEBERG_REST__SIGNATURE_CHECK": "true",
+            "HF_TOKEN": "of-another-program",
+        }
+    )
+    shown = mask("planted-azure planted-token /run/token /run/key.json true of-another-program")
+    assert shown == "*** *** /run/token /run/key.json true of-another-program"
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "class A:\n  def __del__(self): raise OSError(said)\nA()",
+        "import warnings; warnings.warn(said)",
+        "import logging; logging.getLogger('x').error('%d', said)",
+    ],
+    ids=["finalizer", "warning", "log"],
+)
+def test_what_python_prints_by_itself_has_no_secret(how: str) -> None:
+    code = (
+        "from sluice.masking import know\n"
+        "from sluice.cli.logs import show_warnings\n"
+        "show_warnings(); know(['planted-value'])\n"
+        f"said = 'of planted-value, \\x1b[31m'\n{how}\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "planted" in done.stderr, "\x1b" in done.stderr) == (0, False, False)
+    assert "of ***, \\x1b[31m" in done.stderr or "getLogger" in how, done.stderr
 
 
 @pytest.mark.parametrize("where", ["main", "thread"])
