@@ -34,8 +34,8 @@ _PLACE = "sluice.place"
 class BoundedServer(WSGIServer):
     """Serves a WSGI application, a thread for each connection, and one request for each.
 
-    A request keeps its place while it is answered. Who sends nothing, or reads nothing, keeps it
-    only until another caller comes.
+    A request keeps its place while its answer is made. Who sends nothing, waits for an answer or
+    reads nothing keeps it only until another caller comes.
     """
 
     def __init__(self, bound: socket.socket, application: Any) -> None:
@@ -99,6 +99,17 @@ class BoundedServer(WSGIServer):
             thread.join(STOP_S)
 
 
+def begins(environ: dict[str, Any]) -> None:
+    """From now on, an answer is made for this request.
+
+    :raises ConnectionAbortedError: it has made room for another one.
+    """
+    try:
+        environ[_PLACE].settle()
+    except StorageBackpressure as error:
+        raise ConnectionAbortedError(str(error)) from error
+
+
 def answered(environ: dict[str, Any], answer: Callable[[], Any]) -> Any:
     """Makes an answer; then its connection waits for the caller again, who has to read it."""
     made = answer()
@@ -145,6 +156,7 @@ class _Handler(WSGIRequestHandler):
     def get_environ(self) -> Any:
         """:raises StorageBackpressure: it has made room for another one."""
         self._place.settle()
+        self._place.unsettle(ANSWER_TIMEOUT_S)  # it may wait for an answer to another one
         return {**super().get_environ(), _PLACE: self._place}
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the name of the base)

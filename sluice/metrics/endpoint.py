@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Info, make_wsgi_app
+from prometheus_client.exposition import gzip_accepted
 from prometheus_client.registry import Collector
 
 from sluice import __version__
 from sluice.errors import ConfigurationError
 from sluice.masking import line
-from sluice.metrics.bounded_server import BoundedServer, answered
+from sluice.metrics.bounded_server import BoundedServer, answered, begins
 from sluice.wire.http_places import HostNames, bound_socket, http_place
 from sluice.wire.tcp import target
 
@@ -77,10 +79,47 @@ class MetricsEndpoint:
             self._server.server_close()
 
 
+class _Scrapes:
+    """Answers to scrapes. Who has waited for one takes the next that is made, as all others do.
+
+    So callers of any number cost at most two collections for each form of an answer.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._app = make_wsgi_app(registry)
+        self._one_at_a_time = threading.Lock()  # the collectors remember what they have told
+        self._made: dict[
+            tuple[str, str], tuple[float, str, list[tuple[str, str]], list[bytes]]
+        ] = {}
+        """When the collection began, status, headers and body, by the form."""
+
+    def answer(self, environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        came_s = time.monotonic()
+        form = environ["HTTP_ACCEPT"], environ["HTTP_ACCEPT_ENCODING"] = _form_of(environ)
+        environ["QUERY_STRING"] = ""  # strangers could ask for many forms
+        if environ["REQUEST_METHOD"] != "GET":
+            return list(self._app(environ, start_response))
+        with self._one_at_a_time:
+            if form not in self._made or self._made[form][0] < came_s:
+                begins(environ)
+                began_s, started = time.monotonic(), []
+                body = list(self._app(environ, lambda *words: started.extend(words)))
+                self._made[form] = (began_s, started[0], started[1], body)
+            _, status, headers, body = self._made[form]
+        start_response(status, list(headers))
+        return body
+
+
+def _form_of(environ: dict[str, Any]) -> tuple[str, str]:
+    """What is asked for, as one of four forms. Names without escapes need no more."""
+    is_open = "application/openmetrics-text" in environ.get("HTTP_ACCEPT", "")
+    kind = "application/openmetrics-text;version=1.0.0" if is_open else "text/plain;version=0.0.4"
+    return kind, "gzip" if gzip_accepted(environ.get("HTTP_ACCEPT_ENCODING", "")) else ""
+
+
 def _only_metrics(registry: CollectorRegistry, names: HostNames, hosts_by: str) -> Any:
     """A WSGI application with the one path /metrics."""
-    metrics = make_wsgi_app(registry)
-    one_at_a_time = threading.Lock()  # the collectors remember what they have told
+    scrapes = _Scrapes(registry)
 
     def answer(environ: dict[str, Any], start_response: Any) -> Any:
         host = environ.get("HTTP_HOST")
@@ -91,12 +130,13 @@ def _only_metrics(registry: CollectorRegistry, names: HostNames, hosts_by: str) 
         if environ.get("PATH_INFO") != "/metrics":
             start_response("404 Not Found", [("Content-Type", "text/plain")])
             return [b"not found; metrics are at /metrics\n"]
-        with one_at_a_time:
-            return metrics(environ, start_response)
+        return scrapes.answer(environ, start_response)
 
     def application(environ: dict[str, Any], start_response: Any) -> Any:
         try:
             return answered(environ, lambda: answer(environ, start_response))
+        except ConnectionAbortedError:
+            raise  # it has made room for another one
         except Exception as error:  # wsgiref would print its traceback past the masked logs
             _log.error("a scrape failed: %s", line(f"{type(error).__name__}: {error}"))
             plain = [("Content-Type", "text/plain")]
