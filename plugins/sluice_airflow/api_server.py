@@ -18,6 +18,7 @@ from sluice_airflow.airflow_names import (
     AirflowSkipException,
     AirflowTaskTimeout,
 )
+from sluice_airflow.logs import MaskedLogs
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection, Context
@@ -40,7 +41,7 @@ class ApiServerAway(AirflowException):
     """Airflow's API server did not answer. A retry may succeed."""
 
 
-class RetriedIfAway(BaseOperator):
+class RetriedIfAway(MaskedLogs, BaseOperator):
     """An operator that Airflow tries again if the API server was away, or if its worker was lost.
 
     Airflow's client tries each call five times. Then the task fails, also before it has begun. So

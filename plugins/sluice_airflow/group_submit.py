@@ -27,7 +27,7 @@ from sluice.artifacts.spark_start import (
 from sluice.artifacts.spark_submit import spark_submit
 from sluice.config import SETTINGS_FILE_VARIABLE, SETTINGS_VARIABLE
 from sluice.errors import ConfigurationError
-from sluice.masking import line, mask
+from sluice.masking import line
 from sluice_airflow.airflow_names import AirflowNotFoundException, conf
 from sluice_airflow.api_server import connection_of
 from sluice_airflow.driver_end import DriverEnd
@@ -324,7 +324,7 @@ class GroupSubmitHook(SparkSubmitHook):
             self.log.warning(
                 "cannot end the Spark driver %s on the cluster, end it there: %s",
                 self.driver_name,
-                mask(str(error), self.secrets),
+                line(str(error), self.secrets),
             )
 
     def _delete_driver_pod(self) -> None:

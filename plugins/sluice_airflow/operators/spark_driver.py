@@ -13,6 +13,7 @@ from sluice.errors import DriverLost, DriverRefused, SluiceError
 from sluice_airflow.airflow_names import AirflowException
 from sluice_airflow.connection import CONF_PREFIX
 from sluice_airflow.group_submit import GroupSubmitHook, spark_connection_of
+from sluice_airflow.logs import MaskedLogs
 from sluice_airflow.operators.tier_errors import NOT_STARTED, why_no_outcome
 from sluice_airflow.rendered import properties_given
 from sluice_airflow.settings import Settings
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from sluice_airflow.connection import FlussConnection
 
 
-class SparkDriverOperator(SparkSubmitOperator):
+class SparkDriverOperator(MaskedLogs, SparkSubmitOperator):
     """Submits one Spark application after the other, and kills the running one with the task.
 
     An operator calls :func:`submit_arguments` and :meth:`_prepare` in its ``__init__``.

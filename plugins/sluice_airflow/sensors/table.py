@@ -17,6 +17,7 @@ from sluice_airflow.airflow_names import (
     conf,
 )
 from sluice_airflow.hooks.fluss import FlussHook
+from sluice_airflow.logs import MaskedLogs
 from sluice_airflow.operators.keep import TIMED_OUT, missing_triggerer
 from sluice_airflow.settings import connection_id
 from sluice_airflow.snapshot_ids import id_text
@@ -32,7 +33,7 @@ GRACE_S = 120.0
 """Airflow ends the deferral so long after the trigger should have ended it, with a reason."""
 
 
-class SluiceTableSensor(BaseSensorOperator):
+class SluiceTableSensor(MaskedLogs, BaseSensorOperator):
     """Waits until a Fluss table is tiered up to some point. Returns the lake snapshot.
 
     Its XCom is ``{"lake_snapshot_id": ID, "offsets_sum": SUM}``: the snapshot that has the rows

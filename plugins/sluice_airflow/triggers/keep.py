@@ -13,6 +13,7 @@ from asgiref.sync import sync_to_async
 
 from sluice.masking import mask
 from sluice_airflow.hooks.fluss import FlussHook
+from sluice_airflow.logs import MaskedLogs
 from sluice_airflow.task_states import STARTED
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ CANCELLED_S = 30.0
 T = TypeVar("T")
 
 
-class KeepClaimsTrigger(BaseTrigger):
+class KeepClaimsTrigger(MaskedLogs, BaseTrigger):
     """Sends the heartbeats of a run's claims until its drop_lease task starts.
 
     :param until: time (in seconds since 1970) after which the task is to be deferred again.

@@ -13,6 +13,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from sluice_airflow.hooks.fluss import FlussHook
+from sluice_airflow.logs import MaskedLogs
 
 if TYPE_CHECKING:
     from sluice.client import Client
@@ -27,7 +28,7 @@ even if many sensors wait for a server that does not answer."""
 ARGUMENTS = ("fluss_conn_id", "watch", "interval_s", "until", "timeout_s")
 
 
-class TableTieredTrigger(BaseTrigger):
+class TableTieredTrigger(MaskedLogs, BaseTrigger):
     """Looks at a table until its lake has what a sensor waits for. Never changes anything.
 
     Its event has one of the keys ``tiered`` (the value that the sensor returns) with ``line`` (the

@@ -1,0 +1,93 @@
+"""What Sluice logs inside Airflow: no secrets, and no line that looks like another record.
+
+Airflow decides where records go. So they are made safe where they are made: those of Sluice's
+modules by a factory of log records, and those of operators and triggers by their ``log``. Does not
+import Airflow.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import Any
+
+from sluice.masking import lines
+
+PACKAGES = ("sluice", "sluice_airflow")
+_CONTINUED = "\n  "
+_UNREADABLE = "a log message of Sluice cannot be formatted"
+
+
+def mask_records() -> None:
+    """From now on, log records of Sluice's modules are masked. A second call does nothing."""
+    before = logging.getLogRecordFactory()
+    if getattr(before, "masks_sluice", False):
+        return
+
+    def made(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = before(*args, **kwargs)
+        if record.name.partition(".")[0] in PACKAGES:
+            record.msg, record.args = _text_of(record), ()
+            record.exc_info = record.exc_text = record.stack_info = None
+        return record
+
+    made.masks_sluice = True  # type: ignore[attr-defined]
+    logging.setLogRecordFactory(made)
+
+
+def _text_of(record: logging.LogRecord) -> str:
+    """The message, with the traceback below it."""
+    try:
+        found = [record.getMessage()]
+    except Exception:  # logging would print the values as they are
+        found = [_UNREADABLE]
+    if record.exc_info and record.exc_info[0] is not None:
+        found.append("".join(traceback.format_exception(*record.exc_info)))
+    if record.stack_info:
+        found.append(record.stack_info)
+    return _safe("\n".join(found))
+
+
+def _safe(text: str) -> str:
+    return lines(text).rstrip("\n").replace("\n", _CONTINUED)
+
+
+class MaskedLogs:
+    """A base of operators and triggers, before that of Airflow: what they log is masked."""
+
+    @property
+    def log(self) -> Any:
+        return _MaskedLog(super().log)  # type: ignore[misc]
+
+
+class _MaskedLog:
+    """A logger of Airflow. It is given whole messages, without values to put in."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
+
+    def log(self, level: int, event: Any, *values: Any, **more: Any) -> None:
+        self._log.log(level, _message(event, values), **more)
+
+    def debug(self, event: Any, *values: Any, **more: Any) -> None:
+        self._log.debug(_message(event, values), **more)
+
+    def info(self, event: Any, *values: Any, **more: Any) -> None:
+        self._log.info(_message(event, values), **more)
+
+    def warning(self, event: Any, *values: Any, **more: Any) -> None:
+        self._log.warning(_message(event, values), **more)
+
+    def error(self, event: Any, *values: Any, **more: Any) -> None:
+        self._log.error(_message(event, values), **more)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+
+def _message(event: Any, values: tuple[Any, ...]) -> str:
+    try:
+        text = str(event) % values if values else str(event)
+    except (TypeError, ValueError):
+        text = _UNREADABLE
+    return _safe(text)
