@@ -6,10 +6,11 @@ request is read once, and a route cannot act without the check of its place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, HTTPException, Request, routing
 from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from starlette.routing import Mount
@@ -70,9 +71,9 @@ def require_checks(app: FastAPI) -> None:
 
     :raises RuntimeError: names the route.
     """
-    for route in app.routes:
-        methods = getattr(route, "methods", None)
-        is_of_files = isinstance(route, Mount) and isinstance(route.app, StaticFiles)
+    for route in _routes_of(app):
+        methods, own = getattr(route, "methods", None), _own(route)
+        is_of_files = isinstance(own, Mount) and isinstance(own.app, StaticFiles)
         if is_of_files or (methods and SAFE_METHODS.issuperset(methods)):
             continue
         if why := _why_unchecked(route):
@@ -80,9 +81,20 @@ def require_checks(app: FastAPI) -> None:
             raise RuntimeError(f"{where} may act on what nobody has checked: {why}")
 
 
+def _routes_of(app: FastAPI) -> Sequence[Any]:
+    """The routes, also those of routers that newer versions of FastAPI keep apart."""
+    contexts = getattr(routing, "iter_route_contexts", None)
+    return app.routes if contexts is None else [*contexts(app.routes)]
+
+
+def _own(route: Any) -> Any:
+    """A route as its router has it."""
+    return getattr(route, "original_route", route)
+
+
 def _why_unchecked(route: Any) -> str | None:
     """Why a route may act on something that was not checked; None: it cannot."""
-    if not isinstance(route, APIRoute):
+    if not isinstance(_own(route), APIRoute):
         return "only routes of FastAPI may act"
     own = route.dependant
     calls = [each.call for each in _all_of(own)]
@@ -105,7 +117,8 @@ def _handed_over(dependant: Any) -> Iterator[Any]:
 
 def _takes_request(dependant: Any) -> bool:
     """Whether this function reads any part of the request by itself."""
-    names = [name for name in vars(dependant) if name.endswith(("_params", "_param_name"))]
+    names = [one.name for one in fields(dependant)]
+    names = [name for name in names if name.endswith(("_params", "_param_name"))]
     return any(getattr(dependant, name) for name in names if name not in _NOT_OF_REQUEST)
 
 
