@@ -118,7 +118,7 @@ def test_a_killed_task_and_its_supervisor(live: Live) -> None:
     assert live.place.status(once).status == "Pending"
     assert (live.place.status(ok).status, live.place.status(ok).failures) == ("Scheduled", 0)
     live.place.nothing_is_held()
-    driver.kill()  # it outlived its task; its epoch is over
+    live.wait(lambda: not lives(driver), "the driver of the killed task to end")
     again = live.trigger("shop.once")
     assert live.ended(again) == "success"
     assert live.place.client.admin.lake_snapshot(once) is not None

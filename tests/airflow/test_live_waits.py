@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
+from demo.airflow import DAG_ID
 from sluice.model import TablePath
 from tests.airflow.live import DATABASES, SQL_ALCHEMY_CONN, Live, running_live
 from tests.airflow.place import wait_until
@@ -27,6 +28,7 @@ LIMITED = (
     " default_args={'pool': 'one', 'max_active_tis_per_dag': 1}"
 )
 DAGS = [
+    RowDag(DAG_ID),
     RowDag("many", f"pool='few', max_active_runs={RUNS}, default_args={{'pool': 'few'}}"),
     RowDag("grouped", source=GROUPED),
     RowDag("limited", LIMITED),
