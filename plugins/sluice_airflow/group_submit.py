@@ -31,6 +31,7 @@ from sluice.masking import line
 from sluice_airflow.airflow_names import AirflowNotFoundException, conf
 from sluice_airflow.api_server import connection_of
 from sluice_airflow.driver_end import DriverEnd
+from sluice_airflow.logs import MaskedLogs
 from sluice_airflow.oom_kills import OomKills
 from sluice_airflow.submit_output import LeveledLog
 from sluice_airflow.submit_pipe import NOT_STARTED, Leash, end_processes, output_lines
@@ -77,7 +78,7 @@ def spark_connection_of(conn_id: str) -> Connection:
         ) from error
 
 
-class GroupSubmitHook(SparkSubmitHook):
+class GroupSubmitHook(MaskedLogs, SparkSubmitHook):
     """Reads spark-submit's output, and ends it with all that it has started, when the task ends.
 
     The provider builds the command, and finds the driver on a cluster in the output.

@@ -102,3 +102,51 @@ def test_other_ways_of_writing_would_be_found() -> None:
     ):
         assert [*writes(source)], source
     assert not [*writes("from sluice.cli.output import say\nsay('print sys.stdout')")]
+
+
+AIRFLOW = ROOT / "plugins" / "sluice_airflow"
+LEVELS = {"debug", "info", "warning", "error", "log"}
+"""What `sluice_airflow.logs` masks of the logger of an operator."""
+
+
+def bypasses(sources: list[str]) -> Iterator[str]:
+    """What logs below plugins/ beside `sluice_airflow.logs`."""
+    trees = [ast.parse(source) for source in sources]
+    classes = [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
+    masked = {"MaskedLogs"}
+    for _ in classes:  # also the classes below such a class
+        masked |= {c.name for c in classes if masked & {name_of(base) for base in c.bases}}
+    for one in classes:
+        for node in ast.walk(one):
+            if name_of(node) == "self.log" and one.name not in masked:
+                yield f"{one.name} is no MaskedLogs"
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, ast.Attribute) and name_of(node.value) == "self.log":
+            if node.attr not in LEVELS:
+                yield f"self.log.{node.attr}"
+        elif isinstance(node, ast.Call):
+            called = name_of(node.func)
+            if called.startswith("self.log.") and node.keywords:
+                yield f"{called}: keywords are not masked"
+            is_named = [*map(ast.unparse, node.args)] == ["__name__"] and "structlog" not in called
+            if called.endswith(("getLogger", "get_logger")) and not is_named:
+                yield f"{called}: name it __name__"
+
+
+def test_no_log_of_airflow_bypasses_the_masking() -> None:
+    """Use `logging.getLogger(__name__)`, or MaskedLogs as the first base of the class."""
+    assert {*bypasses([path.read_text() for path in sorted(AIRFLOW.rglob("*.py"))])} == set()
+
+
+def test_other_ways_of_logging_in_airflow_would_be_found() -> None:
+    for source in (
+        "class A(Base):\n    def f(self): self.log.info('x')",
+        "class A(Base):\n    def f(self): log = self.log",
+        "class A(MaskedLogs, Base):\n    def f(self): self.log.exception('x')",
+        "class A(MaskedLogs, Base):\n    def f(self): self.log.info('x', exc_info=True)",
+        "import logging\nlog = logging.getLogger('airflow.task')",
+        "import structlog\nlog = structlog.get_logger(__name__)",
+    ):
+        assert [*bypasses([source])], source
+    below = "class A(MaskedLogs, X): ...\nclass B(A):\n    def f(self): self.log.info('x')"
+    assert not [*bypasses([below])]
