@@ -51,7 +51,8 @@ _INITIAL = "SparkContext: Error initializing SparkContext."
 _AFTERMATH = re.compile(
     r"Py4JNetworkError|Answer from Java side is empty|ConnectionRefusedError|ConnectionResetError"
     r"|BrokenPipeError|EOFError|stopped SparkContext|Uncaught exception in thread|RpcEnv already"
-    r"|ShutdownHookManager|SparkContext has been shutdown|SparkContext was shut down"
+    r"|ShutdownHookManager|Shutdown hooks cannot be modified|Shutdown in progress"
+    r"|SparkContext has been shutdown|SparkContext was shut down"
 )
 """What a driver says because it has ended already."""
 _SETTINGS = re.compile(
@@ -231,7 +232,7 @@ class DriverEnd:
             self._open = _Message(_Rank.UNCAUGHT)  # its cause is the next line
         elif opened is not None and opened.rank is _Rank.INITIAL and not opened.text:
             self._begin_text(opened, text)
-        elif rank is _Rank.ERROR and not self._level_counts:
+        elif (rank is _Rank.ERROR and not self._level_counts) or _AFTERMATH.search(text):
             self._begin(_Rank.AFTERMATH, text)
         elif opened is not None and opened.is_record and rank is _Rank.ERROR:
             opened.add_cause(text)
@@ -258,6 +259,11 @@ class DriverEnd:
         if self._unreached and "unresolved dependency" in shown:
             shown += f"; a repository was not reached: {self._unreached}"
         return shown
+
+    @property
+    def is_aftermath(self) -> bool:
+        """Whether all that was said follows from the end itself."""
+        return self._best.rank is _Rank.AFTERMATH
 
     @property
     def is_setting(self) -> bool:

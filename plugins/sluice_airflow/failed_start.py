@@ -49,11 +49,13 @@ class FailedStart:
         """:raises SparkSettingsWrong: it is too early for another start."""
         if not self.at_ms <= now_ms < self.next_ms:  # a clock may have been set back
             return
-        starts = "the last start" if self.failures == 1 else f"the last {self.failures} starts"
+        at = _time(self.at_ms)
+        starts = f"the last {self.failures} starts failed, the last one at {at}"
+        if self.failures == 1:
+            starts = f"the start at {at} failed"
         raise SparkSettingsWrong(
-            f"Spark is not started before {_time(self.next_ms)}, because {starts} failed, the last"
-            f" one at {_time(self.at_ms)}: {self.reason}. Correct the settings, then trigger a run"
-            " or clear this one: it starts Spark at once"
+            f"Spark is not started before {_time(self.next_ms)}, because {starts}: {self.reason}."
+            " Correct the settings, then trigger a run or clear this one: it starts Spark at once"
         )
 
     @classmethod

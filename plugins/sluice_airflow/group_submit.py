@@ -267,6 +267,11 @@ class GroupSubmitHook(MaskedLogs, SparkSubmitHook):
         return str(self._mask_cmd([str(self._ending)]))
 
     @property
+    def said_nothing_else(self) -> bool:
+        """Whether :attr:`why_ended` only follows from the end itself."""
+        return self._ending.is_aftermath
+
+    @property
     def is_setting_wrong(self) -> bool:
         """Whether no second start with the same settings can end otherwise."""
         return self._ending.is_setting

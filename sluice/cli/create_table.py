@@ -12,7 +12,12 @@ import click
 from sluice.cli.options import DURATION, TABLE_PATH, Settings, with_settings
 from sluice.cli.output import say
 from sluice.cli.table_properties import checked_properties, notes_on, options_of_fluss
-from sluice.errors import InvalidTable, TableAlreadyExist, UnsupportedLakeOption
+from sluice.errors import (
+    InvalidTable,
+    LakeTableAlreadyExist,
+    TableAlreadyExist,
+    UnsupportedLakeOption,
+)
 from sluice.model import Schema, TableDescriptor, TableInfo, TablePath, TypeRoot
 
 _NOT_A_LAKE_TABLE = "or leave table.datalake.enabled at false"
@@ -159,7 +164,14 @@ def create_table(
         except InvalidTable as error:
             error.message = error.message.replace(_NOT_A_LAKE_TABLE, "or use --no-datalake")
             raise
-        except TableAlreadyExist:
+        except (TableAlreadyExist, LakeTableAlreadyExist) as error:
+            # Fluss makes the lake table first, and then says nothing of its own table.
+            if isinstance(error, LakeTableAlreadyExist) and not client.admin.table_exists(table):
+                error.message = (
+                    f"{table} is a table of the lake already, but not of Fluss: choose another"
+                    " name, or rename the lake table"
+                )
+                raise
             if not if_not_exists:
                 raise TableAlreadyExist(
                     f"table {table} exists already; --if-not-exists accepts an existing table"

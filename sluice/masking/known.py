@@ -228,8 +228,9 @@ def _parts_of(name: str, value: str) -> list[str]:
         return [value.partition(":")[2]]
     scheme = _SCHEME.match(value)
     if scheme is None:  # a connection string of Azure, or a login of JAAS
+        is_cookie = name.lower().endswith("cookie")
         pairs = ((one["name"], one["quoted"] or one["plain"]) for one in _PAIR.finditer(value))
-        return [found for key, found in pairs if found and is_secret_name(key)]
+        return [found for key, found in pairs if found and (is_cookie or is_secret_name(key))]
     found = [scheme[2]]
     if scheme[1].lower() == "basic":
         try:

@@ -17,7 +17,7 @@ from sluice import __version__
 from sluice.errors import ConfigurationError
 from sluice.masking import line
 from sluice.metrics.bounded_server import BoundedServer, answered, begins
-from sluice.wire.http_places import HostNames, bound_socket, http_place
+from sluice.wire.http_places import HostNames, bound_socket, http_place, name_in
 from sluice.wire.tcp import target
 
 _SHOWN_MAX = 100
@@ -58,7 +58,7 @@ class MetricsEndpoint:
         info.info({"version": __version__})
         for collector in collectors:
             registry.register(collector)
-        names = HostNames(host, hosts, services=True)
+        names = HostNames(host, hosts, services=True, allowed_by=hosts_by)
         try:
             bound = bound_socket(host, port)
         except OSError as error:
@@ -125,7 +125,8 @@ def _only_metrics(registry: CollectorRegistry, names: HostNames, hosts_by: str) 
         host = environ.get("HTTP_HOST")
         if host is not None and not names.knows(host):  # browsers always send one
             start_response("403 Forbidden", [("Content-Type", "text/plain")])
-            text = f"this server has no name {host[:_SHOWN_MAX]!r}: allow it with {hosts_by}\n"
+            shown = (name_in(host) or host)[:_SHOWN_MAX]
+            text = f"this server has no name {shown!r}: allow it with {hosts_by}\n"
             return [text.encode()]
         if environ.get("PATH_INFO") != "/metrics":
             start_response("404 Not Found", [("Content-Type", "text/plain")])

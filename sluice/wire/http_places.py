@@ -29,25 +29,39 @@ class HostNames:
     """The names by which callers reach an endpoint. An IP address is no name that could be resolved
     anew."""
 
-    def __init__(self, host: str, allowed: Iterable[str] = (), *, services: bool = False) -> None:
+    def __init__(
+        self,
+        host: str,
+        allowed: Iterable[str] = (),
+        *,
+        services: bool = False,
+        allowed_by: str = "--allow-host",
+    ) -> None:
         """:param host: where it listens.
-        :param allowed: further names.
+        :param allowed: further names; a port of theirs does not count.
         :param services: whether programs call it by any IP address, by names without a dot, and by
             those of services in a cluster, also where it listens on loopback behind a proxy.
+        :param allowed_by: the option that sets ``allowed``.
+        :raises ConfigurationError: ``allowed`` has something that no caller could send.
         """
         self._services = services
         self._any_address = services or not is_loopback(host)
-        names = {"localhost", host, *allowed}
+        names = {"localhost", host}
+        for one in allowed:
+            if not (name := name_in(one)):
+                raise ConfigurationError(
+                    f"{allowed_by}: {one!r} is no host name: write one such as sluice.example.com"
+                )
+            names.add(name)
         if not is_loopback(host):
             names |= {socket.gethostname(), socket.getfqdn()}
         self._names = frozenset(name.lower().rstrip(".") for name in names)
 
     def knows(self, header: str) -> bool:
         """Whether the Host of a request is one of these names. Any port: tunnels have others."""
-        found = _HOST.fullmatch(header)
-        if found is None:
+        name = name_in(header).lower().rstrip(".")
+        if not name:
             return False
-        name = (found[1] or found[2]).lower().rstrip(".")
         if name in self._names:
             return True
         try:
@@ -58,6 +72,12 @@ class HostNames:
 
     def _is_service(self, name: str) -> bool:
         return self._services and ("." not in name or name.endswith(_CLUSTER_ENDS))
+
+
+def name_in(header: str) -> str:
+    """The host of a Host header, without its port. Empty: it has another form."""
+    found = _HOST.fullmatch(header)
+    return "" if found is None else found[1] or found[2]
 
 
 def http_place(

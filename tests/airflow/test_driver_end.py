@@ -138,6 +138,8 @@ def test_what_is_printed_after_the_end_explains_nothing() -> None:
         "Traceback (most recent call last):\n"
         "ConnectionRefusedError: [Errno 111] Connection refused\n"
     )
+    hooks = "java.lang.IllegalStateException: Shutdown hooks cannot be modified during shutdown.\n"
+    assert told(f"26/11/25 20:28:51 ERROR Inbox: it broke\n{hooks}") == "Inbox: it broke"
     assert told(f"{full}\n{after}") == full
     assert told(f"26/11/25 20:28:51 ERROR Inbox: it broke\n{after}") == "Inbox: it broke"
     assert told(after) == "ConnectionRefusedError: [Errno 111] Connection refused"

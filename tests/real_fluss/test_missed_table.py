@@ -55,6 +55,10 @@ def test_a_missed_table_is_named_until_the_coordinator_restarts(place: Place) ->
         " has missed the table. Restart the coordinator"
     )
 
+    made = place.sluice("create-table", str(model), "--schema", "id BIGINT", "--if-not-exists")
+    assert (made.exit_code, made.output) == (0, f"{model}: exists already, unchanged\n")
+    made = place.sluice("create-table", str(model), "--schema", "id BIGINT")
+    assert "--if-not-exists accepts an existing table" in spoken(made)
     began_s = time.monotonic()
     made = place.sluice("create-table", str(path), "--schema", "id BIGINT", "--if-not-exists")
     assert (made.exit_code, advice in spoken(made)) == (1, True), made.output

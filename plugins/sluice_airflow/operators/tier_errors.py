@@ -49,7 +49,7 @@ def why_lost(hook: GroupSubmitHook, *, is_stopped: bool = False) -> SluiceError:
     code, said, name = _code(hook), _said(hook), hook.driver_name
     if hook.deploy_mode != "cluster":
         by = ": this task has ended it" if is_stopped else _ended_by(hook)
-        return DriverLost(f"{LOST} ({code}){by}{said}")
+        return DriverLost(f"{LOST} ({code}){by}{'' if by and hook.said_nothing_else else said}")
     if hook.driver_exit_code is not None:
         return DriverLost(
             f"the Spark driver {name} ended without a result or a reason"

@@ -272,6 +272,7 @@ def test_options_of_stores_and_catalogs_have_secret_names() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("header.Cookie", "session=planted+value==; a=b"),
         (
             "adls.connection-string",
             "DefaultEndpointsProtocol=https;AccountName=lake;AccountKey=planted+value==;Suffix=net",

@@ -17,6 +17,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from sluice import __version__
+from sluice.errors import ConfigurationError
 from sluice.metrics import bounded_server
 from sluice.metrics.bounded_server import CONNECTIONS_MAX, HEAD_BYTES_MAX
 from sluice.metrics.endpoint import MetricsEndpoint
@@ -282,3 +283,24 @@ def test_names(host: str | None, status: int) -> None:
     assert answer.status == status
     if status == 403:
         assert "allow it with --allow-host" in text
+
+
+def test_a_name_may_be_given_as_a_caller_sends_it() -> None:
+    with serving(hosts=["metrics.example.com:9249"]) as endpoint:
+        connection = http.client.HTTPConnection("127.0.0.1", port_of(endpoint), timeout=60)
+        for host, status in (("metrics.example.com", 200), ("evil.example:9249", 403)):
+            connection.request("GET", "/metrics", headers={"Host": host})
+            answer = connection.getresponse()
+            text = answer.read().decode()
+            assert answer.status == status
+        connection.close()
+    assert "this server has no name 'evil.example': allow it" in text
+
+
+@pytest.mark.parametrize("name", ["", "http://m.example", "*.example", "m.example/", "a b"])
+def test_a_name_that_no_caller_could_send_is_refused(name: str) -> None:
+    with (
+        pytest.raises(ConfigurationError, match="--allow-host: .* is no host name"),
+        serving(hosts=[name]),
+    ):
+        pass
