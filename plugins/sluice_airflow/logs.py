@@ -1,8 +1,8 @@
 """What Sluice logs inside Airflow: no secrets, and no line that looks like another record.
 
 Airflow decides where records go. So they are made safe where they are made: those of Sluice's
-modules by a factory of log records, and those of operators and triggers by their ``log``. Does not
-import Airflow.
+modules by a factory of log records, which an import of this module sets, and those of operators and
+triggers by their ``log``. Does not import Airflow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def mask_records() -> None:
 
     def made(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = before(*args, **kwargs)
-        if record.name.partition(".")[0] in PACKAGES:
+        # Copies of records are made without a name at first.
+        if record.name and record.name.partition(".")[0] in PACKAGES:
             record.msg, record.args = _text_of(record), ()
             record.exc_info = record.exc_text = record.stack_info = None
         return record
@@ -91,3 +92,6 @@ def _message(event: Any, values: tuple[Any, ...]) -> str:
     except (TypeError, ValueError):
         text = _UNREADABLE
     return _safe(text)
+
+
+mask_records()

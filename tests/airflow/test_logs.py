@@ -35,6 +35,14 @@ def test_records_of_modules(name: str, caplog: pytest.LogCaptureFixture) -> None
     assert caplog.messages == [SHOWN]
 
 
+def test_a_copy_of_a_record(caplog: pytest.LogCaptureFixture) -> None:
+    """Airflow's formatter makes one of each."""
+    logging.getLogger("sluice.x").warning("cannot: %s", OSError(SAID))
+    for name in ("sluice.x", "others"):
+        made = logging.makeLogRecord({**vars(caplog.records[0]), "name": name})
+        assert made.getMessage() == SHOWN
+
+
 def test_a_traceback_is_part_of_its_record(caplog: pytest.LogCaptureFixture) -> None:
     try:
         raise OSError(SAID)

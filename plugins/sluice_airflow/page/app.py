@@ -11,6 +11,7 @@ from fastapi.responses import RedirectResponse, Response
 from starlette.datastructures import URL
 from starlette.exceptions import HTTPException
 
+import sluice_airflow.logs  # noqa: F401  (masks what the page logs in the API server)
 from sluice.page.acts import require_checks
 from sluice.page.app import API, page_app
 from sluice.page.guard import problem, refused
