@@ -71,7 +71,7 @@ def require_checks(app: FastAPI) -> None:
 
     :raises RuntimeError: names the route.
     """
-    for route in _routes_of(app):
+    for route in routes_of(app):
         methods, own = getattr(route, "methods", None), _own(route)
         is_of_files = isinstance(own, Mount) and isinstance(own.app, StaticFiles)
         if is_of_files or (methods and SAFE_METHODS.issuperset(methods)):
@@ -81,7 +81,7 @@ def require_checks(app: FastAPI) -> None:
             raise RuntimeError(f"{where} may act on what nobody has checked: {why}")
 
 
-def _routes_of(app: FastAPI) -> Sequence[Any]:
+def routes_of(app: FastAPI) -> Sequence[Any]:
     """The routes, also those of routers that newer versions of FastAPI keep apart."""
     contexts = getattr(routing, "iter_route_contexts", None)
     return app.routes if contexts is None else [*contexts(app.routes)]
