@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,6 +21,7 @@ from sluice.errors import (
 )
 from sluice.model import Schema, TableDescriptor, TableInfo, TablePath, TypeRoot
 
+_ONLY_OF_LAKE = "is a table of the lake already, but not of Fluss: choose another name, or rename the lake table"
 _NOT_A_LAKE_TABLE = "or leave table.datalake.enabled at false"
 """The advice of Sluice's server about a key that no lake table can have."""
 
@@ -167,25 +169,26 @@ def create_table(
         except (TableAlreadyExist, LakeTableAlreadyExist) as error:
             # Fluss makes the lake table first, and then says nothing of its own table.
             if isinstance(error, LakeTableAlreadyExist) and not client.admin.table_exists(table):
-                error.message = (
-                    f"{table} is a table of the lake already, but not of Fluss: choose another"
-                    " name, or rename the lake table"
-                )
+                error.message = f"{table} {_ONLY_OF_LAKE}"
                 raise
             if not if_not_exists:
                 raise TableAlreadyExist(
                     f"table {table} exists already; --if-not-exists accepts an existing table"
                 ) from None
-            say(f"{table}: exists already, unchanged")
-            lack = client.admin.await_leaders(client.admin.table_info(table), is_new=False)
-            if lack is not None:
-                say(f"note: table {table} cannot be written or tiered now: {lack}", err=True)
+            _tell_existing(client, table)
             return
         info = client.admin.table_info(table)
         say(_made(info))
         client.admin.await_leaders(info)
     for note in [*notes(info), *notes_on(custom)]:
         say(f"note: {note}", err=True)
+
+
+def _tell_existing(client: Any, table: TablePath) -> None:
+    say(f"{table}: exists already, unchanged")
+    lack = client.admin.await_leaders(client.admin.table_info(table), is_new=False)
+    if lack is not None:
+        say(f"note: table {table} cannot be written or tiered now: {lack}", err=True)
 
 
 def notes(info: TableInfo) -> list[str]:
