@@ -6,8 +6,8 @@ import http.client
 import io
 import socket
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -28,6 +28,7 @@ ANSWER_TIMEOUT_S = 20.0
 STOP_S = 1.0
 """A stop waits for answers in progress for so long."""
 _LOOK_S = 0.2
+_TURN_S = 0.05
 _PLACE = "sluice.place"
 
 
@@ -108,6 +109,21 @@ def begins(environ: dict[str, Any]) -> None:
         environ[_PLACE].settle()
     except StorageBackpressure as error:
         raise ConnectionAbortedError(str(error)) from error
+
+
+@contextmanager
+def turn(environ: dict[str, Any], lock: threading.Lock) -> Iterator[None]:
+    """Holds a lock. A request that makes room meanwhile waits no longer: nothing counts its thread.
+
+    :raises ConnectionAbortedError: it has made room for another one.
+    """
+    while not lock.acquire(timeout=_TURN_S):
+        if environ[_PLACE].dropped:
+            raise ConnectionAbortedError("made room for another one")
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def answered(environ: dict[str, Any], answer: Callable[[], Any]) -> Any:

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from sluice import __version__
 from sluice.errors import ConfigurationError
 from sluice.masking import line
-from sluice.metrics.bounded_server import BoundedServer, answered, begins
+from sluice.metrics.bounded_server import BoundedServer, answered, begins, turn
 from sluice.wire.http_places import HostNames, bound_socket, http_place, name_in
 from sluice.wire.tcp import target
 
@@ -99,7 +99,7 @@ class _Scrapes:
         environ["QUERY_STRING"] = ""  # strangers could ask for many forms
         if environ["REQUEST_METHOD"] != "GET":
             return list(self._app(environ, start_response))
-        with self._one_at_a_time:
+        with turn(environ, self._one_at_a_time):
             if form not in self._made or self._made[form][0] < came_s:
                 begins(environ)
                 began_s, started = time.monotonic(), []

@@ -128,6 +128,22 @@ def test_callers_who_wait_share_one_answer(ends: bool) -> None:
         assert numbers.collections <= 3, "that of before, one for all in plain text, one with gzip"
 
 
+def test_callers_who_made_room_keep_no_thread() -> None:
+    numbers = Numbers()
+    numbers.goes_on.clear()
+    with serving(numbers) as endpoint:
+        try:
+            with half_open(port_of(endpoint), 200, WHOLE):
+                assert numbers.begun.acquire(timeout=60)
+                deadline_s = time.monotonic() + 2
+                while len(endpoint._server._threads) > CONNECTIONS_MAX:
+                    assert time.monotonic() < deadline_s, len(endpoint._server._threads)
+                    time.sleep(0.02)
+                assert numbers.collections == 1, "it is still in progress"
+        finally:
+            numbers.goes_on.set()
+
+
 @pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text;version=1.0.0"])
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
 def test_each_form_of_an_answer(accept: str, encoding: str) -> None:
