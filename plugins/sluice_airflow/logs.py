@@ -11,10 +11,9 @@ import logging
 import traceback
 from typing import Any
 
-from sluice.masking import lines
+from sluice.masking import record_lines
 
 PACKAGES = ("sluice", "sluice_airflow")
-_CONTINUED = "\n  "
 _UNREADABLE = "a log message of Sluice cannot be formatted"
 
 
@@ -46,11 +45,7 @@ def _text_of(record: logging.LogRecord) -> str:
         found.append("".join(traceback.format_exception(*record.exc_info)))
     if record.stack_info:
         found.append(record.stack_info)
-    return _safe("\n".join(found))
-
-
-def _safe(text: str) -> str:
-    return lines(text).rstrip("\n").replace("\n", _CONTINUED)
+    return record_lines("\n".join(found).rstrip("\n"))
 
 
 class MaskedLogs:
@@ -91,7 +86,7 @@ def _message(event: Any, values: tuple[Any, ...]) -> str:
         text = str(event) % values if values else str(event)
     except (TypeError, ValueError):
         text = _UNREADABLE
-    return _safe(text)
+    return record_lines(text.rstrip("\n"))
 
 
 mask_records()

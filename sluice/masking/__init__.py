@@ -27,6 +27,7 @@ from sluice.masking.texts import (
     mask,
     masked_values,
     reason_text,
+    record_lines,
     without_torn_end,
 )
 
@@ -49,6 +50,7 @@ __all__ = [
     "masked_values",
     "one_line",
     "reason_text",
+    "record_lines",
     "secrets_in",
     "secrets_of",
     "version",

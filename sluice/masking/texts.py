@@ -140,8 +140,13 @@ def holds_secret(text: str, secrets: Iterable[str] = ()) -> bool:
     return not all(char in left for char in text.translate(_MARKS))
 
 
+def record_lines(text: str) -> str:
+    """A text as of :func:`lines` for a log. Further lines are indented."""
+    return lines(text).replace("\n", _CONTINUED)
+
+
 class MaskingFormatter(logging.Formatter):
-    """Formats log records as of :func:`lines`, their tracebacks too. Further lines are indented."""
+    """Formats log records as of :func:`record_lines`, their tracebacks too."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return lines(super().format(record)).replace("\n", _CONTINUED)
+        return record_lines(super().format(record))
