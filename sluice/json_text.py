@@ -1,4 +1,4 @@
-"""Parses JSON that others wrote, however deep it is nested."""
+"""Parses JSON that others wrote, however deep it is nested, and writes JSON for terminals."""
 
 from __future__ import annotations
 
@@ -15,3 +15,11 @@ def json_of(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+
+
+def json_shown(value: Any, **options: Any) -> str:
+    """A value as JSON without control characters: ``json.dumps`` leaves DEL as it is.
+
+    :param options: of ``json.dumps``.
+    """
+    return json.dumps(value, **options).replace("\x7f", r"\u007f")

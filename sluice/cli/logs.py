@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from collections.abc import MutableMapping
 from typing import Any
 
+from sluice.json_text import json_shown
 from sluice.masking import MaskingFormatter, lines, masked_values
 from sluice.masking.uncaught import hide_in_tracebacks
 
@@ -49,10 +49,7 @@ def configure(log_format: str, level: str = "info") -> None:
         logging.basicConfig(level=logging.WARNING, handlers=[handler])
     renderer: Any
     if log_format == "json":
-        # the one control character that json leaves
-        renderer = structlog.processors.JSONRenderer(
-            lambda event, **words: json.dumps(event, **words).replace("\x7f", r"\u007f")
-        )
+        renderer = structlog.processors.JSONRenderer(json_shown)
     else:
         # The default formatter shows variables, which hold rows and tokens.
         renderer = structlog.dev.ConsoleRenderer(

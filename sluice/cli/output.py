@@ -7,7 +7,6 @@ finds what goes round it. Styles are added afterwards, so no text from outside h
 from __future__ import annotations
 
 import functools
-import json
 import math
 import os
 import shlex
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from sluice.json_text import json_shown
 from sluice.masking import line as safe_line
 from sluice.masking import masked_values, visible
 
@@ -305,8 +305,7 @@ def print_json(value: Any, *, one_line: bool = False, is_data: bool = False) -> 
     :param is_data: rows of users: nothing is masked in them.
     """
     shown = value if is_data else masked_values(value)
-    found = json.dumps(shown, indent=None if one_line else 2, sort_keys=True)
-    click.echo(found.replace("\x7f", r"\u007f"))  # the one control character that json leaves
+    click.echo(json_shown(shown, indent=None if one_line else 2, sort_keys=True))
 
 
 def when(epoch_ms: int | None) -> str | None:
