@@ -105,7 +105,7 @@ def of_status(
         if tables_max is not None:
             return tell(path, NOT_DUE, f"it is due, but max_tables ({tables_max}) was reached")
         return tell(path, NOT_DUE, f"it has become due since; {now}")
-    due = f"due at {_time(status.next_attempt_ms)}"
+    due = f"due at {time_text(status.next_attempt_ms)}"
     if status.failures:
         due += f", after {status.failures} failures (last error: {status.last_error})"
     return tell(path, NOT_DUE, f"{due}; {now}")
@@ -151,7 +151,7 @@ def _due(status: TieringStatus, now_ms: int) -> str:
     at_ms = status.next_attempt_ms
     if status.paused or status.status == State.TIERING.value or at_ms is None:
         return ""
-    return "due again now" if at_ms <= now_ms else f"due again at {_time(at_ms)}"
+    return "due again now" if at_ms <= now_ms else f"due again at {time_text(at_ms)}"
 
 
 def summary(found: Sequence[TableAccount], more: Mapping[str, int] = MappingProxyType({})) -> str:
@@ -223,5 +223,6 @@ def _resume(table: object) -> str:
     return f"`sluice resume {table}` resumes it"
 
 
-def _time(ms: int) -> str:
+def time_text(ms: int) -> str:
+    """A time, epoch milliseconds, as texts of runs have it."""
     return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"

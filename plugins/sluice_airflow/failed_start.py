@@ -11,13 +11,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 from sluice.errors import SparkSettingsWrong
 from sluice.masking import cut, mask
 from sluice.rounds.files import VERSION, delete_file, read_json, write_json
+from sluice_airflow.account import time_text
 
 log = logging.getLogger(__name__)
 
@@ -49,13 +49,13 @@ class FailedStart:
         """:raises SparkSettingsWrong: it is too early for another start."""
         if not self.at_ms <= now_ms < self.next_ms:  # a clock may have been set back
             return
-        at = _time(self.at_ms)
+        at = time_text(self.at_ms)
         starts = f"the last {self.failures} starts failed, the last one at {at}"
         if self.failures == 1:
             starts = f"the start at {at} failed"
         raise SparkSettingsWrong(
-            f"Spark is not started before {_time(self.next_ms)}, because {starts}: {self.reason}."
-            " Correct the settings, then trigger a run or clear this one: it starts Spark at once"
+            f"Spark is not started before {time_text(self.next_ms)}, because {starts}:"
+            f" {self.reason}. Correct the settings, then trigger a run or clear this one: it starts Spark at once"
         )
 
     @classmethod
@@ -109,7 +109,3 @@ class FailedStarts:
 
     def _warn(self, what: str, error: Exception) -> None:
         log.warning("cannot %s %s: %s", what, self._uri, mask(str(error)))
-
-
-def _time(ms: int) -> str:
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,6 +20,9 @@ from sluice.errors import (
     UnsupportedLakeOption,
 )
 from sluice.model import Schema, TableDescriptor, TableInfo, TablePath, TypeRoot
+
+if TYPE_CHECKING:
+    from sluice.client import Client
 
 _ONLY_OF_LAKE = (
     "is a table of the lake already, but not of Fluss: choose another name,"
@@ -187,7 +190,7 @@ def create_table(
         say(f"note: {note}", err=True)
 
 
-def _tell_existing(client: Any, table: TablePath) -> None:
+def _tell_existing(client: Client, table: TablePath) -> None:
     say(f"{table}: exists already, unchanged")
     lack = client.admin.await_leaders(client.admin.table_info(table), is_new=False)
     if lack is not None:
