@@ -55,7 +55,8 @@ class FailedStart:
             starts = f"the start at {at} failed"
         raise SparkSettingsWrong(
             f"Spark is not started before {time_text(self.next_ms)}, because {starts}:"
-            f" {self.reason}. Correct the settings, then trigger a run or clear this one: it starts Spark at once"
+            f" {self.reason}. Correct the settings, then trigger a run or clear this one: it"
+            " starts Spark at once"
         )
 
     @classmethod
