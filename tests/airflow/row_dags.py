@@ -342,6 +342,11 @@ class Row(Live):
     def is_claimed(self, path: TablePath) -> bool:
         return self.place.status(path).status == "Tiering"
 
+    def has_lease(self, run_id: str, opened: str = "open_job") -> bool:
+        """:param opened: the task that has named the lease."""
+        lease_id = self.xcom(run_id, opened)
+        return lease_id in [one.lease_id for one in self.place.client.leases.all()]
+
     def nothing_is_left(self, run_id: str, *paths: TablePath, opened: str = "open_job") -> None:
         """No claim of a table, no lease of the run, no process of a task or a driver.
 
@@ -353,7 +358,7 @@ class Row(Live):
             held = [path for path in paths if self.is_claimed(path)]
             assert held == []
             assert self.place.client.tiering.claims_of(lease_id) == []
-            assert lease_id not in [one.lease_id for one in self.place.client.leases.all()]
+            assert not self.has_lease(run_id, opened)
 
     def _processes(self, run_id: str) -> list[int]:
         """Tasks, drivers, and the children of drivers, which inherit the names of the run."""
