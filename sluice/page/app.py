@@ -57,7 +57,6 @@ def page_app(prefix: str, may_read: Sequence[Any], may_act: Sequence[Any]) -> Fa
     # 100 tables are 200 kB of JSON, and 10 kB compressed, for 1 ms of CPU.
     app.add_middleware(GZipMiddleware, minimum_size=1_000, compresslevel=4)
     _include(app, f"{prefix}{API}", list(may_read), list(may_act))
-    _summarize(app)
     page = APIRouter(dependencies=list(may_read), include_in_schema=False)
 
     @page.get(f"{prefix}/")
@@ -90,6 +89,7 @@ def _include(app: FastAPI, prefix: str, may_read: list[Any], may_act: list[Any])
         (maintenance_reads, "maintenance", may_read),
         (actions, "actions", [*may_read, *may_act]),
     ):
+        _summarize(router)
         app.include_router(router, prefix=prefix, tags=[tag], dependencies=may, responses=_PROBLEMS)
 
 
@@ -114,13 +114,14 @@ def _operation_id(route: APIRoute) -> str:
     return f"table{name}" if is_part else route.name
 
 
-def _summarize(app: FastAPI) -> None:
+def _summarize(router: APIRouter) -> None:
     """Makes the first sentence of each operation its summary, and the rest its description."""
-    for route in app.routes:
-        if isinstance(route, APIRoute):
+    for route in router.routes:
+        if isinstance(route, APIRoute) and route.summary is None:
             first, _, rest = route.description.partition("\n\n")
             route.summary = " ".join(first.split()).removesuffix(".")
-            route.description = rest
+            # A description that is empty would be the whole docstring again; FastAPI cuts at \f.
+            route.description = rest or "\f"
 
 
 def _problem(request: Request, error: Exception) -> JSONResponse:  # noqa: ARG001

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 
 from tests.support.local_page import OWN_PAGE, built_assets
 from tests.support.processes import SLUICE, environment
 
+DESCRIPTION = Path(__file__).parents[2] / "frontend/openapi.json"
 _READY = re.compile(r"sluice: ready, log in once at (http://127\.0\.0\.1:\d+/login\?token=\S+)\n")
 _ONE_MORE = re.compile(r"sluice: link for one more: (http://127\.0\.0\.1:\d+/login\?token=\S+)\n")
 
@@ -85,9 +88,20 @@ def look_at(link: str) -> None:
         }
         assert kinds == {"text/javascript", "text/css"}
         assert browser.get("/api/v1/overview").json()["may_act"] is True
-        assert "paths" in browser.get("/api/v1/openapi.json").json()
+        assert _summaries(browser.get("/api/v1/openapi.json").json()) == _summaries(
+            json.loads(DESCRIPTION.read_text())
+        )
         assert browser.get("/api/v1/tables?limit=0").status_code == 422
         answer = browser.post("/api/v1/tables/shop/orders/pause")
         assert answer.status_code == 403
         answer = browser.post("/api/v1/tables/shop/orders/pause", headers=OWN_PAGE)
         assert answer.status_code == 502, "no cluster is there"
+
+
+def _summaries(description: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """The summary and the description of each operation of the API."""
+    return {
+        f"{method} {path}": (operation["summary"], operation.get("description", ""))
+        for path, operations in description["paths"].items()
+        for method, operation in operations.items()
+    }
