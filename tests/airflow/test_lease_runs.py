@@ -72,6 +72,7 @@ def test_leased_through_every_try_released_by_table_dropped_at_the_end(
     assert place.client.leases.all() == []
 
 
+@pytest.mark.long
 def test_a_lease_that_somebody_drops_ends_the_driver_with_that_reason(
     keyed: Callable[..., Place],
 ) -> None:

@@ -70,30 +70,6 @@ def test_the_script_that_tiers_tables_by_rest(live: Live, tmp_path: Path) -> Non
     assert found[-3:] == expected[-3:], "the account"
 
 
-def test_a_run_that_a_user_marks_failed(live: Live) -> None:
-    """The driver is ended, the teardowns run, the other table is finished."""
-    slow, ok = live.place.table("slow"), live.place.table("ok")
-    live.place.wait(slow, ok)
-    run_id = live.trigger("shop.slow", "shop.ok")
-    driver = live.driver("started")
-    live.wait(lambda: "success" in live.tiers(run_id), "the tier of shop.ok to end")
-    assert live.place.client.admin.lake_snapshot(ok) is not None
-    live.airflow.mark(run_id, "failed")
-    with finding():
-        live.wait(lambda: not lives(driver), "the driver to end")
-    assert live.ended(run_id) == "failed"
-    assert live.place.client.admin.lake_snapshot(ok) is not None
-    tasks = live.tasks(run_id)
-    settled = [state for name, state in tasks.items() if name.startswith("per_application.settle")]
-    assert settled == ["success", "success"]
-    assert tasks["drop_lease[-1]"] == "failed"
-    stopped = live.place.status(slow)
-    assert stopped.stopped == ("StoppedByUser: a user marked the task tier or its run as failed")
-    assert (stopped.last_error, stopped.failures) == (None, 0)
-    assert live.place.status(ok).last_error is None
-    assert live.place.status(slow).status == "Pending"
-
-
 @pytest.mark.long
 def test_a_killed_task_and_its_supervisor(live: Live) -> None:
     """Nobody is left to say why: settle does, and the next run tiers the table.
@@ -158,6 +134,7 @@ def marked(live: Live, state: str) -> None:
     live.place.nothing_is_held()
 
 
+@pytest.mark.long
 def test_a_pack_whose_task_a_user_clears(live: Live) -> None:
     """While it runs, and after its end: only what has no result is tiered again.
 
@@ -215,19 +192,7 @@ def are_tiered_in_drivers(live: Live, paths: list[TablePath], drivers: list[int]
     live.place.nothing_is_held()
 
 
-def test_the_failure_callback_runs_where_the_dag_is_processed(live: Live) -> None:
-    run_id = live.trigger("shop.nowhere")
-    assert live.ended(run_id) == "failed"
-
-    def said() -> str:
-        logs = (live.airflow.home / "logs/dag_processor").rglob("*.log")
-        texts = (log.read_text(errors="replace") for log in logs)
-        return next((text for text in texts if f"run {run_id}" in text), "")
-
-    live.wait(lambda: bool(said()), "the failure callback")
-    assert "Callback failed" not in said()
-
-
+@pytest.mark.long
 @pytest.mark.usefixtures("triggerer")
 def test_a_full_pool_and_a_paused_dag(live: Live) -> None:
     """Both in front of the tier task of a pack, each for longer than a claim lives by itself."""
@@ -280,6 +245,7 @@ def test_one_slot_in_pools_that_count_deferred_tasks(live: Live) -> None:
     live.place.nothing_is_held()
 
 
+@pytest.mark.long
 def test_a_triggerer_that_stops_holds_no_run_up(
     live: Live, triggerer: subprocess.Popen[bytes]
 ) -> None:

@@ -75,6 +75,7 @@ def ended(live: Live, dag_id: str) -> list[str]:
     return [run["state"] for run in runs(live, dag_id)]
 
 
+@pytest.mark.long
 def test_two_dags_tier_two_clusters(live: Live, stock: Place) -> None:
     in_shop, in_stock = live.place.table("ok_shop"), stock.table("ok_stock")
     live.place.wait(in_shop)

@@ -132,7 +132,7 @@ def started_triggerer(live: Live, name: str) -> psutil.Process:
     return psutil.Process(process.pid)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("triggerer")
 def test_the_log_of_a_sensor_says_why_its_table_is_late(sensing: Sensing) -> None:
     """The first driver of the table is killed; the next run tiers it."""

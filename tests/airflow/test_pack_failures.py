@@ -37,6 +37,7 @@ def all_tiered_once(place: Place, paths: list[TablePath], lake: Path, lake_sql: 
     place.nothing_is_held()
 
 
+@pytest.mark.long
 def test_a_memory_that_spark_refuses(place: Place, tmp_path: Path) -> None:
     """With the real spark-submit: nothing is tried again, and no table has failed."""
     paths = [place.table(f"table_{n}", rows=1) for n in range(2)]
@@ -59,7 +60,8 @@ def test_a_memory_that_spark_refuses(place: Place, tmp_path: Path) -> None:
     place.nothing_is_held()
 
 
-@pytest.mark.parametrize("how", ["heap", pytest.param("killed", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["heap", "killed"])
 def test_a_driver_whose_jvm_is_out_of_memory(
     place: Place, tmp_path: Path, lake_sql: LakeSql, how: str
 ) -> None:

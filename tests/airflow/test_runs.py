@@ -379,6 +379,7 @@ def test_a_driver_that_takes_too_long_is_ended(place: Place) -> None:
         assert [pid for pid in started if lives(int(pid))] == []
 
 
+@pytest.mark.long
 def test_the_last_words_of_a_driver_that_is_ended(place: Place) -> None:
     """They do not count: it was ended. A reason that it gave before it hung does."""
     last, late = place.table("last"), place.table("late")

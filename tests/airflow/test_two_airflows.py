@@ -63,6 +63,7 @@ def test_each_task_that_names_a_run_has_a_lease_of_its_own() -> None:
     assert lease_of_run(connection, "lake", MINUTE) in leases, "that of a DAG with one"
 
 
+@pytest.mark.long
 def test_an_airflow_keeps_its_id(place: Place) -> None:
     """Made by the first run, read by the later ones; a name in the connection comes first."""
     made = owner(place.run())

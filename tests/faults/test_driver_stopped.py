@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
         pytest.param("round.copy.file.before", False, marks=pytest.mark.long),
         pytest.param("round.copy.after", False, marks=pytest.mark.long),
         pytest.param("round.lake_commit.before", False, marks=pytest.mark.long),
-        ("round.lake_commit.ready", False),
+        pytest.param("round.lake_commit.ready", False, marks=pytest.mark.long),
         ("round.fluss_commit.before", True),
     ],
 )

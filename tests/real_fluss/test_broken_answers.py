@@ -176,6 +176,7 @@ def test_a_leader_that_is_gone_during_a_fetch_and_comes_again(site: Site, fluss:
     assert site.rows() == list(range(10_010))
 
 
+@pytest.mark.long
 def test_a_port_that_was_taken_meanwhile_is_named_and_the_server_starts_later(
     fluss: RealFluss,
 ) -> None:
@@ -192,6 +193,7 @@ def test_a_port_that_was_taken_meanwhile_is_named_and_the_server_starts_later(
         start()
 
 
+@pytest.mark.long
 def test_servers_end_although_their_watchdog_has_died(fluss: RealFluss) -> None:
     watchdog = fluss._watchdog
     assert watchdog is not None

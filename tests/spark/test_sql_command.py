@@ -149,7 +149,7 @@ def test_tables_for_people_and_a_limit(commands: Commands, tmp_path: Path) -> No
     assert row.split()[:4] == ["shop", "orders", "Pending", "1"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_spark_and_the_cluster_refuse_is_one_line(commands: Commands) -> None:
     nowhere = ("--bootstrap", "grpc://127.0.0.1:1")
     code, output, errors = commands.run("SELECT * FROM sys.nothing", *nowhere)
@@ -241,7 +241,7 @@ def test_an_interrupt_ends_all_of_it_and_the_password_is_nowhere(
         commands.nothing_is_left()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_interrupt_while_spark_starts_ends_all_of_it(commands: Commands) -> None:
     with commands.start(QUERY) as process:
         wait_for("Java", lambda: any(p.name == "java" for p in commands.processes()), 120)

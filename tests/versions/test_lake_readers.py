@@ -398,7 +398,7 @@ def test_the_blocks_of_the_page(lab: Lab) -> None:
     _after_the_compaction(lab)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_blocks_of_spark(tmp_path: Path) -> None:
     """Without other engines, which would have to be installed."""
     with new_lab(tmp_path) as lab:
