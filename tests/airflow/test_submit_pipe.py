@@ -211,12 +211,15 @@ def test_no_process_of_a_real_application_outlives_an_error(scene: Scene) -> Non
     """A JVM, the driver's Python, and Python's workers in a process group of their own."""
     application = scene.folder / "application.py"
     application.write_text(APPLICATION)
+    worker = psutil.Process()
+    others = worker.children(recursive=True)  # such as the Spark session that tests share
     begun: list[psutil.Process] = []
 
     class Looks(Said):
         def log(self, level: int, text: str, *values: Any) -> None:
             if "all has begun" in (text % values if values else text):
-                begun.extend(psutil.Process().children(recursive=True))
+                found = worker.children(recursive=True)
+                begun.extend(process for process in found if process not in others)
             super().log(level, text, *values)
 
     hook = scene.hook()
