@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sluice.client.lease_ids import holder_of
+from sluice.errors import SparkSettingsWrong
 from sluice.model import TieringStatus
 from sluice.page.list_models import Health
 from sluice.page.seen import SeenTable
@@ -48,6 +49,8 @@ NOT_CLAIMED = "it is due, and no worker has claimed it"
 LAG_UNKNOWN = "its lag is not known"
 NO_ROUND = "no round has succeeded for a day"
 NOT_TIERED = "no round has tiered it yet"
+CANNOT_START = f"{SparkSettingsWrong.__name__}:"
+"""Of a stopped round: no failure of the table, but no round starts until a person acts."""
 LAKE_UNREAD = "no round of Sluice is recorded, and whether the lake has the table is not read yet"
 
 
@@ -73,6 +76,8 @@ def verdict(seen: SeenTable, now_ms: int, paused_dag: str | None = None) -> Verd
         return Verdict("paused", None, "paused by a user")
     if status.is_failing or status.last_error is not None:  # also after a retry was asked for
         return Verdict("failing", _failing_since_ms(seen), status.last_error)
+    if status.stopped and status.stopped.startswith(CANNOT_START):
+        return Verdict("failing", None, status.stopped)
     found = (
         _late(seen, now_ms)
         or _waiting(status, now_ms)

@@ -18,7 +18,7 @@ export const BOUNDS = { LATE_MS: 1_800_000, WAITING_MS: 3_600_000, DAY_MS: 86_40
 
 /** What each state means: after its name and a colon. */
 export const HEALTH_MEANS: Record<Health, string> = {
-  failing: "the last round failed",
+  failing: "the last round failed or could not start, or no leader has its buckets",
   late:
     `the lake lacks rows older than ${span(BOUNDS.LATE_MS)}, or may lack them,` +
     ` or its round has run for so long, or none has succeeded for ${span(BOUNDS.DAY_MS)}`,

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.client.lease_ids import lease_id
+from sluice.errors import SparkSettingsWrong
 from sluice.model import TablePath, TieringRound, TieringStatus
 from sluice.page.health import (
     DAY_MS,
@@ -30,6 +31,7 @@ from sluice.page.health import (
 from sluice.page.list_models import Health
 from sluice.page.round_cache import SHOWN, RoundCache, failing_since_ms
 from sluice.page.seen import SeenTable, merged
+from sluice.rounds.reasons import reason_of
 from sluice.statuses.recorded import NO_ROUND_RECORDED
 from sluice.statuses.transitions import State
 
@@ -52,6 +54,16 @@ def fresh(state: str = "Pending", seen: dict[str, Any] | None = None, **fields: 
 def judged(each: SeenTable, dag: str | None = None) -> tuple[str, int | None, str | None]:
     found = verdict(each, NOW_MS, dag)
     return found.health, found.since_ms, found.why
+
+
+def test_a_table_whose_spark_cannot_start_is_failing_until_a_round_ends() -> None:
+    """No table counts that as a failure, but somebody has to correct the settings."""
+    why = str(reason_of(SparkSettingsWrong("Spark cannot start: Invalid driver memory: 1x")))
+    for state in ("Pending", "Scheduled", "Tiering"):
+        assert judged(table(state, failures=0, stopped=why)) == ("failing", None, why)
+        assert judged(fresh(state, failures=0, stopped=why)) == ("failing", None, why)
+    assert judged(table(stopped=why, paused=True))[0] == "paused"
+    assert judged(table(stopped="StoppedByUser: a user cleared the task tier"))[0] == "ok"
 
 
 def test_a_table_without_a_leader_is_failing_whatever_else_is_known() -> None:
