@@ -46,23 +46,29 @@ def to_lake(column: pa.ChunkedArray | pa.Array, target: pa.DataType) -> Any:
     """
     if column.type.equals(target):
         return column
-    if not _has_nanoseconds(column.type):
+    if not _needs_parts(column.type):
         return column.cast(target)
     if isinstance(column, pa.ChunkedArray):
-        return pa.chunked_array([_rounded(chunk, target) for chunk in column.chunks], target)
-    return _rounded(column, target)
+        return pa.chunked_array([_by_parts(chunk, target) for chunk in column.chunks], target)
+    return _by_parts(column, target)
 
 
-def _has_nanoseconds(data_type: pa.DataType) -> bool:
+def _needs_parts(data_type: pa.DataType) -> bool:
+    """Whether Arrow's own cast fails: of nanoseconds, and of a map with nested keys.
+
+    Before 26, pyarrow ends the process that casts such a map after `take`.
+    """
     if pa.types.is_timestamp(data_type) or pa.types.is_time64(data_type):
         return bool(data_type.unit == "ns")
+    if pa.types.is_map(data_type) and pa.types.is_nested(data_type.key_type):
+        return True
     children = (data_type.field(index).type for index in range(data_type.num_fields))
-    return any(_has_nanoseconds(child) for child in children)
+    return any(_needs_parts(child) for child in children)
 
 
-def _rounded(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Casts a column with nanoseconds at any depth."""
-    if not _has_nanoseconds(array.type):
+def _by_parts(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Casts a column to the lake's type, each part of a nested one by itself."""
+    if not _needs_parts(array.type):
         return array.cast(target)
     if pa.types.is_timestamp(array.type):
         return _microseconds(array).view(target)
@@ -71,15 +77,16 @@ def _rounded(array: pa.Array, target: pa.DataType) -> pa.Array:
     array = array.take(pa.array(np.arange(len(array))))  # gives its buffers no offset
     if pa.types.is_struct(target):
         fields = [target.field(index) for index in range(target.num_fields)]
-        children = [_rounded(array.field(at), field.type) for at, field in enumerate(fields)]
+        children = [_by_parts(array.field(at), field.type) for at, field in enumerate(fields)]
         buffers = array.buffers()[:1]
     elif pa.types.is_map(target):
         fields = [target.key_field, target.item_field]
-        pairs = [_rounded(array.keys, fields[0].type), _rounded(array.items, fields[1].type)]
+        pairs = [_by_parts(array.keys, fields[0].type), _by_parts(array.items, fields[1].type)]
+        _ = pairs[0].null_count  # counted now: with an unknown one, making the map aborts
         children = [pa.StructArray.from_arrays(pairs, fields=fields)]
         buffers = array.buffers()[:2]
     else:
-        children = [_rounded(array.values, target.value_type)]
+        children = [_by_parts(array.values, target.value_type)]
         buffers = array.buffers()[:2]
     return pa.Array.from_buffers(target, len(array), buffers, array.null_count, children=children)
 
