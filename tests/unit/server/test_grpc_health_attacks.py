@@ -50,41 +50,44 @@ def peers(port: int) -> Iterator[Callable[..., Http2Peer]]:
 
 
 @pytest.fixture
-def others(port: int) -> Iterator[Bystander]:
-    """Another client of the strangers' first host: a health check, a first status, a call.
-
-    A burst may end a check whose message is under way. Probes ask again, and so does this client:
-    once.
-    """
+def calls_once(port: int) -> Iterator[Callable[[], None]]:
+    """A client of the strangers' first host: a health check, a first status, a call."""
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         health, call = health_pb2_grpc.HealthStub(channel), channel.unary_unary(INIT)
 
-        def watched() -> health_pb2.HealthCheckResponse:
-            watch = health.Watch(ASKED, timeout=10)
-            try:
-                return next(watch)
-            finally:
-                watch.cancel()
-
         def act() -> None:
             serving = health_pb2.HealthCheckResponse.SERVING
-            assert twice(lambda: health.Check(ASKED, timeout=10)).status == serving
-            assert twice(watched).status == serving
+            assert health.Check(ASKED, timeout=10).status == serving
+            watch = health.Watch(ASKED, timeout=10)
+            assert next(watch).status == serving
+            watch.cancel()
             call(b"", timeout=10)
 
-        yield Bystander(act)
+        yield act
 
 
-def twice(
-    ask: Callable[[], health_pb2.HealthCheckResponse],
-) -> health_pb2.HealthCheckResponse:
-    """The answer, also if the first question was ended to make room."""
-    try:
-        return ask()
-    except grpc.RpcError as error:
-        if error.code() is not grpc.StatusCode.CANCELLED:
-            raise
-        return ask()
+@pytest.fixture
+def others(calls_once: Callable[[], None]) -> Bystander:
+    """Each of its calls is answered at the first try."""
+    return Bystander(calls_once)
+
+
+@pytest.fixture
+def probe(calls_once: Callable[[], None]) -> Bystander:
+    """Asks again, once, beside strangers who begin more calls at once than their host has places.
+
+    Until a thread has read its message, its own check is among those that may make room.
+    """
+
+    def act() -> None:
+        try:
+            calls_once()
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.CANCELLED:
+                raise
+            calls_once()
+
+    return Bystander(act)
 
 
 def hosts(count: int) -> list[str]:
@@ -125,10 +128,10 @@ def test_a_compressed_message_is_refused(port: int, others: Bystander, method: s
 
 
 def test_few_large_messages_of_health_calls_are_in_memory(
-    peers: Callable[..., Http2Peer], others: Bystander
+    peers: Callable[..., Http2Peer], probe: Bystander
 ) -> None:
     """From 12 hosts; only those calls go on whose message has a place."""
-    with others.beside():
+    with probe.beside():
         calls: dict[Http2Peer, set[int]] = {}
         for host in hosts(12):
             attacker = peers(host)
@@ -138,7 +141,7 @@ def test_few_large_messages_of_health_calls_are_in_memory(
         begun = sum(map(len, calls.values()))
         ended = ended_in_all(calls, begun - MESSAGES_MAX)
     assert begun - ended <= MESSAGES_MAX
-    others.assert_served()
+    probe.assert_served()
 
 
 def test_a_large_message_of_a_health_call_is_refused(port: int, others: Bystander) -> None:
@@ -151,10 +154,10 @@ def test_a_large_message_of_a_health_call_is_refused(port: int, others: Bystande
 
 
 def test_checks_whose_answers_nobody_reads_keep_nobody_out(
-    peers: Callable[..., Http2Peer], others: Bystander
+    peers: Callable[..., Http2Peer], probe: Bystander
 ) -> None:
     """Complete calls with a window of 0. They kept their places until they were late."""
-    with others.beside():
+    with probe.beside():
         calls: dict[Http2Peer, set[int]] = {}
         for host in hosts(5):
             attacker = peers(host, NO_WINDOW)
@@ -165,7 +168,7 @@ def test_checks_whose_answers_nobody_reads_keep_nobody_out(
         for peer in calls:
             peer.wait_processed()
         ended_in_all(calls, 5 * ANSWERS_PER_PEER)  # the server holds few of them
-    others.assert_served()
+    probe.assert_served()
 
 
 @pytest.mark.parametrize("port", [0.3], indirect=True)
