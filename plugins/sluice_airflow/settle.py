@@ -30,6 +30,8 @@ from sluice.rounds.files import (
     RoundFailure,
     RoundResult,
     claim_of,
+    delete_keys,
+    keys_uri,
     plan_uris,
     read_json,
     round_failures,
@@ -220,6 +222,7 @@ def _outcome_without_result(
     plan_uri: str, failure: Mapping[str, Any] | None, state: str | None, stop_seen_s: float
 ) -> Outcome | None:
     """The outcome of a tier task that left no result XCom. None: its worker was lost."""
+    delete_keys(keys_uri(plan_uri))
     left = _outcome_in_files(plan_uri)
     begun = bool(failure) or _has_begun(plan_uri)
     at_work = not failure and _is_without_failure(plan_uri)

@@ -34,15 +34,19 @@ def _started(jars: str) -> Iterator[Jvm]:
 
 
 def open_lake(
-    config: Config, gateway: Any, hadoop_conf: Any = None
+    config: Config, gateway: Any, hadoop_conf: Any = None, keys_uri: str = ""
 ) -> AbstractContextManager[IcebergLake]:
     """Opens the lake through a JVM's gateway; the end of the block closes it.
 
     :param hadoop_conf: the JVM's Hadoop configuration to use; None: a new one.
+    :param keys_uri: how the addresses of files begin through which executors get renewed keys of
+        the storage; empty: there are no executors.
     :raises ConfigurationError: the JVM has no Iceberg, or one that is too old.
     :raises LakeNotWritable: the catalog cannot be opened.
     """
-    return closing(IcebergLake(gateway, config.datalake.iceberg, config.tiering, hadoop_conf))
+    return closing(
+        IcebergLake(gateway, config.datalake.iceberg, config.tiering, hadoop_conf, keys_uri)
+    )
 
 
 @contextmanager

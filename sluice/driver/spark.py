@@ -41,6 +41,7 @@ from sluice.rounds.files import (
     PlanFile,
     RoundResult,
     failure_uri,
+    keys_uri,
     read_json,
     result_uri,
     write_json,
@@ -167,7 +168,12 @@ def _run(
 
     with (
         connect(client_config) as client,
-        open_lake(config, context._gateway, context._jsc.hadoopConfiguration()) as lake,
+        open_lake(
+            config,
+            context._gateway,
+            context._jsc.hadoopConfiguration(),
+            keys_uri(plan_uri, attempt),
+        ) as lake,
     ):
         result = run_round(
             plan.claim,

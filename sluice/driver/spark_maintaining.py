@@ -35,6 +35,7 @@ from sluice.rounds.maintenance_files import (
     MaintenanceFiles,
     MaintenanceRequest,
     TableReport,
+    keys_uri_beside,
 )
 from sluice.rounds.reasons import reason_of
 
@@ -90,7 +91,9 @@ class _Run:
         hadoop_conf = context._jsc.hadoopConfiguration()
         with (
             connect(client_config) as client,
-            open_lake(self.config, context._gateway, hadoop_conf) as lake,
+            open_lake(
+                self.config, context._gateway, hadoop_conf, keys_uri_beside(self.files.request)
+            ) as lake,
         ):
             chosen, unmatched = _chosen(client, self.request.tables)
             for path in chosen:

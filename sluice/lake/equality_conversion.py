@@ -20,7 +20,6 @@ from sluice.lake.lake_reader import LakeReader, reading
 from sluice.lake.live_rows import EqualityDeletes, names_by_id
 from sluice.lake.parquet import ParquetWriterFactory, key_schema_of, target_of
 from sluice.lake.position_deletes import earlier_count, write_position_files, write_vector_file
-from sluice.masking import secrets_in
 from sluice.quantities import byte_size, counted
 from sluice.rounds.conversion import Converted, NotConverted
 from sluice.rounds.lake_files import BucketFiles, LiveFile, StoredKeys
@@ -58,8 +57,7 @@ class BucketConversion:
         try:
             return _Conversion(self, task).run()
         except _CANNOT_CONVERT as error:
-            hidden = secrets_in(self.factory.storage_properties)
-            return NotConverted(reason_of(error, hidden), isinstance(error, LakeNotWritable))
+            return NotConverted(reason_of(error), isinstance(error, LakeNotWritable))
 
 
 def oldest_keys(keys: Sequence[StoredKeys], memory_bytes: int) -> tuple[StoredKeys, ...]:
@@ -91,7 +89,7 @@ class _Conversion:
         self._options = work.factory.options
         self._schema = key_schema_of(work.factory)
         self._target = target_of(work.factory, work.split, task)
-        self._reader = LakeReader(work.factory.storage_properties)
+        self._reader = LakeReader(work.factory.files)
         self._bytes_read = 0
 
     def run(self) -> ConvertedBucket:
@@ -108,9 +106,7 @@ class _Conversion:
         if not positions:
             return ConvertedBucket(keys, bytes_read=self._bytes_read)
         if self.as_vectors:
-            written = write_vector_file(
-                positions, self.bucket, self._reader, self._target, self._reader.properties
-            )
+            written = write_vector_file(positions, self.bucket, self._reader, self._target)
         else:
             count_max = self.memory_bytes // POSITION_BYTES
             written = write_position_files(

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import reduce
 from typing import Any
 
@@ -15,15 +16,30 @@ from py4j.java_gateway import JavaClass
 
 from sluice.artifacts.iceberg import CATALOGS, FENCE
 from sluice.config import TieringConfig
-from sluice.errors import ConfigurationError, LakeNotWritable
+from sluice.errors import ConfigurationError, LakeNotWritable, SluiceError
+from sluice.failpoints import failpoint
+from sluice.lake.file_io import hadoop_storage
+from sluice.lake.file_systems import FileSystems
 from sluice.lake.iceberg_schema import schema_json, sort_order_json, spec_json, table_properties
 from sluice.lake.iceberg_table import IcebergTable
-from sluice.lake.java import JavaThrew, ensure_callbacks, java_errors, java_map, lake_errors
+from sluice.lake.java import (
+    JavaThrew,
+    JvmLost,
+    ensure_callbacks,
+    java_errors,
+    java_map,
+    lake_errors,
+)
+from sluice.lake.keys_file import KeysFile
+from sluice.lake.loaded_table import LakeOptions, LoadedTable
+from sluice.lake.write_check import check_writable
 from sluice.model import TableInfo, TablePath
 
 _LOG = logging.getLogger(__name__)
 CATALOG_NAME = "fluss-iceberg-catalog"  # the name that Fluss gives it
 _HADOOP_PREFIX = "hadoop."
+_CREATED_ALREADY = ("AlreadyExistsException", "CommitFailedException")
+"""What Iceberg throws if another process has created the table first."""
 
 
 class IcebergLake:
@@ -35,9 +51,12 @@ class IcebergLake:
         properties: Mapping[str, str],
         tiering: TieringConfig | None = None,
         hadoop_conf: Any = None,
+        keys_uri: str = "",
     ) -> None:
         """Opens the catalog; ``properties`` are ``datalake.iceberg.*`` without that prefix.
 
+        :param keys_uri: the beginning of the addresses of files through which executors get
+            renewed keys of a table's storage; empty: there are no executors.
         :raises ConfigurationError: the JVM has no Iceberg, or one that is too old.
         :raises LakeNotWritable: the catalog cannot be opened.
         """
@@ -58,6 +77,9 @@ class IcebergLake:
             self._catalog = gateway.jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(
                 name, java_map(gateway, properties), conf
             )
+            hadoop = hadoop_storage(gateway, conf)
+        self._load_options = LakeOptions(self.options, hadoop, keys_uri)
+        self._keys_file: KeysFile | None = None
 
     def load(self, path: TablePath) -> IcebergTable | None:
         """The table, or None if the catalog has none of that name.
@@ -67,16 +89,21 @@ class IcebergLake:
         with lake_errors(f"load lake table {path}"):
             try:
                 with java_errors():
-                    return self._table(path, self._catalog.loadTable(self._identifier(path)))
+                    found = self._catalog.loadTable(self._identifier(path))
             except JavaThrew as thrown:
                 if thrown.kind in ("NoSuchTableException", "NoSuchNamespaceException"):
                     return None
                 raise
+            return self._table(path, found)
 
     def create(self, info: TableInfo) -> IcebergTable:
         """Creates the table exactly as Fluss would, or returns one that exists by now.
 
+        The table is staged first: the catalog tells how its files are reached, and nothing is
+        created that rounds could not write.
+
         :raises LakeNotWritable: the catalog or the storage refuses.
+        :raises UnsupportedLakeOption: only Iceberg's own client could write the table's files.
         """
         iceberg = self._gateway.jvm.org.apache.iceberg
         content = schema_json(info)
@@ -85,45 +112,84 @@ class IcebergLake:
             schema = iceberg.SchemaParser.fromJson(json.dumps(content))
             spec = iceberg.PartitionSpecParser.fromJson(schema, json.dumps(spec_content))
             order = iceberg.SortOrderParser.fromJson(schema, json.dumps(sort_order_json(content)))
-            self._ensure_namespace(info.path.database)
             builder = self._catalog.buildTable(self._identifier(info.path), schema)
             builder = builder.withPartitionSpec(spec).withSortOrder(order)
             builder = builder.withProperties(java_map(self._gateway, table_properties(info)))
-            try:
-                with java_errors():
-                    return self._table(info.path, builder.create())
-            except JavaThrew as thrown:
-                if thrown.kind != "AlreadyExistsException":  # another process created it first
-                    raise
+            with self._namespace(info.path.database):
+                self._create_staged(info.path, builder)
             return self._table(info.path, self._catalog.loadTable(self._identifier(info.path)))
+
+    def _create_staged(self, path: TablePath, builder: Any) -> None:
+        """Stages the table, writes a file as rounds do, and creates the table."""
+        try:
+            with java_errors():
+                staged = builder.createTransaction()
+                check_writable(self._of_java(path, staged.table()))
+                failpoint("lake.create.staged")
+                staged.commitTransaction()
+        except JavaThrew as thrown:
+            if thrown.kind not in _CREATED_ALREADY or not self._exists(path):
+                raise
 
     def close(self) -> None:
         """Closes the catalog's connections, but not the gateway. Never raises.
 
         A failure to close is only logged, so that it does not replace the result of a round.
         """
+        self._end_keys_file()
         try:
             with lake_errors("close the Iceberg catalog"):
                 self._catalog.close()
         except LakeNotWritable as error:
             _LOG.warning("%s", error)
 
-    def _ensure_namespace(self, database: str) -> None:
+    @contextmanager
+    def _namespace(self, database: str) -> Iterator[None]:
+        """Ensures that the namespace exists. If the block fails, a new one is dropped again."""
         namespace = self._identifier(TablePath(database, "x")).namespace()
-        if self._catalog.namespaceExists(namespace):
-            return
+        is_new = False
+        if not self._catalog.namespaceExists(namespace):
+            try:
+                with java_errors():
+                    self._catalog.createNamespace(namespace)
+                is_new = True
+            except JavaThrew as thrown:
+                if thrown.kind != "AlreadyExistsException":  # another process created it first
+                    raise
         try:
-            with java_errors():
-                self._catalog.createNamespace(namespace)
-        except JavaThrew as thrown:
-            if thrown.kind != "AlreadyExistsException":  # another process created it first
-                raise
+            yield
+        except (SluiceError, JavaThrew):
+            if is_new:
+                with suppress(JavaThrew, JvmLost), java_errors():
+                    self._catalog.dropNamespace(namespace)  # refuses one that has tables
+            raise
+
+    def _exists(self, path: TablePath) -> bool:
+        return bool(self._catalog.tableExists(self._identifier(path)))
 
     def _identifier(self, path: TablePath) -> Any:
         return self._gateway.jvm.org.apache.iceberg.catalog.TableIdentifier.parse(str(path))
 
-    def _table(self, path: TablePath, table: Any) -> IcebergTable:
-        return IcebergTable(self._gateway, table, path, self.options, self._tiering)
+    def _table(self, path: TablePath, java: Any) -> IcebergTable:
+        loaded = self._of_java(path, java)
+        return IcebergTable(self._gateway, loaded, path, self._tiering, self._share_keys)
+
+    def _share_keys(self, files: FileSystems) -> None:
+        """Keeps the keys of a table renewed for its executors. Tables are written in turn."""
+        self._end_keys_file()
+        if files.keys_uri and files.newest().expires_ms is not None:
+            self._keys_file = KeysFile(files.keys_uri, files.newest)
+
+    def _end_keys_file(self) -> None:
+        if self._keys_file is not None:
+            self._keys_file.close()
+            self._keys_file = None
+
+    def _of_java(self, path: TablePath, java: Any) -> LoadedTable:
+        def load() -> Any:
+            return self._catalog.loadTable(self._identifier(path))
+
+        return LoadedTable(self._gateway, path, java, load, self._load_options)
 
 
 def _check_classes(jvm: Any) -> None:

@@ -4,17 +4,18 @@ reference.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pyarrow import fs
 
-from sluice.errors import LakeNotWritable
+from sluice.errors import LakeNotWritable, SluiceError
+from sluice.lake.file_systems import FileSystems
 from sluice.lake.java import JavaThrew, iterate, java_errors, lake_errors
+from sluice.lake.loaded_table import LoadedTable
 from sluice.model import TablePath
 from sluice.rounds.clean import OffsetsFiles, StoredFile
-from sluice.storage import file_system
 
 _DELETE_THREADS = 8
 # Table properties that may name folders outside the table's location.
@@ -29,28 +30,25 @@ _FOLDER_PROPERTIES = (
 class StoredFiles:
     """All files in a table's folders. Used by one thread. Memory: the listing of one folder."""
 
-    def __init__(self, folders: Sequence[str], options: Mapping[str, str]) -> None:
-        """:param options: the catalog's options, which configure access to its storage.
+    def __init__(self, folders: Sequence[str], files: FileSystems) -> None:
+        """:param files: opens the storage of the table.
 
         :raises LakeNotWritable: no installed library supports the storage.
         """
-        self._roots: list[tuple[str, fs.FileSystem, str]] = []
+        self._folders, self._files = folders, files
         for folder in folders:
-            try:
-                filesystem, path = file_system(folder, options)
-            except (OSError, ValueError, ImportError) as error:
-                raise LakeNotWritable(f"open {folder}: {type(error).__name__}: {error}") from error
-            self._roots.append((folder, filesystem, path))
+            self._opened(folder)
 
     def __iter__(self) -> Iterator[StoredFile]:
         """Lists all files, folder by folder.
 
         :raises LakeNotWritable: a folder cannot be listed.
         """
-        for root, filesystem, path in self._roots:
-            waiting = [path]
+        for root in self._folders:
+            waiting = [self._opened(root)[1]]
             try:
                 while waiting:
+                    filesystem, path = self._opened(root)  # each time, because keys are renewed
                     folder = fs.FileSelector(waiting.pop(), allow_not_found=True)
                     for info in filesystem.get_file_info(folder):
                         if info.type == fs.FileType.Directory:
@@ -73,7 +71,7 @@ class StoredFiles:
 
         :raises LakeNotWritable: it cannot be read.
         """
-        filesystem, path = self._place(uri)
+        filesystem, path = self._opened(uri)
         try:
             with filesystem.open_input_file(path) as file:
                 return file.read(bytes_max)
@@ -82,17 +80,16 @@ class StoredFiles:
         except OSError as error:
             raise LakeNotWritable(f"read {uri}: {type(error).__name__}: {error}") from error
 
-    def _place(self, uri: str) -> tuple[fs.FileSystem, str]:
-        root, filesystem, path = next(r for r in self._roots if uri.startswith(r[0] + "/"))
-        return filesystem, path + uri[len(root) :]
+    def _opened(self, uri: str) -> tuple[fs.FileSystem, str]:
+        try:
+            return self._files.open(uri)
+        except (OSError, ValueError, ImportError) as error:
+            raise LakeNotWritable(f"open {uri}: {type(error).__name__}: {error}") from error
 
     def _remove(self, uri: str) -> str:
-        filesystem, path = self._place(uri)
         try:
-            filesystem.delete_file(path)
-        except FileNotFoundError:
-            return ""
-        except OSError as error:
+            self._files.delete(uri)
+        except (OSError, ValueError, ImportError, SluiceError) as error:
             return f"{type(error).__name__}: {error}"
         return ""
 
@@ -103,11 +100,9 @@ class IcebergReferences:
     Each manifest is transferred from the JVM as one text, so the largest one determines the memory.
     """
 
-    def __init__(self, jvm: Any, table: Any, path: TablePath, names: Set[str]) -> None:
-        """:param table: Iceberg's table object.
-        :param names: the file names to look for.
-        """
-        self._jvm, self._table, self._path, self._names = jvm, table, path, names
+    def __init__(self, jvm: Any, loaded: LoadedTable, path: TablePath, names: Set[str]) -> None:
+        """:param names: the file names to look for."""
+        self._jvm, self._loaded, self._path, self._names = jvm, loaded, path, names
         self._offsets_files = OffsetsFiles(names)
         self._snapshots: set[int] = set()
         self._manifests: set[str] = set()
@@ -133,15 +128,15 @@ class IcebergReferences:
 
     def _read(self) -> Set[str]:
         with lake_errors(f"read what the snapshots of lake table {self._path} reference"):
-            self._table.refresh()
+            self._loaded.refresh()
             manifests = self._jvm.java.util.HashSet()
             seen = set()
-            for snapshot in iterate(self._table.snapshots()):
+            for snapshot in iterate(self._loaded.java.snapshots()):
                 if snapshot.snapshotId() in self._snapshots:
                     continue
                 seen.add(snapshot.snapshotId())
                 self.metadata_names.add(_name(snapshot.manifestListLocation()))
-                manifests.addAll(snapshot.allManifests(self._table.io()))
+                manifests.addAll(snapshot.allManifests(self._loaded.java.io()))
                 summary = snapshot.summary()
                 if summary is not None:  # a snapshot of Iceberg's first format may have none
                     self._found |= self._offsets_files.named_in(str(summary.toString()))
@@ -170,7 +165,7 @@ class IcebergReferences:
     def _all_paths(self, manifest: Any) -> Sequence[str]:
         """The paths in one text. Iceberg before 1.12 throws for manifests of delete files."""
         read = self._jvm.org.apache.iceberg.ManifestFiles.readPaths
-        paths = read(manifest, self._table.io(), self._table.specs())
+        paths = read(manifest, self._loaded.java.io(), self._loaded.java.specs())
         try:
             return str(self._jvm.java.lang.String.join("\n", paths)).split("\n")
         finally:
@@ -179,7 +174,7 @@ class IcebergReferences:
     def _paths_of_deletes(self, manifest: Any) -> Sequence[str]:
         """The paths one by one, which needs three JVM calls per file."""
         read = self._jvm.org.apache.iceberg.ManifestFiles.readDeleteManifest
-        files = read(manifest, self._table.io(), self._table.specs())
+        files = read(manifest, self._loaded.java.io(), self._loaded.java.specs())
         try:
             return [str(file.location()) for file in iterate(files)]
         finally:

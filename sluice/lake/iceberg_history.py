@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sluice.lake.java import JavaThrew, java_errors
+from sluice.lake.loaded_table import LoadedTable
 from sluice.rounds.history import HistoryEntry, LakeHistory, with_expired
 from sluice.rounds.types import LakeSnapshot
 
@@ -22,11 +23,9 @@ class IcebergHistory:
     The number of calls into the JVM has a limit, however long the history is.
     """
 
-    def __init__(self, jvm: Any, table: Any, tag: str) -> None:
-        """:param table: Iceberg's table object.
-        :param tag: the tag that keeps the newest tiering snapshot from expiry.
-        """
-        self._jvm, self._table, self._tag = jvm, table, tag
+    def __init__(self, jvm: Any, loaded: LoadedTable, tag: str) -> None:
+        """:param tag: the tag that keeps the newest tiering snapshot from expiry."""
+        self._jvm, self._loaded, self._tag = jvm, loaded, tag
         self._known: tuple[str, LakeHistory, Iterator[list[HistoryEntry]]] | None = None
         """Of one metadata file: its history, and the earlier files that were not read yet."""
         self._entries: dict[int, HistoryEntry] = {}
@@ -44,7 +43,7 @@ class IcebergHistory:
             if since and entry.sequence_number <= since:
                 return None
             if entry.is_tiering and summary.items() <= entry.summary.items():
-                if self._table.snapshot(entry.snapshot_id) is None:  # it has expired
+                if self._loaded.java.snapshot(entry.snapshot_id) is None:  # it has expired
                     self._entries.clear()
                     return self.find(summary, since)
                 texts = {key: text for key, text in entry.summary.items() if key != "operation"}
@@ -54,8 +53,8 @@ class IcebergHistory:
     def is_ancestor(self, snapshot_id: int) -> bool:
         """Whether a snapshot is main's current snapshot or one of its existing ancestors."""
         snapshots = self._jvm.org.apache.iceberg.util.SnapshotUtil
-        return self._table.currentSnapshot() is not None and bool(
-            snapshots.isAncestorOf(self._table, snapshot_id)
+        return self._loaded.java.currentSnapshot() is not None and bool(
+            snapshots.isAncestorOf(self._loaded.java, snapshot_id)
         )
 
     def read(self, registered_id: int | None = None) -> LakeHistory:
@@ -66,11 +65,11 @@ class IcebergHistory:
         :param registered_id: the snapshot that Fluss has registered, if it must be known how it
             descends from an ancestor of main; None: it need not be known.
         """
-        metadata = self._table.operations().current()
+        metadata = self._loaded.java.operations().current()
         location = metadata.metadataFileLocation()
         known, self._known = self._known, None  # an error ends the look-up, so it begins again
         if known is None or known[0] != location:
-            known = (location, *_history_of(self._jvm, self._table, metadata, self._tag))
+            known = (location, *_history_of(self._jvm, self._loaded.java, metadata, self._tag))
         history = with_expired(known[1], known[2], registered_id)
         self._known = (location, history, known[2])
         return history
@@ -104,7 +103,7 @@ class IcebergHistory:
         So the number of calls has a limit, however many of the newest snapshots are other writers'.
         """
         to_json = self._jvm.org.apache.iceberg.SnapshotParser.toJson
-        current = self._table.currentSnapshot()
+        current = self._loaded.java.currentSnapshot()
         snapshot_id = None if current is None else current.snapshotId()
         singly = 0
         while snapshot_id is not None:
@@ -112,7 +111,7 @@ class IcebergHistory:
                 self._entries.update(self.read().snapshots)
             elif snapshot_id not in self._entries:
                 singly += 1
-                if (snapshot := self._table.snapshot(snapshot_id)) is not None:
+                if (snapshot := self._loaded.java.snapshot(snapshot_id)) is not None:
                     self._entries[snapshot_id] = entry_of(json.loads(to_json(snapshot)))
             entry = self._entries.get(snapshot_id)
             if entry is None:

@@ -21,12 +21,14 @@ from sluice.errors import (
 )
 from sluice.failpoints import failpoint
 from sluice.lake.fence import Fence, overtaken
+from sluice.lake.file_systems import FileSystems
 from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of
 from sluice.lake.iceberg_history import IcebergHistory
 from sluice.lake.iceberg_schema import check_spec, missing_columns
 from sluice.lake.java import JavaThrew, JvmLost, java_errors, lake_errors
 from sluice.lake.lake_maintenance import LakeMaintenance
 from sluice.lake.live_files import TARGET_FILE_PROPERTY, read_live_files
+from sluice.lake.loaded_table import LoadedTable
 from sluice.lake.new_columns import add_columns
 from sluice.lake.new_files import NewFiles, to_iceberg_files
 from sluice.lake.parquet import ParquetWriterFactory, bucket_file_prefix
@@ -36,7 +38,6 @@ from sluice.lake.position_commit import check_positions, validate_positions
 from sluice.lake.rewrite_commit import rewrite_update
 from sluice.lake.small_files import read_file, write_file
 from sluice.lake.snapshot_expiry import expire_snapshots
-from sluice.lake.storage import OPTION_PREFIXES, delete
 from sluice.lake.tagged_update import TaggedUpdate
 from sluice.model import TableInfo, TablePath
 from sluice.rounds.clean import StoredFile
@@ -89,21 +90,22 @@ class IcebergTable:
     def __init__(
         self,
         gateway: Any,
-        table: Any,
+        loaded: LoadedTable,
         path: TablePath,
-        properties: Mapping[str, str],
         tiering: TieringConfig,
+        share_keys: Callable[[FileSystems], None],
     ) -> None:
-        self._gateway = gateway
+        """:param share_keys: called before files are written on executors."""
+        self._gateway, self._share_keys = gateway, share_keys
         self._jvm = gateway.jvm
-        self._table = table
+        self._loaded = loaded
         self._path = path
-        self._catalog_properties = properties
         self._tiering = tiering
-        self._history = IcebergHistory(self._jvm, table, TAG)
-        self._parts = PartFiles(gateway, table, path)
-        self.location: str = table.location()
-        self.uuid: str = table.operations().current().uuid() or ""  # none in Iceberg's first format
+        self._history = IcebergHistory(self._jvm, loaded, TAG)
+        self._parts = PartFiles(gateway, loaded, path)
+        self.location: str = loaded.java.location()
+        # none in Iceberg's first format
+        self.uuid: str = loaded.java.operations().current().uuid() or ""
 
     def add_missing_columns(self, info: TableInfo) -> None:
         """Adds columns that Fluss has added; checks all columns, identifier fields and the spec.
@@ -113,10 +115,10 @@ class IcebergTable:
             no deletes, or equality deletes do not support the primary key.
         """
         with lake_errors(f"read the schema of lake table {self._path}"):
-            self._table.refresh()
-            schema, spec = self._schema(), spec_json(self._jvm, self._table)
+            self._loaded.refresh()
+            schema, spec = self._schema(), spec_json(self._jvm, self._loaded.java)
             file_format = self._property("write.format.default", "parquet")
-            version = self._table.operations().current().formatVersion()
+            version = self._loaded.java.operations().current().formatVersion()
         if file_format.lower() != "parquet":
             raise UnsupportedLakeOption(
                 f"lake table {self._path} has write.format.default={file_format}, but Sluice writes"
@@ -131,7 +133,7 @@ class IcebergTable:
         check_spec(info, schema, spec)
         if added:
             with lake_errors(f"add columns to lake table {self._path}"):
-                add_columns(self._jvm, self._table, added)
+                add_columns(self._jvm, self._loaded.java, added)
             left = missing_columns(info, self._schema())
             if left:
                 names = [column.name for column in left]
@@ -140,7 +142,7 @@ class IcebergTable:
     def check_layout(self, info: TableInfo) -> None:
         """:raises LakeTableMismatch: it is not in the layout that Fluss gives to this table."""
         with lake_errors(f"read the schema of lake table {self._path}"):
-            schema, spec = self._schema(), spec_json(self._jvm, self._table)
+            schema, spec = self._schema(), spec_json(self._jvm, self._loaded.java)
         missing_columns(info, schema)
         check_spec(info, schema, spec)
 
@@ -156,13 +158,13 @@ class IcebergTable:
         :param since: a sequence number; only newer snapshots count. 0: all of them.
         """
         with lake_errors(f"read the snapshots of lake table {self._path}"):
-            self._table.refresh()
+            self._loaded.refresh()
             return self._history.find(summary, since)
 
     def is_ancestor(self, snapshot_id: int) -> bool:
         """Whether a snapshot is main's current snapshot or one of its known ancestors."""
         with lake_errors(f"read the snapshots of lake table {self._path}"):
-            self._table.refresh()
+            self._loaded.refresh()
             if self._history.is_ancestor(snapshot_id):
                 return True
             newest = self._history.find({})  # expiry may have cut it off from main
@@ -184,17 +186,14 @@ class IcebergTable:
                 row_group_rows=self._tiering.row_group_rows,
                 row_group_bytes=self._tiering.row_group_bytes,
             )
-        storage = {
-            key: value
-            for key, value in self._catalog_properties.items()
-            if key.startswith(OPTION_PREFIXES)  # executors do not need the catalog's credentials
-        }
-        return ParquetWriterFactory(schema, folders, write_id, options, storage)
+        files = self._loaded.files
+        self._share_keys(files)
+        return ParquetWriterFactory(schema, folders, write_id, options, files)
 
     def has_rows(self, partition_values: Sequence[str]) -> bool:
         """Whether the lake has rows of a partition, in any bucket."""
         with lake_errors(f"read partition {partition_values} of lake table {self._path}"):
-            self._table.refresh()
+            self._loaded.refresh()
             return self._has_rows(partition_values)
 
     def partitions_with_rows(
@@ -206,7 +205,7 @@ class IcebergTable:
             rows and can be undone.
         """
         with lake_errors(f"read partitions of lake table {self._path}"):
-            self._table.refresh()
+            self._loaded.refresh()
             newest = self._history.find({})
             found = [values for values in partitions if self._has_rows(values)]
         if (newest and newest.snapshot_id) != (base and base.snapshot_id):
@@ -219,7 +218,7 @@ class IcebergTable:
 
     def _has_rows(self, partition_values: Sequence[str]) -> bool:
         """The same in the metadata that was read last."""
-        scan = self._table.newScan().filter(self._parts.row_filter([tuple(partition_values)]))
+        scan = self._loaded.java.newScan().filter(self._parts.row_filter([tuple(partition_values)]))
         tasks = scan.planFiles()
         try:
             return bool(tasks.iterator().hasNext())
@@ -233,8 +232,8 @@ class IcebergTable:
         :raises LakeTableMismatch: a file that may have their rows has another partition spec.
         """
         with lake_errors(f"read the data files of lake table {self._path}"):
-            self._table.refresh()
-            return read_live_files(self._gateway, self._table, self._parts, splits)
+            self._loaded.refresh()
+            return read_live_files(self._gateway, self._loaded.java, self._parts, splits)
 
     def commit(
         self,
@@ -261,7 +260,7 @@ class IcebergTable:
         if positions is not None:
             self._check_positions(files, positions)
         with lake_errors(f"read the footers of new files of lake table {self._path}"):
-            new = to_iceberg_files(self._gateway, self._table, files)
+            new = to_iceberg_files(self._gateway, self._loaded.java, files)
         update = NewCommit(files, new, summary, replaced, positions)
         for attempt in range(1, _COMMIT_TRIES_MAX + 1):
             try:
@@ -306,7 +305,7 @@ class IcebergTable:
         check_positions(files, planned)
         with lake_errors(f"prepare the compaction of lake table {self._path}"):
             fence = self._fence(base, None)
-            tagged = rewrite_update(self._gateway, self._table, files, planned, summary)
+            tagged = rewrite_update(self._gateway, self._loaded.java, files, planned, summary)
             tagged.validateWith(fence)
         failpoint("round.rewrite.ready")
         try:
@@ -396,12 +395,12 @@ class IcebergTable:
         :raises LakeNotWritable: the catalog refuses.
         """
         with lake_errors(f"tag snapshot {snapshot_id} of lake table {self._path}"):
-            self._table.refresh()
+            self._loaded.refresh()
             newest = self._history.find({})
             if newest is not None and newest.snapshot_id != snapshot_id:
                 return
-            snapshots = self._table.manageSnapshots()
-            if self._table.refs().containsKey(TAG):
+            snapshots = self._loaded.java.manageSnapshots()
+            if self._loaded.java.refs().containsKey(TAG):
                 snapshots.replaceTag(TAG, snapshot_id).commit()
             else:
                 snapshots.createTag(TAG, snapshot_id).commit()
@@ -414,7 +413,7 @@ class IcebergTable:
         :raises LakeNotWritable: the metadata cannot be read.
         """
         with lake_errors(f"read the history of lake table {self._path}"):
-            self._table.refresh()
+            self._loaded.refresh()
             return self._history.read(registered_id)
 
     def expire_by(self, rule: ExpiryRule) -> Expired:
@@ -424,7 +423,9 @@ class IcebergTable:
         :raises LakeCommitRefused: other writers were faster each time. Nothing was changed.
         :raises LakeCommitOutcomeUnknown: the snapshots may have expired. No file was deleted.
         """
-        return expire_snapshots(self._gateway, self._table, self._path, rule, self._commit_errors)
+        return expire_snapshots(
+            self._gateway, self._loaded.java, self._path, rule, self._commit_errors
+        )
 
     def set_main(self, snapshot_id: int, expected: int | None) -> None:
         """Sets main to an existing snapshot, if main is still at the expected one.
@@ -433,7 +434,7 @@ class IcebergTable:
         :raises LakeCommitOutcomeUnknown: main may have been set; check :meth:`history`.
         """
         with lake_errors(f"set main of lake table {self._path}"):
-            operations = self._table.operations()
+            operations = self._loaded.java.operations()
             base = operations.refresh()
             found = base.currentSnapshot()
             target = base.snapshot(snapshot_id)
@@ -457,8 +458,8 @@ class IcebergTable:
         :raises LakeNotWritable: the storage refuses, or is full.
         """
         with lake_errors(f"find the metadata folder of lake table {self._path}"):
-            location = str(self._table.operations().metadataFileLocation(name))
-        write_file(location, content, self._catalog_properties)
+            location = str(self._loaded.java.operations().metadataFileLocation(name))
+        write_file(location, content, self._loaded.files)
         return location
 
     def read_metadata_file(self, location: str, bytes_max: int) -> bytes | None:
@@ -466,22 +467,17 @@ class IcebergTable:
 
         :raises LakeNotWritable: the storage cannot be read.
         """
-        return read_file(location, bytes_max, self._catalog_properties)
+        return read_file(location, bytes_max, self._loaded.files)
 
     def delete_files(self, paths: Sequence[str]) -> None:
         """Deletes files of this round that no snapshot references."""
         for path in paths:
-            delete(path, self._catalog_properties)
+            self._loaded.files.delete(path)
 
     def maintenance(self) -> LakeMaintenance:
         """What may be done to the table beside its rounds."""
         return LakeMaintenance(
-            self._gateway,
-            self._table,
-            self._parts,
-            self._path,
-            self.writer_factory,
-            self._catalog_properties,
+            self._gateway, self._loaded, self._parts, self._path, self.writer_factory
         )
 
     # ---- the TableFiles port, for clean-up ----
@@ -495,7 +491,7 @@ class IcebergTable:
 
     def references(self, names: Set[str]) -> IcebergReferences:
         """The references of all snapshots, of any branch or tag, to files of these names."""
-        return IcebergReferences(self._jvm, self._table, self._path, names)
+        return IcebergReferences(self._jvm, self._loaded, self._path, names)
 
     def remove(self, paths: Sequence[str]) -> dict[str, str]:
         """Deletes files that were listed; returns path and reason of each failure."""
@@ -503,9 +499,9 @@ class IcebergTable:
 
     def _stored(self) -> StoredFiles:
         with lake_errors(f"read the folders of lake table {self._path}"):
-            self._table.refresh()
-            folders = folders_of(self._table)
-        return StoredFiles(folders, self._catalog_properties)
+            self._loaded.refresh()
+            folders = folders_of(self._loaded.java)
+        return StoredFiles(folders, self._loaded.files)
 
     def _fence(self, base: LakeSnapshot | None, write_id: str | None) -> Fence:
         """The fence of one commit.
@@ -517,7 +513,7 @@ class IcebergTable:
         if (newest.snapshot_id if newest else None) != base_id:
             raise self._overtaken(base)
         with lake_errors(f"read the snapshots of lake table {self._path}"):
-            current = self._table.currentSnapshot()
+            current = self._loaded.java.currentSnapshot()
             return Fence(
                 base_id,
                 write_id,
@@ -536,7 +532,7 @@ class IcebergTable:
         partitions = [part.partition_values for part in replaced if part.bucket is None]
         buckets = [part for part in replaced if part.bucket is not None]
         if new.deletes or buckets or commit.positions is not None:
-            tagged = TaggedUpdate(self._table, TAG, "newRowDelta")
+            tagged = TaggedUpdate(self._loaded.java, TAG, "newRowDelta")
             if new.deletes:
                 self._parts.check_specs()
             if partitions:
@@ -546,7 +542,7 @@ class IcebergTable:
             if commit.positions is not None:
                 validate_positions(
                     self._gateway,
-                    self._table,
+                    self._loaded.java,
                     tagged.update,
                     commit.files,
                     commit.positions,
@@ -556,11 +552,11 @@ class IcebergTable:
                 tagged.update.addDeletes(delete_file)
             add = tagged.update.addRows
         elif partitions:
-            tagged = TaggedUpdate(self._table, TAG, "newOverwrite")
+            tagged = TaggedUpdate(self._loaded.java, TAG, "newOverwrite")
             tagged.update.overwriteByRowFilter(self._parts.row_filter(partitions))
             add = tagged.update.addFile
         else:
-            tagged = TaggedUpdate(self._table, TAG, "newAppend")
+            tagged = TaggedUpdate(self._loaded.java, TAG, "newAppend")
             add = tagged.update.appendFile
         for data_file in new.data:
             add(data_file)
@@ -580,20 +576,22 @@ class IcebergTable:
                 )
 
     def _schema(self) -> dict[str, Any]:
-        content = json.loads(self._jvm.org.apache.iceberg.SchemaParser.toJson(self._table.schema()))
+        content = json.loads(
+            self._jvm.org.apache.iceberg.SchemaParser.toJson(self._loaded.java.schema())
+        )
         assert isinstance(content, dict)
         return content
 
     def _spec(self) -> Any:
-        return self._table.spec()
+        return self._loaded.java.spec()
 
     def _property(self, name: str, default: str) -> str:
-        return str(self._table.properties().getOrDefault(name, default))
+        return str(self._loaded.java.properties().getOrDefault(name, default))
 
     def _folder(self, split: Split, write_id: str) -> str:
         values = (*split.partition_values, str(split.bucket.bucket))
         name = bucket_file_prefix(split.bucket.bucket, 0, write_id)
-        location = self._table.locationProvider().newDataLocation(
+        location = self._loaded.java.locationProvider().newDataLocation(
             self._spec(), partition_of(self._gateway, self._spec(), values), name
         )
         return str(location).removesuffix("/" + name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import replace
 
 import pyarrow as pa
@@ -29,7 +29,6 @@ from sluice.lake.position_deletes import (
     write_vector_file,
 )
 from sluice.lake.position_finder import PositionFinder
-from sluice.lake.storage import delete
 from sluice.quantities import byte_size
 from sluice.rounds.key_runs import KeySet
 from sluice.rounds.lake_files import (
@@ -69,15 +68,13 @@ class KeyDeletes:
         options: WriteOptions,
         lookup: PositionLookup | None,
         memory_bytes: int,
-        properties: Mapping[str, str],
         compaction: Compaction | None = None,
     ) -> None:
         """:param schema: of the key columns, with Iceberg's field ids.
-        :param properties: the catalog's properties, which configure access to its storage.
         :param compaction: what the split rewrites.
         """
         self._schema, self._target, self._options = schema, target, options
-        self._lookup, self._properties, self._compaction = lookup, properties, compaction
+        self._lookup, self._compaction = lookup, compaction
         self._equality = ParquetFiles(target, options, FileContent.EQUALITY_DELETES)
         self._memory_bytes = memory_bytes
         self._kept: list[pa.Table] = []
@@ -85,7 +82,7 @@ class KeyDeletes:
         self._keys = 0
         self.too_many_keys = ""
         """Why the keys are not kept: there is no memory for them. Empty: they are."""
-        self._reader = LakeReader(properties)
+        self._reader = LakeReader(target.files)
         self._finder: PositionFinder | None = None
         self._positions: tuple[DataFile, ...] = ()
 
@@ -134,7 +131,7 @@ class KeyDeletes:
         """Deletes all files of these deletes."""
         self._equality.abort()
         for file in self._positions:
-            delete(file.path, self._properties)
+            self._target.files.delete(file.path)
 
     def _keep(self, keys: pa.Table) -> None:
         """Keeps keys for the look-up, as long as there is memory for them."""
@@ -214,9 +211,7 @@ class KeyDeletes:
         self, positions: Positions, bucket: BucketFiles, removed: Set[str], *, as_vectors: bool
     ) -> WrittenPositions:
         if as_vectors:
-            return write_vector_file(
-                positions, bucket, self._reader, self._target, self._properties, removed
-            )
+            return write_vector_file(positions, bucket, self._reader, self._target, removed)
         count_max = self._memory_bytes // POSITION_BYTES
         return write_position_files(
             positions, bucket, self._reader, self._target, self._options, count_max, removed

@@ -9,7 +9,7 @@ meanwhile looks them up again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -33,12 +33,12 @@ from sluice.lake.java import (
     lake_errors,
 )
 from sluice.lake.live_files import delete_files_of, read_all_live_files
+from sluice.lake.loaded_table import LoadedTable
 from sluice.lake.metadata_orphans import is_shared, is_table_metadata
 from sluice.lake.parquet import ParquetWriterFactory
 from sluice.lake.part_files import PartFiles
 from sluice.lake.position_commit import check_positions, position_files
 from sluice.lake.snapshot_expiry import due_snapshots
-from sluice.lake.storage import delete
 from sluice.lake.tagged_update import TaggedUpdate
 from sluice.model import TablePath
 from sluice.rounds.compaction import DEFAULT_COMPACTIONS, CompactionOptions
@@ -93,19 +93,15 @@ class LakeMaintenance:
     def __init__(
         self,
         gateway: Any,
-        table: Any,
+        loaded: LoadedTable,
         parts: PartFiles,
         path: TablePath,
         writers: MakeWriters,
-        properties: Mapping[str, str],
     ) -> None:
-        """:param table: Iceberg's table object.
-        :param writers: makes the factory that knows the folders of the table's files.
-        :param properties: the catalog's properties, which configure access to its storage.
-        """
-        self._gateway, self._table, self._parts, self._path = gateway, table, parts, path
-        self._writers, self._properties = writers, properties
-        self._uuid = str(table.operations().current().uuid() or "")
+        """:param writers: makes the factory that knows the folders of the table's files."""
+        self._gateway, self._loaded, self._parts, self._path = gateway, loaded, parts, path
+        self._writers = writers
+        self._uuid = str(loaded.java.operations().current().uuid() or "")
 
     def live_files(self) -> tuple[Sequence[Split], LiveFiles]:
         """All live files, and a split for each bucket that has some.
@@ -116,8 +112,8 @@ class LakeMaintenance:
         :raises LakeTableMismatch: a file has another partition spec.
         """
         with lake_errors(f"read the data files of lake table {self._path}"):
-            self._table.refresh()
-            return read_all_live_files(self._gateway, self._table, self._parts)
+            self._loaded.refresh()
+            return read_all_live_files(self._gateway, self._loaded.java, self._parts)
 
     def health(self, options: CompactionOptions = DEFAULT_COMPACTIONS) -> TableHealth:
         """What scans of the table have to read. If files have another partition spec, it says so.
@@ -132,15 +128,20 @@ class LakeMaintenance:
             live, unknown = LiveFiles(None, {}), error.message
         useless = [int(one.recordCount()) for one in self._useless_deletes(live)]
         with lake_errors(f"read the metadata of lake table {self._path}"):
-            operations, current = self._table.operations(), self._table.currentSnapshot()
+            operations, current = (
+                self._loaded.java.operations(),
+                self._loaded.java.currentSnapshot(),
+            )
             location = operations.current().metadataFileLocation()
-            size = int(self._table.io().newInputFile(location).getLength()) if location else 0
-            found = [] if current is None else [*iterate(current.allManifests(self._table.io()))]
+            size = int(self._loaded.java.io().newInputFile(location).getLength()) if location else 0
+            found = (
+                [] if current is None else [*iterate(current.allManifests(self._loaded.java.io()))]
+            )
             sizes: dict[str, list[int]] = {"DATA": [], "DELETES": []}
             for one in found:
                 sizes[str(one.content().toString())].append(int(one.length()))
             full_bytes = self._full_manifest_bytes()
-            gc_enabled = str(self._table.properties().getOrDefault("gc.enabled", "true"))
+            gc_enabled = str(self._loaded.java.properties().getOrDefault("gc.enabled", "true"))
             return TableHealth.of(
                 live,
                 options=options,
@@ -206,11 +207,11 @@ class LakeMaintenance:
         read = self._gateway.jvm.org.apache.iceberg.ManifestFiles.readDeleteManifest
         found = []
         with lake_errors(f"read the delete files of lake table {self._path}"):
-            current = self._table.currentSnapshot()
+            current = self._loaded.java.currentSnapshot()
             if current is None or current.summary().get("total-equality-deletes") == "0":
                 return []
-            for manifest in iterate(current.deleteManifests(self._table.io())):
-                files = read(manifest, self._table.io(), self._table.specs())
+            for manifest in iterate(current.deleteManifests(self._loaded.java.io())):
+                files = read(manifest, self._loaded.java.io(), self._loaded.java.specs())
                 try:
                     for one in iterate(files):
                         is_equality = one.content().toString() == "EQUALITY_DELETES"
@@ -226,7 +227,7 @@ class LakeMaintenance:
         if not useless or live.snapshot_id is None:
             return
         with lake_errors(f"prepare a conversion of lake table {self._path}"):
-            tagged = TaggedUpdate(self._table, None, "newRowDelta")
+            tagged = TaggedUpdate(self._loaded.java, None, "newRowDelta")
             tagged.update.validateFromSnapshot(live.snapshot_id)
             tagged.update.validateDeletedFiles()
             for one in useless:
@@ -253,15 +254,15 @@ class LakeMaintenance:
         write_id = new_maintenance_id(self._uuid)
         with lake_errors(f"merge manifests of lake table {self._path}"):
             ensure_callbacks(self._gateway)
-            self._table.refresh()
+            self._loaded.refresh()
             before = self._data_manifests()
-            tagged = TaggedUpdate(self._table, None, "rewriteManifests")
+            tagged = TaggedUpdate(self._loaded.java, None, "rewriteManifests")
             tagged.update.clusterBy(_Together())
             tagged.update.rewriteIf(_IsSmall(self._full_manifest_bytes()))
             tagged.set(MAINTENANCE_KEY, write_id)
         self._ask(tagged, "merge of the manifests")
         with lake_errors(f"read the manifests of lake table {self._path}"):
-            self._table.refresh()
+            self._loaded.refresh()
             return before - self._data_manifests()
 
     def due_snapshots(self, rule: ExpiryRule) -> int:
@@ -269,7 +270,7 @@ class LakeMaintenance:
 
         :raises LakeNotWritable: the metadata cannot be read.
         """
-        return due_snapshots(self._gateway, self._table, self._path, rule)
+        return due_snapshots(self._gateway, self._loaded.java, self._path, rule)
 
     def remove_metadata_orphans(self, before_ms: int, *, apply: bool = True) -> tuple[int, int]:
         """Deletes manifests and files of maintenance that no snapshot references.
@@ -282,16 +283,16 @@ class LakeMaintenance:
         :raises LakeNotWritable: a folder or a manifest cannot be read.
         """
         with lake_errors(f"read the folders of lake table {self._path}"):
-            self._table.refresh()
-            folders = folders_of(self._table)
-        stored = StoredFiles(folders, self._properties)
+            self._loaded.refresh()
+            folders = folders_of(self._loaded.java)
+        stored = StoredFiles(folders, self._loaded.files)
         listed, metadata = [], []
         for one in stored:
             if is_table_metadata(one.name):
                 metadata.append(one)
             listed += orphans_in([one], frozenset(), before_ms, self._uuid)
         names = {one.name for one in listed if not is_manifest(one.name)}
-        references = IcebergReferences(self._gateway.jvm, self._table, self._path, names)
+        references = IcebergReferences(self._gateway.jvm, self._loaded, self._path, names)
         known = references.read() | references.metadata_names
         orphans = orphans_in(listed, known, before_ms, self._uuid)
         if any(is_manifest(one.name) for one in orphans) and is_shared(
@@ -305,11 +306,11 @@ class LakeMaintenance:
     def _full_manifest_bytes(self) -> int:
         """A manifest with as many bytes gains nothing by being merged."""
         default = str(_MANIFEST_BYTES)
-        return int(self._table.properties().getOrDefault(_MANIFEST_PROPERTY, default)) // 2
+        return int(self._loaded.java.properties().getOrDefault(_MANIFEST_PROPERTY, default)) // 2
 
     def _data_manifests(self) -> int:
-        current = self._table.currentSnapshot()
-        return 0 if current is None else int(current.dataManifests(self._table.io()).size())
+        current = self._loaded.java.currentSnapshot()
+        return 0 if current is None else int(current.dataManifests(self._loaded.java.io()).size())
 
     def _convert(
         self,
@@ -367,11 +368,11 @@ class LakeMaintenance:
         names = {file.path.rpartition("/")[2] for one in converted for file in one.files}
         try:
             with java_errors():
-                self._table.refresh()
-                texts = [str(one.summary()) for one in iterate(self._table.snapshots())]
+                self._loaded.refresh()
+                texts = [str(one.summary()) for one in iterate(self._loaded.java.snapshots())]
             if any(write_id in text for text in texts):
                 return True
-            known = IcebergReferences(self._gateway.jvm, self._table, self._path, names)
+            known = IcebergReferences(self._gateway.jvm, self._loaded, self._path, names)
             return bool(known.read())
         except (JavaThrew, JvmLost, LakeNotWritable) as error:
             raise LakeCommitOutcomeUnknown(f"{refused.message}, and then: {error}") from error
@@ -384,14 +385,14 @@ class LakeMaintenance:
         described = [live.descriptions[mark] for mark in replaced]
         described += [live.key_descriptions[k.path] for one in converted for k in one.keys]
         with lake_errors(f"prepare a conversion of lake table {self._path}"):
-            tagged = TaggedUpdate(self._table, None, "newRowDelta")
+            tagged = TaggedUpdate(self._loaded.java, None, "newRowDelta")
             delta = tagged.update
             delta.validateFromSnapshot(live.snapshot_id)
             delta.validateDataFilesExist(java_list(self._gateway, named))
             delta.validateDeletedFiles()
-            for added in position_files(self._gateway, self._table, files):
+            for added in position_files(self._gateway, self._loaded.java, files):
                 delta.addDeletes(added)
-            for removed in delete_files_of(self._gateway, self._table, described):
+            for removed in delete_files_of(self._gateway, self._loaded.java, described):
                 delta.removeDeletes(removed)
             tagged.set(MAINTENANCE_KEY, write_id)
         self._ask(tagged, "conversion")
@@ -420,7 +421,7 @@ class LakeMaintenance:
         for one in converted:
             for file in one.files:
                 try:
-                    delete(file.path, factory.storage_properties)
+                    factory.files.delete(file.path)
                 except OSError as error:
                     what = "lake table %s: a file of a refused conversion stays for now: %s"
                     _LOG.warning(what, self._path, error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from sluice.errors import CorruptRecord, LakeFileUnreadable
+from sluice.lake.file_systems import FileSystems
 from sluice.rounds.lake_files import LiveFile
-from sluice.storage import file_system
 
 _WHOLE_FILE_BYTES = 256 * 1024
 """A smaller file is read as a whole: its footer and columns would cost more requests."""
@@ -36,12 +36,11 @@ def reading(kind: str, path: str) -> Iterator[None]:
 
 
 class LakeReader:
-    """Opens files by their URI. Used by one thread; it keeps the file systems of their folders."""
+    """Opens files by their URI. Used by one thread."""
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
-        """:param properties: the catalog's properties, which configure access to its storage."""
-        self.properties = properties
-        self._folders: dict[str, tuple[Any, str]] = {}
+    def __init__(self, files: FileSystems) -> None:
+        """:param files: opens the storage of the table."""
+        self._files = files
 
     def open(self, uri: str, size_bytes: int) -> Any:
         """The file for random access: in memory if it is small.
@@ -49,7 +48,7 @@ class LakeReader:
         :raises OSError: it cannot be read. :raises ValueError, ImportError: no installed library
             supports its scheme.
         """
-        filesystem, path = self._place(uri)
+        filesystem, path = self._files.open(uri)
         if size_bytes > _WHOLE_FILE_BYTES:
             return filesystem.open_input_file(path)
         with filesystem.open_input_stream(path) as source:
@@ -64,8 +63,6 @@ class LakeReader:
             for file in files:
                 yield file, self.open(file.path, file.size_bytes)
             return
-        for file in files:  # here, because the threads share the file systems
-            self._place(file.path)
         waiting: collections.deque[tuple[LiveFile, Future[Any]]] = collections.deque()
         with ThreadPoolExecutor(_AHEAD, thread_name_prefix="sluice-look-up") as pool:
             try:
@@ -83,11 +80,4 @@ class LakeReader:
 
     def is_local(self, uri: str) -> bool:
         """Whether requests cost no time."""
-        return bool(self._place(uri)[0].type_name == "local")
-
-    def _place(self, uri: str) -> tuple[Any, str]:
-        folder, _, name = uri.rpartition("/")
-        if folder not in self._folders:
-            self._folders[folder] = file_system(folder, self.properties)
-        filesystem, path = self._folders[folder]
-        return filesystem, f"{path}/{name}"
+        return bool(self._files.open(uri)[0].type_name == "local")

@@ -10,6 +10,7 @@ the size of the bucket. No code handles single rows.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +22,11 @@ import pyarrow as pa
 from sluice.errors import LakeTableMismatch, UnsupportedType
 from sluice.lake.arrow import arrow_schema, to_lake
 from sluice.lake.compactor import Compactor
+from sluice.lake.file_systems import FileSystems
 from sluice.lake.key_deletes import KeyDeletes
 from sluice.lake.lake_reader import LakeReader
-from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions, storage_errors
+from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions
+from sluice.lake.small_files import storage_errors
 from sluice.model import LAKE_COLUMNS, TableBucket
 from sluice.rounds.lake_files import (
     NO_COMPACTION,
@@ -33,7 +36,6 @@ from sluice.rounds.lake_files import (
 )
 from sluice.rounds.limits import TimeLeft
 from sluice.rounds.types import CHANGES_MEMORY_BYTES, LogRecords, Split
-from sluice.storage import file_system
 
 _BUCKET = LAKE_COLUMNS[0]
 
@@ -46,7 +48,8 @@ class ParquetWriterFactory:
     folders: Mapping[TableBucket, str]
     write_id: str
     options: WriteOptions
-    storage_properties: Mapping[str, str]
+    files: FileSystems = dataclasses.field(default_factory=FileSystems)
+    """Opens the storage of the folders."""
 
     def __call__(self, split: Split, task: int = 0) -> ParquetSplitWriter:
         return ParquetSplitWriter(self, split, task)
@@ -64,9 +67,9 @@ def target_of(factory: ParquetWriterFactory, split: Split, task: int = 0) -> Fil
     """
     folder, bucket = factory.folders[split.bucket], split.bucket.bucket
     prefix = bucket_file_prefix(bucket, task, factory.write_id) + split.file_suffix
-    with storage_errors(folder):
-        filesystem, path = file_system(folder, factory.storage_properties)
-    return FileTarget(filesystem, path, folder, prefix, (*split.partition_values, str(bucket)))
+    with storage_errors(f"write {folder}", factory.files):
+        factory.files.open(f"{folder}/{prefix}")
+    return FileTarget(factory.files, folder, prefix, (*split.partition_values, str(bucket)))
 
 
 def key_schema_of(factory: ParquetWriterFactory) -> pa.Schema:
@@ -93,7 +96,6 @@ class ParquetSplitWriter:
             factory.options,
             None if keyed is None else keyed.lookup,
             CHANGES_MEMORY_BYTES if keyed is None else keyed.memory_bytes,
-            factory.storage_properties,
             compaction,
         )
         self._compactor: Compactor | None = None
@@ -104,7 +106,7 @@ class ParquetSplitWriter:
                 self._key_schema.names,
                 target,
                 factory.options,
-                LakeReader(factory.storage_properties),
+                LakeReader(factory.files),
                 {field["id"] for field in schema["fields"] if "initial-default" in field},
             )
         self._removed: frozenset[str] = frozenset()

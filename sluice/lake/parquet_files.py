@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sluice.errors import LakeNotWritable
 from sluice.failpoints import failpoint
 from sluice.lake import storage
 from sluice.lake.encodings import DELTA, delta_columns, dictionary_columns
+from sluice.lake.file_systems import FileSystems
+from sluice.lake.small_files import storage_errors
 from sluice.rounds.lake_files import DataFile, FileContent
 
 _COMPRESSIONS = {"uncompressed": "none", "lz4_raw": "lz4"}
@@ -42,9 +42,7 @@ class WriteOptions:
 class FileTarget:
     """The folder and the names of a writer's files."""
 
-    filesystem: Any
-    path: str
-    """The folder on that file system."""
+    files: FileSystems
     uri: str
     """The folder's URI, as in Iceberg's metadata."""
     prefix: str
@@ -85,8 +83,12 @@ class ParquetFiles:
     def write_group(self, table: pa.Table) -> None:
         """Writes rows as one row group.
 
+        A file ends before the keys end with which it was opened: the rows go to the next one.
+
         :raises LakeNotWritable: the storage refuses, or is full.
         """
+        if self._open is not None and not self._open.has_newest_keys():
+            self._finish_file()
         if self._open is None:
             number, suffix = len(self._files) + 1, _SUFFIXES[self._content]
             name = f"{self._target.prefix}-{number:05d}{suffix}.parquet"
@@ -107,15 +109,14 @@ class ParquetFiles:
     def abort(self) -> None:
         """Deletes all files that were written."""
         self._pending.clear()
-        folder, filesystem = self._target.path, self._target.filesystem
-        doomed = [f"{folder}/{file.path.rpartition('/')[2]}" for file in self._files]
+        doomed = [file.path for file in self._files]
         if self._open is not None:
             doomed.append(self._open.abandon())
             self._open = None
         self._files.clear()
-        for path in doomed:
+        for uri in doomed:
             with contextlib.suppress(OSError):
-                filesystem.delete_file(path)
+                self._target.files.delete(uri)
 
     def _write_gathered(self) -> None:
         if not self._pending:
@@ -142,15 +143,16 @@ class _OpenFile:
     def __init__(
         self, target: FileTarget, name: str, first: pa.Table, options: WriteOptions
     ) -> None:
-        self._fs = fs = target.filesystem
-        path = target.path
+        self._files, self._keys = target.files, target.files.newest()
         self._uri = f"{target.uri}/{name}"
-        self._final = f"{path}/{name}"
-        self._temporary = storage.needs_rename(fs)
-        self._path = f"{path}/.{name}.{uuid.uuid4().hex}.tmp" if self._temporary else self._final
         self._rows = 0
         self._writer: Any = None
-        with storage_errors(self._uri):
+        with storage_errors(f"write {self._uri}", self._files):
+            self._fs, self._final = fs, final = self._files.open(self._uri)
+            self._temporary = storage.needs_rename(fs)
+            path = final.rpartition("/")[0]
+            aside = f"{path}/.{name}.{uuid.uuid4().hex}.tmp"
+            self._path = aside if self._temporary else final
             level = int(options.compression_level) if options.compression_level else None
             codec = _COMPRESSIONS.get(options.compression, options.compression)
             if self._temporary:
@@ -173,13 +175,17 @@ class _OpenFile:
                     version="2.6",
                 )
             except BaseException:
-                path = self.abandon()
+                doomed = self.abandon()
                 with contextlib.suppress(OSError):
-                    fs.delete_file(path)
+                    self._files.delete(doomed)
                 raise
 
+    def has_newest_keys(self) -> bool:
+        """Whether the storage's keys are still those that the file was opened with."""
+        return self._files.newest() is self._keys
+
     def write(self, table: pa.Table) -> None:
-        with storage_errors(self._uri):
+        with storage_errors(f"write {self._uri}", self._files):
             self._writer.write_table(table, row_group_size=table.num_rows)
         self._rows += table.num_rows
 
@@ -187,7 +193,7 @@ class _OpenFile:
         return int(self._sink.tell())
 
     def finish(self, partition: tuple[str, ...], content: FileContent) -> DataFile:
-        with storage_errors(self._uri):
+        with storage_errors(f"write {self._uri}", self._files):
             self._writer.close()
             size = self.size_bytes()
             self._sink.close()
@@ -197,20 +203,11 @@ class _OpenFile:
         return DataFile(self._uri, self._rows, size, partition, content)
 
     def abandon(self) -> str:
-        """Closes the file and returns the path of its remains."""
+        """Closes the file and returns the URI of its remains."""
         if self._writer is not None:
             with contextlib.suppress(OSError, ValueError, pa.ArrowException):
                 self._writer.close()
             self._writer.is_open = False  # prevents a second close when it is freed
         with contextlib.suppress(OSError, ValueError, pa.ArrowException):
             self._sink.close()
-        return self._path
-
-
-@contextlib.contextmanager
-def storage_errors(uri: str) -> Iterator[None]:
-    """Turns errors of the storage and of Arrow into LakeNotWritable."""
-    try:
-        yield
-    except (OSError, pa.ArrowException, ValueError, ImportError) as error:
-        raise LakeNotWritable(f"write {uri}: {type(error).__name__}: {error}") from error
+        return f"{self._uri.rpartition('/')[0]}/{self._path.rpartition('/')[2]}"

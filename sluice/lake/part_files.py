@@ -8,6 +8,7 @@ from typing import Any
 
 from sluice.errors import LakeCommitRefused
 from sluice.lake.java import iterate, java_list
+from sluice.lake.loaded_table import LoadedTable
 from sluice.model import TablePath
 from sluice.rounds.types import LakePart
 
@@ -23,13 +24,12 @@ def partition_of(gateway: Any, spec: Any, values: Sequence[str]) -> Any:
 class PartFiles:
     """The files of one table by partition and bucket, as of the last refresh."""
 
-    def __init__(self, gateway: Any, table: Any, path: TablePath) -> None:
-        """:param table: Iceberg's table object."""
-        self._gateway, self._table, self._path = gateway, table, path
+    def __init__(self, gateway: Any, loaded: LoadedTable, path: TablePath) -> None:
+        self._gateway, self._loaded, self._path = gateway, loaded, path
 
     def remove_partitions(self, delta: Any, partitions: Sequence[tuple[str, ...]]) -> None:
         """Removes the data files of these partitions."""
-        tasks = self._table.newScan().filter(self.row_filter(partitions)).planFiles()
+        tasks = self._loaded.java.newScan().filter(self.row_filter(partitions)).planFiles()
         try:
             for task in iterate(tasks):
                 delta.removeRows(task.file())
@@ -42,7 +42,7 @@ class PartFiles:
         :raises LakeCommitRefused: a file was written with another partition spec, so its bucket is
             unknown.
         """
-        spec = self._table.spec()
+        spec = self._loaded.java.spec()
         wanted = {
             spec.partitionToPath(
                 partition_of(self._gateway, spec, (*part.partition_values, str(part.bucket)))
@@ -51,7 +51,7 @@ class PartFiles:
         }
         values = [part.partition_values for part in buckets]
         removed: set[tuple[str, int | None]] = set()
-        tasks = self._table.newScan().filter(self.row_filter(values)).planFiles()
+        tasks = self._loaded.java.newScan().filter(self.row_filter(values)).planFiles()
         try:
             for task in iterate(tasks):
                 for file, place, remove in (
@@ -74,11 +74,11 @@ class PartFiles:
 
         :raises LakeCommitRefused: main has data files of another spec than the table's current one.
         """
-        snapshot = self._table.currentSnapshot()
-        if snapshot is None or self._table.specs().size() == 1:
+        snapshot = self._loaded.java.currentSnapshot()
+        if snapshot is None or self._loaded.java.specs().size() == 1:
             return
-        own = self._table.spec().specId()
-        for manifest in iterate(snapshot.dataManifests(self._table.io())):
+        own = self._loaded.java.spec().specId()
+        for manifest in iterate(snapshot.dataManifests(self._loaded.java.io())):
             has_files = manifest.hasAddedFiles() or manifest.hasExistingFiles()
             if has_files and manifest.partitionSpecId() != own:
                 raise LakeCommitRefused(self.other_spec(f"a file of {manifest.path()}"))
@@ -119,9 +119,10 @@ class PartFiles:
 
     def _columns(self) -> list[str]:
         """The names of the columns of the partition keys, and then of the bucket key."""
-        schema = self._table.schema()
+        schema = self._loaded.java.schema()
         return [
-            str(schema.findColumnName(f.sourceId())) for f in iterate(self._table.spec().fields())
+            str(schema.findColumnName(f.sourceId()))
+            for f in iterate(self._loaded.java.spec().fields())
         ]
 
 

@@ -10,7 +10,7 @@ positions of the vectors before, into one Puffin file for each bucket.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -142,7 +142,7 @@ def write_position_files(
     except BaseException:
         for file in written:
             with suppress(OSError):
-                target.filesystem.delete_file(f"{target.path}/{file.path.rpartition('/')[2]}")
+                target.files.delete(file.path)
         raise
     return WrittenPositions(tuple(written), (*merged, *gone), size_bytes)
 
@@ -170,7 +170,6 @@ def write_vector_file(
     bucket: BucketFiles,
     reader: LakeReader,
     target: FileTarget,
-    properties: Mapping[str, str],
     removed: Set[str] = frozenset(),
 ) -> WrittenPositions:
     """Writes a Puffin file with a deletion vector of each of these data files.
@@ -192,7 +191,7 @@ def write_vector_file(
     written = write_vectors({path: DeletionVector.of(found) for path, found in whole.items()})
     uri = f"{target.uri}/{target.prefix}-00001-deletes.puffin"
     failpoint("round.copy.file.before")
-    write_file(uri, written.content, properties)
+    write_file(uri, written.content, target.files)
     failpoint("round.copy.file.after")
     marks = tuple(
         RowMarks(

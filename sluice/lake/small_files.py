@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 
 from sluice.errors import LakeNotWritable
 from sluice.lake import storage
-from sluice.storage import file_system
+from sluice.lake.file_systems import FileSystems
 
 
-def write_file(uri: str, content: bytes, properties: Mapping[str, str]) -> None:
+def write_file(uri: str, content: bytes, files: FileSystems) -> None:
     """Writes a file, which appears under its name once it is complete.
 
-    :param properties: the catalog's properties, which configure access to its storage.
     :raises LakeNotWritable: the storage refuses, or is full.
     """
-    with _errors(f"write {uri}"):
-        filesystem, final = file_system(uri, properties)
+    with storage_errors(f"write {uri}", files):
+        filesystem, final = files.open(uri)
         folder, _, name = final.rpartition("/")
         aside = storage.needs_rename(filesystem)
         path = f"{folder}/.{name}.{uuid.uuid4().hex}.tmp" if aside else final
@@ -39,13 +38,13 @@ def write_file(uri: str, content: bytes, properties: Mapping[str, str]) -> None:
             raise
 
 
-def read_file(uri: str, bytes_max: int, properties: Mapping[str, str]) -> bytes | None:
+def read_file(uri: str, bytes_max: int, files: FileSystems) -> bytes | None:
     """The first ``bytes_max`` bytes of a file; None if it does not exist.
 
     :raises LakeNotWritable: the storage cannot be read.
     """
-    with _errors(f"read {uri}"):
-        filesystem, path = file_system(uri, properties)
+    with storage_errors(f"read {uri}", files):
+        filesystem, path = files.open(uri)
         try:
             with filesystem.open_input_stream(path) as source:
                 content: bytes = source.read(bytes_max)
@@ -55,8 +54,11 @@ def read_file(uri: str, bytes_max: int, properties: Mapping[str, str]) -> bytes 
 
 
 @contextmanager
-def _errors(doing: str) -> Iterator[None]:
+def storage_errors(doing: str, files: FileSystems) -> Iterator[None]:
+    """Turns errors of the storage into LakeNotWritable; ``doing`` says what failed."""
     try:
         yield
     except (OSError, pa.ArrowException, ValueError, ImportError) as error:
-        raise LakeNotWritable(f"{doing}: {error}") from error
+        raise LakeNotWritable(
+            f"{doing}: {type(error).__name__}: {error}{files.trouble()}"
+        ) from error

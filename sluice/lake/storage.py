@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Mapping
 
 from pyarrow import fs
-
-from sluice.storage import file_system
-
-OPTION_PREFIXES = ("s3.", "client.", "hadoop.")
-"""Prefixes of the catalog properties that configure a file system."""
 
 
 def needs_rename(filesystem: fs.FileSystem) -> bool:
@@ -28,13 +21,3 @@ def sync(filesystem: fs.FileSystem, path: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def delete(uri: str, properties: Mapping[str, str]) -> None:
-    """Deletes one file; a missing one is ignored.
-
-    :raises OSError: from the file system, with its path.
-    """
-    filesystem, path = file_system(uri, properties)
-    with contextlib.suppress(FileNotFoundError):
-        filesystem.delete_file(path)

@@ -19,7 +19,7 @@ from sluice.rounds.files import PlanFile, read_json
 from sluice.storage import fsspec_file_system
 
 _RUN = re.compile(r"sluice-[\w.-]+")
-_NAME = r"(?:plan|started|ended|claimed-again|(?:result|failure|size|running)-[^/]+)\.json"
+_NAME = r"(?:plan|started|ended|claimed-again|(?:result|failure|size|running|keys)-[^/]+)\.json"
 _TEMPORARY = r"(?:\.[0-9a-f]{32}\.tmp)?"
 _OF_RUN = r"(?:packs|maintenance)/[^/]+\.json|(?:run|lease-dropped)\.json"
 _FILE = re.compile(rf"(?:\d+-\d+/{_NAME}|{_OF_RUN}){_TEMPORARY}")

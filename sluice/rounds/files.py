@@ -4,11 +4,13 @@
                                                      result-<attempt>.json
                                                      failure-<attempt>.json
                                                      size-<attempt>.json
+                                                     keys-<attempt>-<table>.json
 
 The acquire task writes the plan, the driver writes a result or a failure, the settle task reads
 them. The driver also writes a size, which extends the time limit of the tier task (``copy_size``).
-Each file appears complete under its name, has a version, and contains no secret. Each try of the
-driver has its own ``attempt``.
+Each file appears complete under its name and has a version. Each try of the driver has its own
+``attempt``. No file contains a secret, except the one of keys, which lives as long as the round:
+renewed keys of the lake's storage, for executors (``sluice.lake.keys_file``).
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from __future__ import annotations
 import contextlib
 import glob
 import json
+import logging
+import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -24,11 +28,12 @@ from typing import Any
 
 from sluice.errors import UnknownFileVersion
 from sluice.json_text import json_of
-from sluice.masking import holds_secret
+from sluice.masking import holds_secret, mask
 from sluice.model import BucketSnapshot, Claim, Reason, TableBucket, TablePath, TieringRound
 from sluice.model.reason import WITHHELD
 from sluice.model.record_fields import fields_of
 
+_LOG = logging.getLogger(__name__)
 VERSION = 1
 LEASED_VERSION = 2
 """Version of a plan with KV snapshots: older drivers would ignore them, so they must refuse it."""
@@ -386,9 +391,15 @@ def failure_uri(plan: str, attempt: str) -> str:
     return f"{plan.rsplit('/', 1)[0]}/failure-{attempt}.json"
 
 
-def write_json(uri: str, content: dict[str, Any]) -> None:
+def keys_uri(plan: str, attempt: str = "") -> str:
+    """How the addresses of the keys files of a round's attempt begin; without it: of all."""
+    return f"{plan.rsplit('/', 1)[0]}/keys{attempt and '-'}{attempt}"
+
+
+def write_json(uri: str, content: dict[str, Any], *, private: bool = False) -> None:
     """Writes a JSON file, which appears under its name complete or not at all.
 
+    :param private: on a local disk, only this user can read the file.
     :raises OSError: from the file system, with its path.
     """
     fs, path = _file_system(uri)
@@ -398,6 +409,8 @@ def write_json(uri: str, content: dict[str, Any]) -> None:
         return
     fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
     temporary = f"{path}.{uuid.uuid4().hex}.tmp"
+    if private and "file" in fs.protocol:
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     fs.pipe_file(temporary, written)
     fs.mv(temporary, path)
 
@@ -407,6 +420,19 @@ def delete_file(uri: str) -> None:
     fs, path = _file_system(uri)
     with contextlib.suppress(FileNotFoundError):
         fs.rm_file(path)
+
+
+def delete_keys(uri: str) -> None:
+    """Deletes the keys files that a killed driver has left. An error is logged: the keys end soon.
+
+    :param uri: how their addresses begin.
+    """
+    folder, _, start = uri.rpartition("/")
+    try:
+        for one in listed(folder, f"{glob.escape(start)}-*.json"):
+            delete_file(one.uri)
+    except Exception as error:  # file systems raise errors of many kinds
+        _LOG.warning("cannot delete %s-*.json: %s", mask(uri), mask(str(error)))
 
 
 def read_json(uri: str) -> dict[str, Any] | None:

@@ -7,7 +7,8 @@
 
 The driver names each table before it begins it, and reports it as soon as it is done. So the
 finished tables of a driver that was killed are known, and the one that it was at. The last file
-says that no table is missing, or why the driver could do none. No file contains a secret.
+says that no table is missing, or why the driver could do none. No file contains a secret, except
+``<attempt>-keys-<table>.json``, which lives as long as the driver (``sluice.lake.keys_file``).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 from sluice.errors import UnknownFileVersion
 from sluice.model import Reason
-from sluice.rounds.files import VERSION, read_json, run_files, write_json
+from sluice.rounds.files import VERSION, delete_keys, read_json, run_files, write_json
 from sluice.rounds.maintain import MaintenanceReport
 from sluice.rounds.maintenance_line import (
     done_words,
@@ -207,6 +208,11 @@ class RunEnd:
     """The table that it has begun last; empty: none, or it has ended."""
 
 
+def keys_uri_beside(request: str) -> str:
+    """How the addresses of the keys files of a request's driver begin (``sluice.rounds.files``)."""
+    return _beside(request, "keys").removesuffix(".json")
+
+
 def read_end(request: str) -> RunEnd:
     """:raises OSError, ValueError: a file cannot be read.
     :raises UnknownFileVersion: a file has another version.
@@ -220,9 +226,12 @@ def read_end(request: str) -> RunEnd:
 
 
 def read_outcome(request: str) -> MaintenanceOutcome:
-    """:raises OSError, ValueError: a file cannot be read.
+    """Reads what the driver has left, and deletes keys of stores that it has not deleted itself.
+
+    :raises OSError, ValueError: a file cannot be read.
     :raises UnknownFileVersion: a file has another version.
     """
+    delete_keys(keys_uri_beside(request))
     folder, _, name = request.rpartition(_FOLDER)
     work_uri, _, lease_id = folder.rpartition("/")
     start = f"{name.removesuffix('request.json')}table-"

@@ -15,7 +15,8 @@ from sluice.artifacts.iceberg import NEWEST
 from sluice.cli.main import cli
 from sluice.config import load_config
 from sluice.errors import LakeNotWritable
-from sluice.lake.parquet_files import storage_errors
+from sluice.lake.file_systems import FileSystems
+from sluice.lake.small_files import storage_errors
 from sluice.rounds.reasons import reason_of
 from sluice.storage import file_system
 from sluice_airflow.connection import FlussConnection
@@ -117,7 +118,7 @@ def test_a_lake_that_refuses_is_the_error_that_the_page_shows() -> None:
         filesystem, path = file_system(uri, s3.options())
         with (
             pytest.raises(LakeNotWritable) as raised,
-            storage_errors(uri),
+            storage_errors(f"write {uri}", FileSystems()),
             filesystem.open_output_stream(path) as stream,
         ):
             stream.write(b"PAR1")

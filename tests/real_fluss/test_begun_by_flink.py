@@ -55,7 +55,7 @@ class FlinkJob:
         with closing(self._lake()) as lake:
             table = lake.load(self._path)
             assert table is not None
-            snapshot_id = table._table.currentSnapshot().snapshotId()
+            snapshot_id = table._loaded.java.currentSnapshot().snapshotId()
         self._registered(claim, snapshot_id, offsets, ends)
 
     def delete_round(self, gone: list[dict[str, Any]]) -> None:
@@ -65,7 +65,7 @@ class FlinkJob:
         with closing(self._lake()) as lake:
             found = lake.load(self._path)
             assert found is not None
-            table, iceberg = found._table, self._site.jvm.gateway.jvm.org.apache.iceberg
+            table, iceberg = found._loaded.java, self._site.jvm.gateway.jvm.org.apache.iceberg
             delta = table.newRowDelta()
             for bucket in ends:
                 rows = [row for row in gone if row["__bucket"] == bucket.bucket]

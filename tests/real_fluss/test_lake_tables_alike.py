@@ -57,7 +57,7 @@ def made(config: Config, client: Client, jvm: Jvm, database: str) -> dict[str, A
         for name in TABLES:
             loaded = lake.load(TablePath(database, name))
             assert loaded is not None
-            metadata = loaded._table.operations().current()
+            metadata = loaded._loaded.java.operations().current()
             parser = jvm.gateway.jvm.org.apache.iceberg.TableMetadataParser
             content = json.loads(parser.toJson(metadata))
             for key in ("location", "table-uuid", "last-updated-ms"):

@@ -163,8 +163,8 @@ def roll_back_and_expire(site: Site, snapshot_id: int) -> None:
     lake = IcebergLake(site.jvm.gateway, {"type": "hadoop", "warehouse": str(site.warehouse)})
     table = lake.load(PATH)
     assert table is not None
-    table._table.manageSnapshots().setCurrentSnapshot(snapshot_id).commit()
-    table._table.expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
+    table._loaded.java.manageSnapshots().setCurrentSnapshot(snapshot_id).commit()
+    table._loaded.java.expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
     assert len(table.history().snapshots) == 2
 
 

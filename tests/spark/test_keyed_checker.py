@@ -75,10 +75,10 @@ def damaged(stock: LocalStock) -> Iterator[DamagedLake]:
     lake = IcebergLake(stock.site.jvm.gateway, options)
     table = lake.load(STOCK)
     assert table is not None
-    main = table._table.currentSnapshot().snapshotId()
-    yield DamagedLake(stock.site.jvm.gateway, table._table)
-    table._table.refresh()
-    table._table.manageSnapshots().setCurrentSnapshot(main).commit()
+    main = table._loaded.java.currentSnapshot().snapshotId()
+    yield DamagedLake(stock.site.jvm.gateway, table._loaded.java)
+    table._loaded.java.refresh()
+    table._loaded.java.manageSnapshots().setCurrentSnapshot(main).commit()
     lake.close()
 
 

@@ -222,7 +222,7 @@ def test_a_file_that_only_a_delete_manifest_references_stays(orders: Site, arm: 
         table = lake.load(PATH)
         assert table is not None
         iceberg, gateway = orders.jvm.gateway.jvm.org.apache.iceberg, orders.jvm.gateway
-        real = table._table
+        real = table._loaded.java
         ids = gateway.new_array(gateway.jvm.int, 1)
         ids[0] = real.schema().findField("id").fieldId()
         bucket = left[0].split("id_bucket=")[1].split("/")[0]

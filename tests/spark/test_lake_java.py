@@ -41,7 +41,7 @@ def table(gateway: Any, tmp_path: Path) -> Iterator[IcebergTable]:
     lake = IcebergLake(gateway, {"type": "hadoop", "warehouse": str(tmp_path)})
     made = lake.create(table_info({"a": t.BIGINT}))
     snapshot_id = made.commit([], None, {}).snapshot_id
-    made._table.manageSnapshots().removeTag(TAG).createBranch(TAG, snapshot_id).commit()
+    made._loaded.java.manageSnapshots().removeTag(TAG).createBranch(TAG, snapshot_id).commit()
     yield made
     lake.close()
 

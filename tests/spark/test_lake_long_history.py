@@ -100,8 +100,8 @@ def test_the_complete_metadata_is_read_once_at_most(
 def append(table: IcebergTable, times: int, branch: str = "main") -> None:
     """Empty commits of another writer."""
     for _ in range(times):
-        table._table.refresh()
-        table._table.newAppend().toBranch(branch).commit()
+        table._loaded.java.refresh()
+        table._loaded.java.newAppend().toBranch(branch).commit()
 
 
 EPOCH = {"sluice.tiering-epoch": "4"}
@@ -135,11 +135,13 @@ def test_an_attempt_on_a_branch_is_none_of_main(jvm: Jvm, tmp_path: Path) -> Non
     table = table_of(jvm, tmp_path, 5)
     base = table.newest_tiering_snapshot()
     assert base is not None
-    table._table.manageSnapshots().createBranch("side").commit()
-    side = table._table.newAppend().toBranch("side").set("commit-user", "__fluss_lake_tiering")
+    table._loaded.java.manageSnapshots().createBranch("side").commit()
+    side = (
+        table._loaded.java.newAppend().toBranch("side").set("commit-user", "__fluss_lake_tiering")
+    )
     side.set("sluice.tiering-epoch", "4").commit()
-    table._table.refresh()
-    branched = table._table.snapshot("side").snapshotId()
+    table._loaded.java.refresh()
+    branched = table._loaded.java.snapshot("side").snapshotId()
     assert table.find_tiering_snapshot(EPOCH, base.sequence_number) is None
     assert table.newest_tiering_snapshot() == base
     assert not table.is_ancestor(branched)
@@ -166,8 +168,8 @@ def test_a_base_that_expiry_cut_off_stays_the_base(jvm: Jvm, tmp_path: Path) -> 
     base = table.newest_tiering_snapshot()
     assert base is not None
     append(table, 30)
-    table._table.refresh()
-    table._table.expireSnapshots().expireOlderThan(2**62).retainLast(20).commit()
+    table._loaded.java.refresh()
+    table._loaded.java.expireSnapshots().expireOlderThan(2**62).retainLast(20).commit()
     assert len(table.history().snapshots) == 21
     assert table.newest_tiering_snapshot() == base
     assert table.is_ancestor(base.snapshot_id)
@@ -188,14 +190,14 @@ def test_earlier_metadata_is_read_for_a_repair_alone_and_no_further_than_needed(
     expired = tiered(table, first)
     registered = tiered(table, expired)
     table.set_main(first.snapshot_id, registered.snapshot_id)
-    table._table.expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
+    table._loaded.java.expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
     append(table, 4)
     assert files_read(jvm, lambda: table.history()) == 0
     assert files_read(jvm, lambda: table.history(registered.snapshot_id)) == 5
     assert expired.snapshot_id in table.history(registered.snapshot_id).expired
     assert files_read(jvm, lambda: table.history(registered.snapshot_id)) == 0
     assert files_read(jvm, lambda: table.history(first.snapshot_id)) == 0
-    current = table._table.operations().current()
+    current = table._loaded.java.operations().current()
     for old in Path(current.metadataFileLocation()).parent.glob("v*.metadata.json"):
         if old.name not in current.metadataFileLocation():
             old.unlink()
@@ -233,8 +235,8 @@ def test_the_fence_sees_main_move_after_it_was_checked(
 
 
 def ancestors(jvm: Jvm, table: IcebergTable) -> Any:
-    table._table.refresh()
-    return jvm.gateway.jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestors(table._table)
+    table._loaded.java.refresh()
+    return jvm.gateway.jvm.org.apache.iceberg.util.SnapshotUtil.currentAncestors(table._loaded.java)
 
 
 def test_a_table_without_sequence_numbers_is_committed_to(jvm: Jvm, tmp_path: Path) -> None:

@@ -153,9 +153,9 @@ def test_a_commit_that_slips_in_at_the_last_moment_refuses_this_one(
     if cut_off:
         for _ in range(2):
             lake_sql(tmp_path, "INSERT INTO lake.db.t VALUES (0, 0, -1, timestamp '2026-01-01')")
-        table._table.refresh()
-        middle = table._table.currentSnapshot().parentId()
-        table._table.expireSnapshots().expireSnapshotId(middle).commit()
+        table._loaded.java.refresh()
+        middle = table._loaded.java.currentSnapshot().parentId()
+        table._loaded.java.expireSnapshots().expireSnapshotId(middle).commit()
     files = files_of(table, first=3)
     prepared = table._new_update
 
@@ -206,8 +206,8 @@ def test_a_commit_that_is_always_overtaken_gives_up(
 
     def slip_in(*arguments: Any) -> Any:
         update = prepared(*arguments)
-        other._table.newAppend().commit()
-        other._table.refresh()
+        other._loaded.java.newAppend().commit()
+        other._loaded.java.refresh()
         tries.append(update)
         return update
 
@@ -273,7 +273,7 @@ def test_the_tag_keeps_a_snapshot_from_expiry(
     assert refs(lake_sql, tmp_path)[TAG] == second.snapshot_id
     table.tag(first.snapshot_id)  # by somebody who comes late
     assert refs(lake_sql, tmp_path)[TAG] == second.snapshot_id
-    table._table.manageSnapshots().removeTag(TAG).commit()
+    table._loaded.java.manageSnapshots().removeTag(TAG).commit()
     table.tag(second.snapshot_id)
     assert refs(lake_sql, tmp_path) == {"main": second.snapshot_id, TAG: second.snapshot_id}
 
@@ -297,10 +297,10 @@ def test_the_tag_does_not_pass_for_an_ancestor_after_a_rollback_and_an_expiry(
     second = commit(table, first, first=3)
     table.set_main(first.snapshot_id, second.snapshot_id)
     for _ in range(2):
-        table._table.refresh()
-        table._table.newAppend().commit()
-    table._table.refresh()
-    table._table.expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
+        table._loaded.java.refresh()
+        table._loaded.java.newAppend().commit()
+    table._loaded.java.refresh()
+    table._loaded.java.expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
     history = table.history()
     assert (len(history.snapshots), history.tagged) == (2, second.snapshot_id)
     assert table.newest_tiering_snapshot() is None
@@ -353,8 +353,8 @@ def test_main_is_not_set_over_a_commit_that_slips_in(lake: IcebergLake) -> None:
             return getattr(self._real, name)
 
         def commit(self, base: Any, metadata: Any) -> None:
-            other._table.refresh()
-            other._table.newAppend().commit()
+            other._loaded.java.refresh()
+            other._loaded.java.newAppend().commit()
             self._real.commit(base, metadata)
 
     class Table:
@@ -367,10 +367,10 @@ def test_main_is_not_set_over_a_commit_that_slips_in(lake: IcebergLake) -> None:
         def operations(self) -> Any:
             return SlipsIn(self._real.operations())
 
-    real, table._table = table._table, Table(table._table)
+    real, table._loaded.java = table._loaded.java, Table(table._loaded.java)
     with pytest.raises(LakeCommitRefused, match="CommitFailedException"):
         table.set_main(first.snapshot_id, second.snapshot_id)
-    table._table = real
+    table._loaded.java = real
     assert table.newest_tiering_snapshot() == second
 
 
@@ -381,10 +381,10 @@ def test_history_goes_on_behind_what_has_expired(
     assert table.history().main is None
     first = commit(table, None)
     for _ in range(2):
-        table._table.newAppend().commit()
-        table._table.refresh()
-    table._table.manageSnapshots().removeTag(TAG).commit()
-    table._table.expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
+        table._loaded.java.newAppend().commit()
+        table._loaded.java.refresh()
+    table._loaded.java.manageSnapshots().removeTag(TAG).commit()
+    table._loaded.java.expireSnapshots().expireOlderThan(2**62).retainLast(1).commit()
     history = table.history()
     assert (len(history.snapshots), len(history.expired), history.tagged) == (1, 2, None)
     assert history.ancestors(history.main)[-1] == first.snapshot_id
@@ -418,7 +418,7 @@ def test_a_partitions_old_rows_go_in_the_same_commit(
     with pytest.raises(LakeCommitRefused):
         table.commit(again, first, {"fluss-offsets": "/6"}, [LakePart(("x/y z",))])
     seen = table.history().main
-    table._table.newAppend().commit()  # by another writer
+    table._loaded.java.newAppend().commit()  # by another writer
     with pytest.raises(LakeCommitRefused, match="another writer has committed snapshot"):
         table.commit(again, second, {}, [LakePart(("x/y z",), seen_main=seen)])
     seen = table.history().main

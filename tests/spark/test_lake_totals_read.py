@@ -27,7 +27,7 @@ def test_a_snapshot_has_the_totals_of_its_table(jvm: Jvm, tmp_path: Path) -> Non
     assert size_of_main(table, second, is_changed=False) == stored
 
     everything = jvm.gateway.jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()
-    table._table.newDelete().deleteFromRowFilter(everything).commit()  # another writer
+    table._loaded.java.newDelete().deleteFromRowFilter(everything).commit()  # another writer
     seen = table.newest_tiering_snapshot()
     assert seen == second
     assert size_of_main(table, seen, is_changed=False) == dict.fromkeys(stored, 0)

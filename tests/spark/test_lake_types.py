@@ -199,7 +199,7 @@ def test_times_reach_the_file_as_iceberg_wants_them(jvm: Jvm, tmp_path: Path) ->
     table = lake.load(TablePath("db", "t"))
     assert table is not None
     generics = jvm.gateway.jvm.org.apache.iceberg.data.IcebergGenerics
-    records = list(iterate(generics.read(table._table).build()))
+    records = list(iterate(generics.read(table._loaded.java).build()))
     assert [str(records[0].getField(n)) for n in types] == ["23:59:58"] * 4
     assert [records[1].getField(n) for n in types] == [None] * 4
 

@@ -207,13 +207,13 @@ def test_rows_in_files_of_another_partition_spec_cannot_be_deleted(
     stock.create()
     stock.put({key: key for key in range(20)})
     stock.tier()
-    lake_table(stock)._table.updateSpec().addField("day").commit()
+    lake_table(stock)._loaded.java.updateSpec().addField("day").commit()
     rewrite = (
         "CALL lake.system.rewrite_data_files(table => 'shop.stock',"
         " options => map('rewrite-all', 'true'))"
     )
     stock.rows(rewrite)
-    lake_table(stock)._table.updateSpec().removeField("day").commit()
+    lake_table(stock)._loaded.java.updateSpec().removeField("day").commit()
     stock.assert_equal()
     stock.put({key: -key for key in range(5)})
     with pytest.raises((LakeTableMismatch, LakeCommitRefused), match="another partition spec") as e:

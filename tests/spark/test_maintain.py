@@ -252,7 +252,7 @@ def test_a_conversion_ends_although_rounds_add_deletes(
 
 def test_a_file_of_a_spec_without_buckets_is_named(stock: LocalStock) -> None:
     tiered(stock)
-    table = lake_table(stock)._table
+    table = lake_table(stock)._loaded.java
     table.updateSpec().removeField("id_bucket").commit()
     files = stock.site.jvm.gateway.jvm.org.apache.iceberg.DataFiles.builder(table.spec())
     files = files.withPath("/x/foreign.parquet").withFormat("parquet")

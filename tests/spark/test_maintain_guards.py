@@ -91,7 +91,7 @@ def test_files_of_another_spec_stop_only_what_they_concern(stock: LocalStock) ->
     stock.put({1: 1})
     stock.tier()
     bucket = stock.site.jvm.gateway.jvm.org.apache.iceberg.expressions.Expressions.bucket("id", 4)
-    lake_table(stock)._table.updateSpec().addField("more", bucket).commit()
+    lake_table(stock)._loaded.java.updateSpec().addField("more", bucket).commit()
     manifest = orphan(stock)
     with pytest.raises(LakeTableMismatch, match="partition spec"):
         lake_table(stock).check_layout(stock.client.admin.table_info(STOCK))

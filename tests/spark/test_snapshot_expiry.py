@@ -75,11 +75,11 @@ class World:
         return replace(rule, **changes)
 
     def ids(self) -> set[int]:
-        self.table._table.refresh()
-        return {one.snapshotId() for one in iterate(self.table._table.snapshots())}
+        self.table._loaded.java.refresh()
+        return {one.snapshotId() for one in iterate(self.table._loaded.java.snapshots())}
 
     def refs(self) -> dict[str, int]:
-        refs = self.table._table.refs()
+        refs = self.table._loaded.java.refs()
         return {name: refs.get(name).snapshotId() for name in iterate(refs.keySet())}
 
     def stored(self) -> set[str]:
@@ -89,7 +89,7 @@ class World:
 
     def referenced(self) -> set[str]:
         """The files of all snapshots."""
-        table = self.table._table
+        table = self.table._loaded.java
         table.refresh()
         found = set()
         for snapshot in iterate(table.snapshots()):
@@ -202,7 +202,7 @@ def test_a_snapshot_that_becomes_somebodys_meanwhile_stays(world: World) -> None
     first, second, table = *world.snapshots[:2], world.again()
 
     def use() -> None:
-        table._table.manageSnapshots().createBranch("audit", first.snapshot_id).commit()
+        table._loaded.java.manageSnapshots().createBranch("audit", first.snapshot_id).commit()
         table.set_main(second.snapshot_id, world.newest.snapshot_id)
 
     world.table.expire_by(meddling(world, use))
@@ -217,7 +217,7 @@ def test_others_are_faster_each_time(world: World) -> None:
     before, tables = world.ids(), [world.again() for _ in range(3)]
 
     def append(table: IcebergTable) -> None:
-        table._table.newAppend().commit()
+        table._loaded.java.newAppend().commit()
 
     acts = [lambda table=table: append(table) for table in tables]
     with pytest.raises(LakeCommitRefused):
@@ -251,20 +251,20 @@ def test_an_expiry_in_the_midst_of_a_commit_disturbs_no_fence(
 def test_no_more_expires_than_was_chosen(world: World, age_of: str) -> None:
     """Iceberg itself would expire all of main's snapshots but one."""
     if age_of == "branch":
-        world.table._table.manageSnapshots().setMaxSnapshotAgeMs(MAIN, 1).commit()
+        world.table._loaded.java.manageSnapshots().setMaxSnapshotAgeMs(MAIN, 1).commit()
     else:
-        properties = world.table._table.updateProperties()
+        properties = world.table._loaded.java.updateProperties()
         properties.set("history.expire.max-snapshot-age-ms", "1").commit()
     kept = frozenset(one.snapshot_id for one in world.snapshots[-3:])
     assert world.table.expire_by(world.rule(kept=kept)).snapshots == COMMITS - 3
     assert world.ids() == kept
     own = 1 if age_of == "branch" else None
-    assert world.table._table.refs().get(MAIN).maxSnapshotAgeMs() == own
+    assert world.table._loaded.java.refs().get(MAIN).maxSnapshotAgeMs() == own
 
 
 @pytest.mark.slow
 def test_a_tag_that_is_too_old_goes_and_sluices_own_stays(world: World) -> None:
-    manage = world.table._table.manageSnapshots()
+    manage = world.table._loaded.java.manageSnapshots()
     for name, one in zip(("old", "new"), world.snapshots, strict=False):
         manage = manage.createTag(name, one.snapshot_id)
     manage.setMaxRefAgeMs("old", 1).setMaxRefAgeMs("new", 30 * DAY_MS).commit()
@@ -272,7 +272,7 @@ def test_a_tag_that_is_too_old_goes_and_sluices_own_stays(world: World) -> None:
     assert set(world.refs()) == {MAIN, TAG, "new"}
     kept = {one.snapshot_id for one in (world.snapshots[1], *world.snapshots[-2:])}
     assert world.ids() == kept
-    properties = world.table._table.updateProperties()
+    properties = world.table._loaded.java.updateProperties()
     properties.set("history.expire.max-ref-age-ms", "1").commit()
     for number in range(6):
         world.snapshots.append(commit(world.table, world.newest, 60 + number))
@@ -289,7 +289,7 @@ def test_a_tag_that_is_too_old_goes_and_sluices_own_stays(world: World) -> None:
     ],
 )
 def test_a_table_that_may_not_expire(world: World, name: str, value: str, why: str) -> None:
-    world.table._table.updateProperties().set(name, value).commit()
+    world.table._loaded.java.updateProperties().set(name, value).commit()
     before = world.ids()
     with pytest.raises((LakeNotWritable, ValueError), match=why):
         world.table.expire_by(world.rule())

@@ -215,7 +215,7 @@ def assert_paths_are_read_alike(stock: LocalStock) -> None:
     table = lake.load(STOCK)
     assert table is not None
     references = table.references(set())
-    manifests = table._table.currentSnapshot().deleteManifests(table._table.io())
+    manifests = table._loaded.java.currentSnapshot().deleteManifests(table._loaded.java.io())
     read = 0
     for manifest in iterate(manifests):
         paths = references._all_paths(manifest)

@@ -102,6 +102,14 @@ class RestCatalog:
         schema = iceberg.SchemaParser.fromJson(json.dumps(content["schema"]))
         spec = iceberg.PartitionSpecParser.fromJson(schema, json.dumps(content["partition-spec"]))
         order = iceberg.SortOrderParser.fromJson(schema, json.dumps(content["write-order"]))
+        if content.get("stage-create"):
+            request = self._rest.requests.CreateTableRequest.builder().withName(content["name"])
+            request = request.withSchema(schema).withPartitionSpec(spec).withWriteOrder(order)
+            request = request.setProperties(java_map(self._gateway, content["properties"]))
+            staged = self._rest.CatalogHandlers.stageTableCreate(
+                self._catalog, self._namespace(database), request.stageCreate().build()
+            )
+            return self._described(staged.tableMetadata())
         builder = self._catalog.buildTable(self._name(database, content["name"]), schema)
         builder = builder.withPartitionSpec(spec).withSortOrder(order)
         builder = builder.withProperties(java_map(self._gateway, content["properties"]))

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from pyarrow import fs
 
 from sluice.errors import ClaimLost
 from sluice.lake.compactor import Compactor
+from sluice.lake.file_systems import FileSystems
 from sluice.lake.lake_reader import LakeReader
 from sluice.lake.parquet_files import FileTarget, WriteOptions
 from sluice.rounds.key_runs import KeySet
@@ -51,8 +51,8 @@ def compactor(
     folder.mkdir(exist_ok=True)
     settings = {"file_bytes": 1 << 30, "spill_dir": str(folder.parent / "spill"), **options}
     plan = Compaction(tuple(files), bucket or BucketFiles(tuple(files)), **settings)
-    target = FileTarget(fs.LocalFileSystem(), str(folder), str(folder), "w", ("1",))
-    return Compactor(plan, schema, key_names, target, WriteOptions(1), LakeReader({}))
+    target = FileTarget(FileSystems(), str(folder), "w", ("1",))
+    return Compactor(plan, schema, key_names, target, WriteOptions(1), LakeReader(FileSystems()))
 
 
 def ids_in(written: WrittenCompaction, name: str = "id") -> list[int]:
@@ -98,10 +98,10 @@ def test_files_end_at_their_size(tmp_path: Path) -> None:
     )
     folder = tmp_path / "new"
     folder.mkdir()
-    target = FileTarget(fs.LocalFileSystem(), str(folder), str(folder), "w", ("1",))
+    target = FileTarget(FileSystems(), str(folder), "w", ("1",))
     plan = Compaction((a, b), BucketFiles((a, b)), 100_000)
     options = WriteOptions(1, row_group_rows=20_000)
-    made = Compactor(plan, SCHEMA, ("id",), target, options, LakeReader({}))
+    made = Compactor(plan, SCHEMA, ("id",), target, options, LakeReader(FileSystems()))
     written = made.run([], NONE, ENDLESS)
     assert len(written.files) == 2
     assert ids_in(written) == [*range(100_000)]
@@ -233,10 +233,10 @@ def test_files_that_were_written_before_it_ended_are_deleted(
     folder.mkdir()
     starts = range(0, 90_000, 10_000)
     files = tuple(log_file(tmp_path / str(i), range(i, i + 10_000)) for i in starts)
-    target = FileTarget(fs.LocalFileSystem(), str(folder), str(folder), "w", ("1",))
+    target = FileTarget(FileSystems(), str(folder), "w", ("1",))
     plan = Compaction(files, BucketFiles(files), file_bytes=1_000)
     options = WriteOptions(1, row_group_rows=10_000)
-    made = Compactor(plan, OFFSETS, (), target, options, LakeReader({}))
+    made = Compactor(plan, OFFSETS, (), target, options, LakeReader(FileSystems()))
     written: list[str] = []
 
     def some_are_written() -> bool:

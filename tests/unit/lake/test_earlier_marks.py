@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sluice.errors import LakeFileUnreadable
 from sluice.lake.deletion_vectors import DeletionVector, write_vectors
 from sluice.lake.earlier_marks import marks_by_file, read_earlier_marks, united
+from sluice.lake.file_systems import FileSystems
 from sluice.lake.lake_reader import LakeReader
 from sluice.rounds.lake_files import StoredMarks
 
@@ -56,7 +57,7 @@ def vectors(path: Path, rows: Rows, filler: int = 0) -> list[StoredMarks]:
 
 
 def read(marks: Sequence[StoredMarks], *data_files: str) -> dict[str, list[int]]:
-    found = read_earlier_marks(marks, set(data_files), LakeReader({}))
+    found = read_earlier_marks(marks, set(data_files), LakeReader(FileSystems()))
     assert all(positions.dtype == np.int64 for positions in found.values())
     return {path: positions.tolist() for path, positions in found.items()}
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.lake.encodings import DELTA, delta_columns, dictionary_columns
+from sluice.lake.file_systems import FileSystems
 from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions
-from sluice.storage import file_system
 
 
 def test_dictionaries_only_where_values_repeat() -> None:
@@ -77,8 +77,7 @@ OTHERS: dict[str, pa.Array] = {
 
 def written(folder: Path, table: pa.Table, **options: Any) -> tuple[pa.Table, dict[str, set[str]]]:
     """The rows of the file of a table, and the encodings of each column."""
-    filesystem, path = file_system(str(folder), {})
-    target = FileTarget(filesystem, path, str(folder), "p", ())
+    target = FileTarget(FileSystems(), str(folder), "p", ())
     files = ParquetFiles(target, WriteOptions(2**30, **options))
     files.write_group(table)
     (file,) = files.close()

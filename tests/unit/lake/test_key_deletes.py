@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import fs
 
 from sluice.errors import LakeNotWritable
 from sluice.lake.deletion_vectors import DeletionVector
+from sluice.lake.file_systems import FileSystems
 from sluice.lake.key_deletes import KeyDeletes
 from sluice.lake.parquet_files import FileTarget, WriteOptions
 from sluice.rounds.lake_files import (
@@ -51,9 +51,9 @@ def deletes(
     compaction: Compaction | None = None,
     **options: int,
 ) -> KeyDeletes:
-    target = FileTarget(fs.LocalFileSystem(), str(folder), str(folder), name, ("1",))
+    target = FileTarget(FileSystems(), str(folder), name, ("1",))
     settings = WriteOptions(**{"target_file_bytes": 2**30, **options})
-    return KeyDeletes(key_schema(kinds), target, settings, where, memory_bytes, {}, compaction)
+    return KeyDeletes(key_schema(kinds), target, settings, where, memory_bytes, compaction)
 
 
 def closed(

@@ -10,6 +10,7 @@ import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
+from sluice.lake.file_systems import FileSystems
 from sluice.lake.lake_reader import LakeReader
 from sluice.rounds.lake_files import LiveFile
 
@@ -76,14 +77,14 @@ def test_files_of_every_size_are_read_from_their_beginning_and_end(
     folder = tmp_path / "day=a%2Fb c"
     folder.mkdir()
     (folder / "f").write_bytes(b"a" * size + b"end")
-    with LakeReader({}).open(spelling.format(folder / "f"), size + 3) as source:
+    with LakeReader(FileSystems()).open(spelling.format(folder / "f"), size + 3) as source:
         assert source.size() == size + 3
         source.seek(size)
         assert source.read() == b"end"
 
 
 def test_only_the_local_storage_is_local(tmp_path: Path) -> None:
-    reader = LakeReader({})
+    reader = LakeReader(FileSystems())
     assert reader.is_local(f"{tmp_path}/f")
     assert reader.is_local(f"file:{tmp_path}/f")
     assert not reader.is_local(f"teststore://{tmp_path}/f")
@@ -92,22 +93,22 @@ def test_only_the_local_storage_is_local(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [0, 1, AHEAD - 1, AHEAD, AHEAD + 1, 3 * AHEAD])
 def test_all_files_come_in_their_order(tmp_path: Path, count: int) -> None:
     some = files(tmp_path, count)
-    assert numbers(LakeReader({}), some) == [*range(count)]
+    assert numbers(LakeReader(FileSystems()), some) == [*range(count)]
     assert sorted(Store.opened) == [f"{i:03}" for i in range(count)]
     assert threading.current_thread().name not in Store.threads
     local = [LiveFile(f.path.removeprefix("teststore://"), 1, f.size_bytes, 1) for f in some]
-    assert numbers(LakeReader({}), local) == [*range(count)]
+    assert numbers(LakeReader(FileSystems()), local) == [*range(count)]
 
 
 def test_files_are_fetched_at_the_same_time(tmp_path: Path) -> None:
     some = files(tmp_path, AHEAD)
     Store.reset(together=AHEAD)  # no file opens before all of them are asked for
-    assert numbers(LakeReader({}), some) == [*range(AHEAD)]
+    assert numbers(LakeReader(FileSystems()), some) == [*range(AHEAD)]
 
 
 def test_whoever_stops_early_fetches_no_more(tmp_path: Path) -> None:
     some = files(tmp_path, 10 * AHEAD)
-    opened = LakeReader({}).open_all(some)
+    opened = LakeReader(FileSystems()).open_all(some)
     next(opened)
     opened.close()  # type: ignore[attr-defined]
     assert len(Store.opened) <= AHEAD
@@ -123,7 +124,7 @@ def test_a_file_that_is_gone_is_an_error_that_names_it(tmp_path: Path, spelling:
         for f in some
     ]
     with pytest.raises(FileNotFoundError, match="001"):
-        numbers(LakeReader({}), named)
+        numbers(LakeReader(FileSystems()), named)
     assert not [t for t in threading.enumerate() if t.name.startswith("sluice-look-up")]
     with pytest.raises((ValueError, ImportError), match="nosuchscheme"):
-        LakeReader({}).open("nosuchscheme://host/f", 10)
+        LakeReader(FileSystems()).open("nosuchscheme://host/f", 10)

@@ -13,9 +13,11 @@ from pyarrow import fs
 
 from sluice.errors import LakeNotWritable
 from sluice.lake import storage
+from sluice.lake.file_systems import FileSystems
 from sluice.lake.iceberg_schema import schema_json
 from sluice.lake.parquet import ParquetSplitWriter, ParquetWriterFactory
 from sluice.lake.parquet_files import WriteOptions
+from sluice.lake.table_storage import TableStorage
 from sluice.model import TableBucket
 from sluice.model import types as t
 from sluice.rounds.types import LogRecords, Split
@@ -34,10 +36,14 @@ def s3() -> Iterator[S3Server]:
         yield server
 
 
+def files_of(options: dict[str, str]) -> FileSystems:
+    return FileSystems(TableStorage.of_options(options))
+
+
 def writer(options: dict[str, str], folder: str = FOLDER, **sizes: int) -> ParquetSplitWriter:
     schema = json.dumps(schema_json(table_info({"id": t.BIGINT})))
     settings = WriteOptions(**{"target_file_bytes": 2**30, **sizes})
-    factory = ParquetWriterFactory(schema, {BUCKET: folder}, "w1", settings, options)
+    factory = ParquetWriterFactory(schema, {BUCKET: folder}, "w1", settings, files_of(options))
     return factory(Split(BUCKET, (), 0, 100))
 
 
@@ -53,8 +59,8 @@ def test_files_are_renamed_only_where_that_is_one_step(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_gone_already_is_deleted(tmp_path: Path, s3: S3Server) -> None:
-    storage.delete(f"file:{tmp_path}/nothing", {})
-    storage.delete("s3://lake/nothing", s3.options())
+    FileSystems().delete(f"file:{tmp_path}/nothing")
+    files_of(s3.options()).delete("s3://lake/nothing")
 
 
 def test_rows_reach_s3_and_only_whole_files_have_a_name(s3: S3Server) -> None:
@@ -70,7 +76,7 @@ def test_rows_reach_s3_and_only_whole_files_have_a_name(s3: S3Server) -> None:
     assert [i for table in found for i in table["id"].to_pylist()] == list(range(50))
     for file in files:
         assert reader.get_file_info(file.path.removeprefix("s3://")).size == file.size_bytes
-        storage.delete(file.path, s3.options())
+        files_of(s3.options()).delete(file.path)
     left = reader.get_file_info(fs.FileSelector("lake/shop", recursive=True))
     assert [info.path for info in left if info.is_file] == []
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluice.errors import LakeFileUnreadable, LakeTableMismatch
+from sluice.lake.file_systems import FileSystems
 from sluice.lake.lake_reader import LakeReader
 from sluice.lake.live_rows import LINEAGE, LiveRows
 from sluice.rounds.key_hashes import KeyColumns
@@ -68,7 +69,7 @@ def read(
     schema: pa.Schema = SCHEMA,
     **options: Any,
 ) -> tuple[pa.Table, LiveRows]:
-    rows = LiveRows(schema, ["id"], LakeReader({}), **options)
+    rows = LiveRows(schema, ["id"], LakeReader(FileSystems()), **options)
     dead = rows.dead_rows(files, bucket or BucketFiles(tuple(files)), without)
     return pa.Table.from_batches(rows.read(files, dead), schema), rows
 

@@ -7,6 +7,7 @@ import json
 import uuid
 from pathlib import Path
 
+from sluice.lake.file_systems import FileSystems
 from sluice.lake.iceberg_files import StoredFiles
 from sluice.lake.metadata_orphans import is_shared
 from sluice.rounds.clean import StoredFile
@@ -30,7 +31,7 @@ def test_the_metadata_of_another_table_is_found(tmp_path: Path) -> None:
         metadata(tmp_path, "00002-x.gz.metadata.json", TABLE),
     ]
     gone = StoredFile(str(tmp_path / "v3.metadata.json"), 10, 1_000)
-    stored = StoredFiles([str(tmp_path)], {})
+    stored = StoredFiles([str(tmp_path)], FileSystems())
     assert not is_shared(stored, [*own, gone], TABLE)
     for name, table_uuid in (("a.gz.metadata.json", OTHER), ("b.metadata.json", None)):
         other = metadata(tmp_path, name, table_uuid)

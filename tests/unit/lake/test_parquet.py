@@ -34,7 +34,7 @@ def factory(
     info = table_info(columns or {"a": t.BIGINT, "s": t.STRING})
     settings = WriteOptions(**{"target_file_bytes": 2**30, **options})  # type: ignore[arg-type]
     folders = {BUCKET: str(folder)}
-    return ParquetWriterFactory(json.dumps(schema_json(info)), folders, "w1", settings, {})
+    return ParquetWriterFactory(json.dumps(schema_json(info)), folders, "w1", settings)
 
 
 def records(base: int, rows: int, timestamp_ms: int = 5) -> LogRecords:

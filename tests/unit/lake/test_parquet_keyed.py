@@ -43,7 +43,7 @@ def writer(
     info = table_info(columns or COLUMNS, primary_key=("id", "day"), bucket_keys=("id",))
     settings = WriteOptions(**{"target_file_bytes": 2**30, **options})
     schema = json.dumps(schema_json(info))
-    made = ParquetWriterFactory(schema, {BUCKET: str(folder)}, "w1", settings, {})
+    made = ParquetWriterFactory(schema, {BUCKET: str(folder)}, "w1", settings)
     found = pickle.loads(pickle.dumps(made))(split, 7)
     assert isinstance(found, ParquetSplitWriter)
     return found

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyarrow import fs
 
 from sluice.errors import LakeFileUnreadable, LakeNotWritable
 from sluice.lake.deletion_vectors import DeletionVector
 from sluice.lake.earlier_marks import read_earlier_marks
+from sluice.lake.file_systems import FileSystems
 from sluice.lake.lake_reader import LakeReader
 from sluice.lake.parquet_files import FileTarget, WriteOptions
 from sluice.lake.position_deletes import (
@@ -38,7 +38,7 @@ MOST = 1 << 30
 Rows = Mapping[str, Iterable[int]]
 MANY = "abcdefghi"
 """Data files of a bucket with one position file for all of them."""
-READER = LakeReader({})
+READER = LakeReader(FileSystems())
 
 
 def arrays(rows: Rows) -> dict[str, np.ndarray]:
@@ -50,7 +50,7 @@ def bucket(marks: Iterable[StoredMarks] = (), files: Iterable[str] = MANY) -> Bu
 
 
 def target(folder: Path, name: str) -> FileTarget:
-    return FileTarget(fs.LocalFileSystem(), str(folder), str(folder), name, ("mon", "1"))
+    return FileTarget(FileSystems(), str(folder), name, ("mon", "1"))
 
 
 def write(
@@ -69,7 +69,7 @@ def write(
 def write_vectors_of(
     folder: Path, rows: Rows, of: BucketFiles, name: str = "new"
 ) -> WrittenPositions:
-    return write_vector_file(arrays(rows), of, READER, target(folder, name), {})
+    return write_vector_file(arrays(rows), of, READER, target(folder, name))
 
 
 def stored(file: DataFile) -> list[StoredMarks]:

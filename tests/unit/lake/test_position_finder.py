@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice.errors import LakeFileUnreadable, LakeTableMismatch
+from sluice.lake.file_systems import FileSystems
 from sluice.lake.lake_reader import LakeReader
 from sluice.lake.position_finder import FoundPositions, PositionFinder
 from sluice.rounds.key_hashes import KeyColumns
@@ -38,7 +39,7 @@ INT, TEXT, BOTH = ("BIGINT",), ("STRING",), ("INT", "STRING")
 def finder(kinds: Sequence[str], *keys: tuple[Any, ...]) -> PositionFinder:
     middle = len(keys) // 2  # they come in several tables
     tables = [key_table(kinds, part) for part in (keys[:middle], keys[middle:])]
-    return PositionFinder(tables, key_schema(kinds), LakeReader({}))
+    return PositionFinder(tables, key_schema(kinds), LakeReader(FileSystems()))
 
 
 def positions(found: FoundPositions) -> dict[str, list[int]]:
@@ -229,7 +230,7 @@ def test_a_nested_column_with_the_path_of_a_key_excludes_nothing(tmp_path: Path)
     pq.write_table(table, tmp_path / "f", row_group_size=2)
     file = LiveFile(str(tmp_path / "f"), 3, (tmp_path / "f").stat().st_size, 1)
     keys = pa.table([pa.array([2])], schema=schema)
-    found = PositionFinder([keys], schema, LakeReader({})).find([file], MOST)
+    found = PositionFinder([keys], schema, LakeReader(FileSystems())).find([file], MOST)
     assert positions(found) == {"f": [1]}
 
 
@@ -324,7 +325,7 @@ def test_a_storage_that_is_not_local(tmp_path: Path, rows: int) -> None:
         with fsspec.open(uri, "wb") as target:
             target.write((tmp_path / name).read_bytes())
         some.append(LiveFile(uri, rows, file.size_bytes, 1, file.bounds))
-    reader = LakeReader({})
+    reader = LakeReader(FileSystems())
     assert not reader.is_local(some[0].path)
     keys = key_table(TEXT, [(f"{rows - 3:09}",), ("x",)])
     found = PositionFinder([keys], key_schema(TEXT), reader).find(some, MOST)

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from sluice.errors import LakeNotWritable
+from sluice.lake.file_systems import FileSystems
 from sluice.lake.iceberg_files import StoredFiles, folders_of
+from sluice.lake.table_storage import TableStorage
 from tests.support.s3_server import S3Server
 
 
@@ -28,7 +30,7 @@ def test_a_local_folder_is_listed_to_its_depths(tmp_path: Path, scheme: str) -> 
         (tmp_path / name).write_bytes(b"12345")
     (tmp_path / "data" / "empty").mkdir()
     root = f"{scheme}{tmp_path}"
-    stored = StoredFiles([root, f"{root}/not-there"], {})
+    stored = StoredFiles([root, f"{root}/not-there"], FileSystems())
     found = {file.path: file for file in stored}
     assert set(found) == {f"{root}/{name}" for name in names}
     one = found[f"{root}/data/a.parquet"]
@@ -40,13 +42,19 @@ def test_a_local_folder_is_listed_to_its_depths(tmp_path: Path, scheme: str) -> 
     assert {file.path for file in stored} == set(found) - {doomed}
 
 
+def files_of(s3: S3Server, key: str = "tester") -> FileSystems:
+    return FileSystems(TableStorage.of_options(s3.options(key)))
+
+
 def test_what_cannot_be_removed_is_told(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_bytes(b"")
-    failed = StoredFiles([str(tmp_path)], {}).remove([f"{tmp_path}/folder", f"{tmp_path}/file"])
+    failed = StoredFiles([str(tmp_path)], FileSystems()).remove(
+        [f"{tmp_path}/folder", f"{tmp_path}/file"]
+    )
     assert list(failed) == [f"{tmp_path}/folder"]
     assert not (tmp_path / "file").exists()
-    assert StoredFiles([str(tmp_path)], {}).remove([]) == {}
+    assert StoredFiles([str(tmp_path)], FileSystems()).remove([]) == {}
 
 
 def test_s3_is_listed_folder_by_folder_and_removed_from(s3: S3Server) -> None:
@@ -55,20 +63,20 @@ def test_s3_is_listed_folder_by_folder_and_removed_from(s3: S3Server) -> None:
     for name in [*names, "db/t2/data/other.parquet"]:
         with bucket.open_output_stream(f"lake/{name}") as sink:
             sink.write(b"123")
-    stored = StoredFiles(["s3://lake/db/t"], s3.options())
+    stored = StoredFiles(["s3://lake/db/t"], files_of(s3))
     found = list(stored)
     assert {file.path for file in found} == {f"s3://lake/{name}" for name in names}
     assert {file.size_bytes for file in found} == {3}
     assert all(file.modified_ms for file in found)
     assert stored.remove([file.path for file in found[:20]]) == {}
     assert len(list(stored)) == 10
-    assert len(list(StoredFiles(["s3://lake/db/t2"], s3.options()))) == 1
+    assert len(list(StoredFiles(["s3://lake/db/t2"], files_of(s3)))) == 1
 
 
 def test_a_storage_that_refuses_or_is_unknown_is_named(s3: S3Server) -> None:
     with pytest.raises(LakeNotWritable, match="open nowhere://x"):
-        StoredFiles(["nowhere://x"], {})
-    stored = StoredFiles(["s3://lake/db/t"], s3.options("nobody"))
+        StoredFiles(["nowhere://x"], FileSystems())
+    stored = StoredFiles(["s3://lake/db/t"], files_of(s3, "nobody"))
     s3.allowed = {}
     try:
         with pytest.raises(LakeNotWritable, match="list s3://lake/db/t"):

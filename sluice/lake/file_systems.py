@@ -1,0 +1,140 @@
+"""Opens the storage of one lake table's files, with keys that are still valid."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from sluice.clock import Clock, SystemClock
+from sluice.errors import SluiceError
+from sluice.lake.keys_file import read_keys
+from sluice.lake.table_storage import TableStorage
+from sluice.masking import know, mask
+from sluice.storage import file_system
+
+_LOG = logging.getLogger(__name__)
+_AGAIN_MS = 5_000
+"""Time between two attempts to renew keys after one that failed."""
+_FOLDERS_MAX = 1_000
+"""Folders whose file systems are kept, so that a table of many partitions has a bound."""
+Renew = Callable[[], TableStorage | None]
+
+
+class FileSystems:
+    """The file systems of one table. Used by many threads; ``_lock`` guards what is kept.
+
+    When keys are due, the driver asks the catalog for new ones. Executors have no login of the
+    catalog: a pickled copy reads them from the file that the driver writes (``keys_uri``).
+    """
+
+    def __init__(
+        self,
+        storage: TableStorage | None = None,
+        keys_uri: str = "",
+        renew: Renew | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """:param storage: None: local files, and stores that the environment configures.
+        :param keys_uri: where the driver writes renewed keys for executors; empty: nowhere.
+        :param renew: returns newer keys, or None if there are none yet. None: reads ``keys_uri``.
+        """
+        self._storage = storage or TableStorage()
+        self._keys_uri, self._clock = keys_uri, clock or SystemClock()
+        self._renew = renew or self._read
+        self._lock, self._renewing = threading.Lock(), threading.Lock()
+        self._opened: dict[str, tuple[Any, str]] = {}
+        self._try_ms = 0.0
+        self._trouble = ""
+        know(self._storage.secrets())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileSystems, (self.newest(), self._keys_uri)
+
+    @property
+    def keys_uri(self) -> str:
+        """Where the driver writes renewed keys for executors; empty: nowhere."""
+        return self._keys_uri
+
+    def newest(self) -> TableStorage:
+        """The storage options with the newest keys; asks for new ones when they are due.
+
+        One thread asks. Others go on with the keys that they have, as long as these are valid.
+        """
+        now_ms = self._clock.now_ms()
+        storage = self._storage
+        if now_ms < max(storage.renew_ms, self._try_ms):
+            return storage
+        is_valid = storage.expires_ms is None or now_ms < storage.expires_ms
+        if not self._renewing.acquire(blocking=not is_valid):
+            return storage
+        try:
+            if self._storage is storage:  # no other thread was faster
+                self._try_to_renew(now_ms)
+        finally:
+            self._renewing.release()
+        return self._storage
+
+    def use(self, storage: TableStorage) -> None:
+        """Uses these options from now on."""
+        know(storage.secrets())
+        with self._lock:
+            self._storage, self._trouble = storage, ""
+            self._opened.clear()
+
+    def open(self, uri: str) -> tuple[Any, str]:
+        """The file system of a location, and the path on it.
+
+        :raises ConfigurationError: an option is wrong, or the scheme has no file system.
+        :raises OSError, ValueError, ImportError: as :func:`sluice.storage.file_system`.
+        """
+        storage = self.newest()
+        folder, _, name = uri.rpartition("/")
+        if folder.endswith(":/"):  # a bucket, without a path
+            return file_system(uri, storage.options_for(uri))
+        with self._lock:
+            found = self._opened.get(folder)
+        if found is None:
+            found = file_system(folder, storage.options_for(uri))
+            with self._lock:
+                if storage is self._storage:
+                    if len(self._opened) >= _FOLDERS_MAX:
+                        self._opened.clear()
+                    self._opened[folder] = found
+        return found[0], f"{found[1].rstrip('/')}/{name}"
+
+    def delete(self, uri: str) -> None:
+        """Deletes one file; a missing one is ignored.
+
+        :raises OSError: from the file system, with its path.
+        """
+        filesystem, path = self.open(uri)
+        with contextlib.suppress(FileNotFoundError):
+            filesystem.delete_file(path)
+
+    def trouble(self) -> str:
+        """Why the keys may be old, for the error of a store that refuses them; usually empty."""
+        storage = self._storage
+        if not self._trouble or storage.expires_ms is None:
+            return ""
+        if self._clock.now_ms() < storage.expires_ms:
+            return ""
+        return f"; the keys of the catalog have ended, and {self._trouble}"
+
+    def _try_to_renew(self, now_ms: int) -> None:
+        self._try_ms = now_ms + _AGAIN_MS
+        try:
+            renewed = self._renew()
+        except (SluiceError, OSError, ValueError, KeyError, TypeError) as error:
+            self._trouble = mask(f"new ones could not be read: {error}")
+            _LOG.warning("the keys of the lake table stay in use: %s", self._trouble)
+            return
+        if renewed is None or renewed.read_ms <= self._storage.read_ms:
+            self._trouble = f"{self._keys_uri or 'the catalog'} has no new ones"
+            return
+        self.use(renewed)
+
+    def _read(self) -> TableStorage | None:
+        return read_keys(self._keys_uri) if self._keys_uri else None

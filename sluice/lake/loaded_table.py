@@ -1,0 +1,77 @@
+"""A table as its catalog has loaded it, with keys that the catalog gives for some time only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sluice.clock import Clock, SystemClock
+from sluice.lake.file_io import check_file_io, read_file_io, storage_of
+from sluice.lake.file_systems import FileSystems
+from sluice.lake.java import lake_errors
+from sluice.lake.table_storage import TableStorage
+from sluice.model import TablePath
+
+
+@dataclass(frozen=True, slots=True)
+class LakeOptions:
+    """How all tables of a lake are reached, beside what the catalog says of each one."""
+
+    user: Mapping[str, str] = field(repr=False)
+    """The user's options of the catalog."""
+    hadoop: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Hadoop's own settings of object stores."""
+    keys_uri: str = ""
+    """How the address of a keys file begins, for executors; empty: there are none."""
+    clock: Clock = field(default_factory=SystemClock)
+
+
+class LoadedTable:
+    """Iceberg's object of one table, and the storage of its files.
+
+    Used by one thread, except for ``files``, which many threads use. When the keys of the object's
+    FileIO are due, :meth:`refresh` loads the table again: Iceberg renews the keys of a FileIO only
+    where the catalog has an endpoint for credentials.
+    """
+
+    def __init__(
+        self,
+        gateway: Any,
+        path: TablePath,
+        java: Any,
+        load: Callable[[], Any],
+        options: LakeOptions,
+    ) -> None:
+        """:param java: Iceberg's object. :param load: asks the catalog for another one.
+
+        :raises UnsupportedLakeOption: its files can only be written by Iceberg's own client.
+        """
+        self._gateway, self._path, self._load, self._options = gateway, path, load, options
+        self.java = java
+        self._storage = self._storage_of(java)
+        keys_uri = options.keys_uri and f"{options.keys_uri}-{path}.json"
+        self.files = FileSystems(self._storage, keys_uri, self._renew, options.clock)
+
+    def refresh(self) -> None:
+        """Reads the newest metadata. The caller turns Java's exceptions into errors."""
+        if self._options.clock.now_ms() < self._storage.renew_ms:
+            self.java.refresh()
+            return
+        self.java = self._load()
+        self._storage = self._storage_of(self.java)
+        self.files.use(self._storage)
+
+    def _renew(self) -> TableStorage:
+        """Newer keys for files; any thread may call it.
+
+        :raises LakeNotWritable: the catalog does not answer, or refuses.
+        """
+        with lake_errors(f"renew the keys of lake table {self._path}"):
+            return self._storage_of(self._load())
+
+    def _storage_of(self, java: Any) -> TableStorage:
+        options = self._options
+        file_io = read_file_io(self._gateway, java.io())
+        check_file_io(file_io, options.user, str(self._path))
+        return storage_of(file_io, options.user, options.hadoop, options.clock.now_ms())

@@ -1,0 +1,187 @@
+"""Files are opened with keys that are still valid, on the driver and on executors."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sluice.errors import LakeNotWritable
+from sluice.lake.file_systems import FileSystems
+from sluice.lake.keys_file import KeysFile, read_keys
+from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions
+from sluice.lake.small_files import read_file, write_file
+from sluice.lake.table_storage import TableStorage
+from sluice.rounds.files import write_json
+from sluice.testing.simulation.clock import ManualClock
+from tests.support.s3_server import S3Server
+
+LIFE_MS = 60_000
+FILE = "s3://lake/t/f"
+
+
+@pytest.fixture
+def s3() -> Iterator[S3Server]:
+    with S3Server() as server:
+        server.bucket("lake")
+        server.allowed = {}
+        yield server
+
+
+class Catalog:
+    """Gives keys that the store lets in for a minute."""
+
+    def __init__(self, s3: S3Server, clock: ManualClock) -> None:
+        self._s3, self.clock = s3, clock
+        self.given = 0
+        self.answers = True
+        self._ends: dict[str, int] = {}
+
+    def advance(self, milliseconds: int) -> None:
+        """Moves the time forward; the store refuses keys that have ended."""
+        self.clock.advance(milliseconds)
+        allowed = self._s3.allowed or {}
+        for key, end_ms in self._ends.items():
+            if end_ms <= self.clock.now_ms():
+                allowed.pop(key, None)
+
+    def keys(self) -> TableStorage:
+        if not self.answers:
+            raise LakeNotWritable("load table: the catalog is away")
+        self.given += 1
+        key, token = f"key{self.given}", f"token-of-key{self.given}"
+        now_ms = self.clock.now_ms()
+        self._s3.allowed = {**(self._s3.allowed or {}), key: token}
+        self._ends[key] = now_ms + LIFE_MS
+        given = {
+            **self._s3.options(key, f"secret-of-key{self.given}"),
+            "s3.session-token": token,
+            "s3.session-token-expires-at-ms": str(now_ms + LIFE_MS),
+        }
+        return TableStorage.of(given, {}, {}, now_ms)
+
+
+@pytest.fixture
+def catalog(s3: S3Server) -> Catalog:
+    return Catalog(s3, ManualClock())
+
+
+def test_the_driver_asks_for_keys_when_they_are_due(catalog: Catalog) -> None:
+    files = FileSystems(catalog.keys(), "", catalog.keys, catalog.clock)
+    write_file(FILE, b"1", files)
+    catalog.advance(LIFE_MS // 2)
+    assert read_file(FILE, 9, files) == b"1"
+    assert catalog.given == 1
+    catalog.advance(LIFE_MS // 4)
+    write_file(FILE, b"22", files)
+    assert catalog.given == 2
+    assert read_file(FILE, 9, files) == b"22"
+    files.delete(FILE)
+    assert read_file(FILE, 9, files) is None
+
+
+def test_a_catalog_that_is_away_is_asked_again_and_named_at_last(catalog: Catalog) -> None:
+    files = FileSystems(catalog.keys(), "", catalog.keys, catalog.clock)
+    catalog.answers = False
+    catalog.advance(LIFE_MS - 5_000)
+    write_file(FILE, b"1", files)  # these keys are still valid
+    catalog.advance(5_000)
+    with pytest.raises(LakeNotWritable) as caught:
+        write_file(FILE, b"1", files)
+    assert "ACCESS_DENIED" in str(caught.value)
+    assert "the keys of the catalog have ended" in str(caught.value)
+    assert "the catalog is away" in str(caught.value)
+    assert "secret-of-key1" not in str(caught.value)
+    catalog.answers = True
+    catalog.advance(5_000)
+    write_file(FILE, b"1", files)
+
+
+def test_one_thread_asks_and_the_others_go_on(catalog: Catalog) -> None:
+    asked, go_on = threading.Event(), threading.Event()
+
+    def slow() -> TableStorage:
+        asked.set()
+        assert go_on.wait(30)
+        return catalog.keys()
+
+    first = catalog.keys()
+    files = FileSystems(first, "", slow, catalog.clock)
+    catalog.advance(LIFE_MS - 1)
+    asker = threading.Thread(target=files.newest)
+    asker.start()
+    assert asked.wait(30)
+    assert files.newest() is first, "still valid: nobody waits"
+    go_on.set()
+    asker.join(30)
+    assert files.newest() is not first
+    assert catalog.given == 2
+
+
+def test_executors_read_renewed_keys_from_the_drivers_file(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    uri = str(tmp_path / "round" / "keys-1.json")
+    driver = FileSystems(catalog.keys(), uri, catalog.keys, catalog.clock)
+    sent = pickle.dumps(driver)
+    executor = pickle.loads(sent)
+    executor._clock = catalog.clock
+    write_file(FILE, b"1", executor)
+    catalog.advance(LIFE_MS)
+    write_json(uri, {"version": 1, **catalog.keys().to_json()}, private=True)
+    assert Path(uri).stat().st_mode & 0o777 == 0o600
+    write_file(FILE, b"22", executor)
+    assert read_file(FILE, 9, executor) == b"22"
+
+
+def test_an_executor_without_the_file_says_what_it_lacks(catalog: Catalog, tmp_path: Path) -> None:
+    uri = f"{tmp_path}/nowhere/keys.json"
+    executor = FileSystems(catalog.keys(), uri, clock=catalog.clock)
+    catalog.advance(LIFE_MS)
+    with pytest.raises(LakeNotWritable, match=f"have ended, and {uri} has no new ones"):
+        write_file(FILE, b"1", executor)
+    write_json(uri, {"version": 7})
+    catalog.advance(LIFE_MS)
+    with pytest.raises(LakeNotWritable, match="has version 7, this Sluice reads 1"):
+        write_file(FILE, b"1", executor)
+
+
+def test_the_keys_file_lives_as_long_as_the_lake_is_open(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sluice.lake.keys_file._LOOK_S", 0.01)
+    uri = f"{tmp_path}/round/keys.json"
+    files = FileSystems(catalog.keys(), uri, catalog.keys, catalog.clock)
+    keys_file = KeysFile(uri, files.newest)
+    assert not Path(uri).exists(), "executors have the first keys already"
+    catalog.advance(LIFE_MS)
+    waited = threading.Event()
+    for _ in range(3_000):
+        if Path(uri).exists():
+            break
+        waited.wait(0.01)
+    assert read_keys(uri) == files.newest()
+    keys_file.close()
+    assert not Path(uri).exists()
+    assert not keys_file._thread.is_alive()
+
+
+def test_a_data_file_ends_before_its_keys_do(catalog: Catalog) -> None:
+    """Its later parts would be refused: the next rows go into a file of the new keys."""
+    files = FileSystems(catalog.keys(), "", catalog.keys, catalog.clock)
+    writer = ParquetFiles(FileTarget(files, "s3://lake/t/data", "p", ()), WriteOptions(2**30))
+    for number in range(6):
+        writer.write_group(pa.table({"n": [number]}))
+        catalog.advance(LIFE_MS // 4)
+    found = writer.close()
+    assert catalog.given == 2
+    rows = [
+        pq.read_table(pa.BufferReader(read_file(one.path, 10_000, files) or b""))["n"].to_pylist()
+        for one in found
+    ]
+    assert rows == [[0, 1, 2], [3, 4, 5]]
