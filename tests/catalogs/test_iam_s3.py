@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from urllib.error import HTTPError
 from urllib.parse import quote
@@ -16,12 +15,6 @@ from tests.support.catalogs.keys import Keys
 
 pytestmark = pytest.mark.slow
 FILE = f"{BUCKET}/a folder/day=2026-01-01/x=%23/part +1.txt"
-
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[IamS3]:
-    with IamS3() as running:
-        yield running
 
 
 def write_and_read(store: IamS3, keys: Keys | None = None) -> bytes:

@@ -1,0 +1,24 @@
+"""The store and a JVM, once for the tests of each file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sluice.driver.jvm import Jvm
+from tests.support.aws_bundle import jars_with_s3
+from tests.support.catalogs.iam_s3 import IamS3
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[IamS3]:
+    with IamS3() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def s3_jvm() -> Iterator[Jvm]:
+    """A JVM with Iceberg and its S3FileIO."""
+    with Jvm(str(jars_with_s3())) as running:
+        yield running
