@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the test's own, for Airflow's database: other locks, other races."""
+"""A PostgreSQL server of the test's own: a database of Airflow, or a catalog's."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from typing import Any
 import psycopg2
 import pytest
 
-from tests.airflow.place import wait_until
+from tests.support.processes import wait_for
 
 INSTALL = "apt-get install postgresql"
 START_S = 120
 STOP_S = 60
 SERVER_USER = "postgres"
 """The account of the package. PostgreSQL refuses to run as root."""
+DEFAULT_PORT = 5432
+"""Also the end of the socket's name."""
 OPTIONS = {
     "listen_addresses": "",
     "fsync": "off",
@@ -38,13 +40,25 @@ def running_postgres() -> Iterator[str]:
 
     :returns: the URL of an empty database, as SQLAlchemy takes it.
     """
+    with postgres_folder() as folder:
+        yield f"postgresql+psycopg2://{SERVER_USER}@/postgres?host={folder}"
+
+
+@contextmanager
+def postgres_folder(port: int | None = None) -> Iterator[Path]:
+    """Starts a server, and ends it; whoever reaches the socket in its folder may do all.
+
+    :param port: listens on that port of 127.0.0.1, too, where users need their passwords.
+    """
     folder = Path(tempfile.mkdtemp(prefix="sluice-postgres-"))  # pytest's own are root's alone
     as_user = _as_user(folder)
     server: subprocess.Popen[bytes] | None = None
     try:
         data = folder / "data"
         _initialize(data, as_user)
-        options = [word for name, value in OPTIONS.items() for word in ("-c", f"{name}={value}")]
+        places = {"listen_addresses": "127.0.0.1", "port": str(port)} if port else {}
+        given = {**OPTIONS, **places}
+        options = [word for name, value in given.items() for word in ("-c", f"{name}={value}")]
         with (folder / "log").open("ab") as log:
             server = subprocess.Popen(
                 [_program("postgres"), "-D", str(data), "-k", str(folder), *options],
@@ -53,8 +67,8 @@ def running_postgres() -> Iterator[str]:
                 cwd=folder,
                 **as_user,
             )
-        wait_until(lambda: _answers(folder, server), START_S, "PostgreSQL to answer")
-        yield f"postgresql+psycopg2://{SERVER_USER}@/postgres?host={folder}"
+        wait_for("PostgreSQL to answer", lambda: _answers(folder, port, server), START_S)
+        yield folder
     finally:
         if server is not None:
             server.send_signal(signal.SIGQUIT)  # at once, without a checkpoint
@@ -88,7 +102,8 @@ def _as_user(folder: Path) -> dict[str, Any]:
 
 
 def _initialize(data: Path, as_user: dict[str, Any]) -> None:
-    command = [_program("initdb"), "-D", str(data), "-U", SERVER_USER, "-A", "trust", "-N"]
+    command = [_program("initdb"), "-D", str(data), "-U", SERVER_USER, "-N"]
+    command += ["--auth-local=trust", "--auth-host=scram-sha-256"]
     done = subprocess.run(
         [*command, "-E", "UTF8", "--locale=C"],
         capture_output=True,
@@ -101,11 +116,28 @@ def _initialize(data: Path, as_user: dict[str, Any]) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _answers(folder: Path, server: subprocess.Popen[bytes] | None) -> bool:
+def run_sql(folder: Path, port: int | None, *statements: str) -> None:
+    """Runs statements over the socket, each in a transaction of its own.
+
+    :raises psycopg2.Error: the server does not answer, or refuses one.
+    """
+    connection = psycopg2.connect(
+        host=str(folder), port=port or DEFAULT_PORT, user=SERVER_USER, dbname="postgres"
+    )
+    try:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+    finally:
+        connection.close()
+
+
+def _answers(folder: Path, port: int | None, server: subprocess.Popen[bytes] | None) -> bool:
     assert server is not None
     assert server.poll() is None, (folder / "log").read_text()
     try:
-        psycopg2.connect(host=str(folder), user=SERVER_USER, dbname="postgres").close()
+        run_sql(folder, port)
     except psycopg2.OperationalError:
         return False
     return True
