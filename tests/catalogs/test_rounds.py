@@ -1,0 +1,27 @@
+"""Rounds on every catalog, read back by Iceberg's own reader through the same catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.catalogs.iam_s3 import IamS3
+from tests.support.catalogs.rounds import OPERATIONS, RoundSite, round_site
+from tests.support.catalogs.servers import STATIC
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module", params=STATIC)
+def site(
+    request: pytest.FixtureRequest, store: IamS3, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RoundSite]:
+    folder = tmp_path_factory.mktemp("rounds")
+    with STATIC[request.param](store) as catalog, round_site(catalog, folder) as running:
+        yield running
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_rounds(site: RoundSite, operation: str) -> None:
+    OPERATIONS[operation](site)

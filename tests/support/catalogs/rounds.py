@@ -1,0 +1,128 @@
+"""What rounds must do on every catalog: one function for each kind, for any catalog."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sluice.client import Client, connect
+from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig, TieringConfig
+from sluice.driver.jvm import Jvm
+from sluice.driver.local import tier_once
+from sluice.lake.iceberg_catalog import CATALOG_NAME
+from sluice.model import Column, Schema, TableDescriptor, TablePath
+from sluice.model import types as t
+from sluice.rounds.files import RoundResult
+from sluice.server.cluster import EmbeddedCluster
+from tests.support.keyed_stock import DUE, Stock, stock_table
+
+from .catalog import Catalog
+from .iceberg_client import opened
+
+DATABASE = "shop"
+_LONG_MS = 3_600_000
+
+
+@dataclass
+class RoundSite:
+    """An embedded cluster, its client, a catalog, and a JVM with the catalog's jars."""
+
+    catalog: Catalog
+    client: Client
+    config: Config
+    jvm: Jvm
+    reader_options: dict[str, str]
+    """With which Iceberg's own reader opens the catalog."""
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def new_path(self, name: str) -> TablePath:
+        """A table of a name that no other test has."""
+        return TablePath(DATABASE, f"{name}{next(self._numbers)}")
+
+    def tier(self, path: TablePath) -> RoundResult:
+        """One round in this process."""
+        return tier_once(self.config, path, now=True, jvm=self.jvm)
+
+    def rows(self, path: TablePath, *columns: str) -> list[tuple[Any, ...]]:
+        """The lake table by Iceberg's own reader, through the catalog opened anew."""
+        with opened(self.jvm, self.reader_options, CATALOG_NAME) as reader:
+            return reader.rows(str(path), *columns)
+
+
+@contextmanager
+def round_site(catalog: Catalog, folder: Path) -> Iterator[RoundSite]:
+    """Starts what rounds need on a catalog.
+
+    :param folder: for the cluster's data and the files of rounds.
+    """
+    server = ServerConfig(
+        data_dir=str(folder / "server"),
+        listen="grpc://127.0.0.1:0",
+        tiering_timeout_ms=_LONG_MS,
+        tiering_check_interval_ms=100,
+        tiering_backoff_ms=0,
+    )
+    with ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        for name, value in catalog.env.items():
+            patch.setenv(name, value)
+        jvm = stack.enter_context(Jvm(str(catalog.jars)))
+        cluster = stack.enter_context(EmbeddedCluster(server))
+        config = Config(
+            client=ClientConfig(bootstrap=cluster.address),
+            datalake=DatalakeConfig("iceberg", catalog.options),
+            tiering=TieringConfig(jars=str(catalog.jars), spill_dir=str(folder)),
+        )
+        client = stack.enter_context(connect(config.client))
+        client.admin.create_database(DATABASE)
+        yield RoundSite(catalog, client, config, jvm, catalog.options)
+
+
+def log_rounds(site: RoundSite) -> None:
+    """Two rounds of a log table, the second with a column that the first did not have."""
+    path = site.new_path("log")
+    fields = (Column("id", t.BIGINT, 0), Column("item", t.STRING, 1))
+    described = TableDescriptor(Schema(fields, highest_field_id=1), bucket_count=2, properties=DUE)
+    site.client.admin.create_table(path, described)
+    ids = pa.array(range(100), pa.int64())
+    with site.client.log_writer(path) as writer:
+        writer.write(pa.table({"id": ids, "item": [f"item {i}" for i in range(100)]}))
+    assert site.tier(path).rows == 100
+
+    site.client.admin.add_columns(path, [Column("note", t.STRING, -1)])
+    later = {"id": pa.array([100, 101], pa.int64()), "item": ["a", "b"], "note": ["new", None]}
+    with site.client.log_writer(path) as writer:
+        writer.write(pa.table(later))
+    assert site.tier(path).rows == 2
+    rows = site.rows(path, "id", "item", "note")
+    assert rows[:100] == [(i, f"item {i}", None) for i in range(100)]
+    assert rows[100:] == [(100, "a", "new"), (101, "b", None)]
+
+
+def keyed_rounds(site: RoundSite) -> None:
+    """Rounds of a table with a primary key: inserts, updates and deletes."""
+    path = site.new_path("stock")
+    site.client.admin.create_table(path, stock_table())
+    stock = Stock(site.client, path, lambda query: [])
+    stock.put({key: key for key in range(60)})
+    assert site.tier(path).rows == 60
+    for start in (0, 30):
+        stock.put({key: -key for key in range(start, start + 20)})
+        stock.delete(*range(start + 20, start + 24))
+        assert site.tier(path).outcome == "committed"
+    expected = sorted((*key, *row) for key, row in stock.held.items())
+    assert site.rows(path, "day", "id", "item", "n") == expected
+
+
+OPERATIONS: dict[str, Callable[[RoundSite], None]] = {
+    "log": log_rounds,
+    "keyed": keyed_rounds,
+}
+"""The rows of the matrix."""

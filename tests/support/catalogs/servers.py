@@ -1,0 +1,20 @@
+"""All catalogs on which rounds are tried: the columns of the matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from .catalog import Catalog
+from .glue import glue
+from .iam_s3 import IamS3
+from .jdbc import postgresql, sqlite
+from .nessie import nessie
+
+STATIC: dict[str, Callable[[IamS3], AbstractContextManager[Catalog]]] = {
+    "nessie": nessie,
+    "jdbc-sqlite": sqlite,
+    "jdbc-postgresql": postgresql,
+    "glue": glue,
+}
+"""Those whose clients have keys of their own."""
