@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 import boto3
+from botocore.config import Config as BotoConfig
 from pyarrow import fs
 
 from sluice.storage import s3_file_system, s3_options
@@ -83,14 +84,23 @@ class IamS3:
     def client(self, service: str, keys: Keys | None = None) -> Any:
         """A boto3 client of a service, with the owner's or other keys."""
         arguments = (keys or self.owner).aws_options()
-        return boto3.client(service, endpoint_url=self.endpoint, region_name=REGION, **arguments)
+        return boto3.client(
+            service,
+            endpoint_url=self.endpoint,
+            region_name=REGION,
+            config=BotoConfig(parameter_validation=False),  # sessions of a few seconds
+            **arguments,
+        )
 
     def file_system(self, keys: Keys | None = None) -> fs.S3FileSystem:
         """pyarrow's file system, with the owner's or other keys."""
         return s3_file_system(s3_options(self.options(keys)))
 
     def assume_role(self, duration_s: int = 900) -> Keys:
-        """New keys of a session, asked for by the owner; the store may give them a shorter life."""
+        """New keys of a session, asked for by the owner; the store may give them a shorter life.
+
+        :param duration_s: less than AWS's 15 minutes is allowed here.
+        """
         found = self.client("sts").assume_role(
             RoleArn=ROLE, RoleSessionName="tests", DurationSeconds=duration_s
         )["Credentials"]

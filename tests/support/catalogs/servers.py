@@ -10,9 +10,11 @@ from .glue import glue
 from .iam_s3 import IamS3
 from .jdbc import postgresql, sqlite
 from .nessie import nessie
+from .oauth_rest import oauth_rest
 
 STATIC: dict[str, Callable[[IamS3], AbstractContextManager[Catalog]]] = {
     "nessie": nessie,
+    "oauth-rest": oauth_rest,
     "jdbc-sqlite": sqlite,
     "jdbc-postgresql": postgresql,
     "glue": glue,
