@@ -57,14 +57,17 @@ class RoundSite:
 
 
 @contextmanager
-def round_site(catalog: Catalog, folder: Path) -> Iterator[RoundSite]:
+def round_site(
+    catalog: Catalog, folder: Path, listen: str = "grpc://127.0.0.1:0"
+) -> Iterator[RoundSite]:
     """Starts what rounds need on a catalog.
 
     :param folder: for the cluster's data and the files of rounds.
+    :param listen: where the cluster listens.
     """
     server = ServerConfig(
         data_dir=str(folder / "server"),
-        listen="grpc://127.0.0.1:0",
+        listen=listen,
         tiering_timeout_ms=_LONG_MS,
         tiering_check_interval_ms=100,
         tiering_backoff_ms=0,
