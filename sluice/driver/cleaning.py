@@ -64,7 +64,14 @@ def _clean(
     if table is None:
         return None
     now_ms = SystemClock().now_ms()
-    return clean(path, table, apply=apply, older_than_ms=older_than_ms, now_ms=now_ms)
+    return clean(
+        path,
+        table,
+        apply=apply,
+        older_than_ms=older_than_ms,
+        now_ms=now_ms,
+        keeps_files=table.keeps_files(),
+    )
 
 
 def clean_runs(config: Config, work_uri: str, keep_ms: int, *, apply: bool) -> list[RunFolder]:

@@ -56,8 +56,9 @@ class Fence:
 
         :raises AlreadyCommitted: an earlier attempt of this commit succeeded.
         """
-        overtaken = False
+        overtaken, oldest = False, None
         for snapshot in iterate(ancestors):
+            oldest = snapshot
             if snapshot.snapshotId() == self._checked_id:
                 return not overtaken
             if not is_tiering_snapshot(snapshot):
@@ -68,6 +69,8 @@ class Fence:
             if self._write_id is not None and written_by == self._write_id:
                 raise AlreadyCommitted(f"snapshot {snapshot.snapshotId()} is this commit")
             overtaken = True
+        if oldest is not None and oldest.parentId() is None and oldest.sequenceNumber() > 1:
+            return False  # the catalog hides its parents, and one may be another round's
         return self._no_tiering_snapshot and not overtaken
 
     def errorMessage(self) -> str:  # noqa: N802  (a method of the Java interface)

@@ -197,5 +197,10 @@ def folders_of(table: Any) -> list[str]:
     ]
 
 
+def keeps_files(table: Any) -> bool:
+    """Whether an Iceberg table's property says that others may need its files."""
+    return str(table.properties().getOrDefault("gc.enabled", "true")).lower() == "false"
+
+
 def _when(info: fs.FileInfo) -> int | None:
     return None if info.mtime_ns is None else info.mtime_ns // 1_000_000

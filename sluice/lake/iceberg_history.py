@@ -8,6 +8,7 @@ from typing import Any
 
 from sluice.lake.java import JavaThrew, java_errors
 from sluice.lake.loaded_table import LoadedTable
+from sluice.lake.tiering_note import is_cut, noted_snapshot
 from sluice.rounds.history import HistoryEntry, LakeHistory, with_expired
 from sluice.rounds.types import LakeSnapshot
 
@@ -28,6 +29,8 @@ class IcebergHistory:
         self._jvm, self._loaded, self._tag = jvm, loaded, tag
         self._known: tuple[str, LakeHistory, Iterator[list[HistoryEntry]]] | None = None
         """Of one metadata file: its history, and the earlier files that were not read yet."""
+        self.is_cut = False
+        """Whether the catalog hid the parents of main's oldest snapshot in the last search."""
         self._entries: dict[int, HistoryEntry] = {}
         """Snapshots that were read once. They never change, but may have expired since."""
 
@@ -43,7 +46,8 @@ class IcebergHistory:
             if since and entry.sequence_number <= since:
                 return None
             if entry.is_tiering and summary.items() <= entry.summary.items():
-                if self._loaded.java.snapshot(entry.snapshot_id) is None:  # it has expired
+                is_kept = self._loaded.java.snapshot(entry.snapshot_id) is not None
+                if not is_kept and not self.is_cut:  # it has expired
                     self._entries.clear()
                     return self.find(summary, since)
                 texts = {key: text for key, text in entry.summary.items() if key != "operation"}
@@ -80,13 +84,22 @@ class IcebergHistory:
         Expiry can delete the snapshots between those of other writers and the tiering snapshot,
         which only the tag keeps. Earlier metadata files show the ancestry of main. If they were
         also deleted, the tagged snapshot counts if it is older than the oldest remaining ancestor.
+        If the catalog keeps neither history nor tags, the snapshot comes from a property of the
+        table.
         """
         oldest, met_tiering = None, False
+        self.is_cut = False
         for entry in self._ancestors():
             oldest = entry
             met_tiering = met_tiering or entry.is_tiering
             yield entry
-        if oldest is None or met_tiering or oldest.parent_id is None:
+        if oldest is None or met_tiering:
+            return
+        if oldest.parent_id is None:
+            self.is_cut = is_cut(oldest)
+            noted = noted_snapshot(self._loaded.java, oldest) if self.is_cut else None
+            if noted is not None:
+                yield noted
             return
         history = self.read()
         last = history.newest_tiering_snapshot()

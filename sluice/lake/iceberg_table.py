@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from sluice.config import TieringConfig
@@ -22,7 +21,7 @@ from sluice.errors import (
 from sluice.failpoints import failpoint
 from sluice.lake.fence import Fence, overtaken
 from sluice.lake.file_systems import FileSystems
-from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of
+from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of, keeps_files
 from sluice.lake.iceberg_history import IcebergHistory
 from sluice.lake.iceberg_schema import check_spec, missing_columns
 from sluice.lake.java import JavaThrew, JvmLost, java_errors, lake_errors
@@ -30,7 +29,7 @@ from sluice.lake.lake_maintenance import LakeMaintenance
 from sluice.lake.live_files import TARGET_FILE_PROPERTY, read_live_files
 from sluice.lake.loaded_table import LoadedTable
 from sluice.lake.new_columns import add_columns
-from sluice.lake.new_files import NewFiles, to_iceberg_files
+from sluice.lake.new_files import NewCommit, to_iceberg_files
 from sluice.lake.parquet import ParquetWriterFactory, bucket_file_prefix
 from sluice.lake.parquet_files import WriteOptions
 from sluice.lake.part_files import PartFiles, partition_of, spec_json
@@ -39,6 +38,7 @@ from sluice.lake.rewrite_commit import rewrite_update
 from sluice.lake.small_files import read_file, write_file
 from sluice.lake.snapshot_expiry import expire_snapshots
 from sluice.lake.tagged_update import TaggedUpdate
+from sluice.lake.tiering_note import warn_if_lost
 from sluice.model import TableInfo, TablePath
 from sluice.rounds.clean import StoredFile
 from sluice.rounds.expiry import TAG, Expired, ExpiryRule
@@ -70,18 +70,6 @@ _REFUSALS = {
 }
 _CHECKS = {"ValidationException", "IllegalArgumentException"}
 """What Iceberg throws if one of its checks of a commit fails."""
-
-
-@dataclass(frozen=True, slots=True)
-class NewCommit:
-    """What one commit adds and removes."""
-
-    files: Sequence[DataFile]
-    new: NewFiles
-    """Iceberg's objects for the files."""
-    summary: Mapping[str, str]
-    replaced: Sequence[LakePart]
-    positions: PlannedCommit | None
 
 
 class IcebergTable:
@@ -273,6 +261,8 @@ class IcebergTable:
                 conflict = refused.details.get("conflict", False)
                 if conflict and is_newest is False:
                     raise self._overtaken(base) from None
+                # Where the catalog hides parents, the fence cannot see past a new commit.
+                conflict = conflict or (self._history.is_cut and refused.details.get("invalid"))
                 if attempt == _COMMIT_TRIES_MAX or not conflict or not is_newest:
                     raise
         # The commit has succeeded: later errors must not look like a refused commit.
@@ -286,6 +276,7 @@ class IcebergTable:
             raise self._unknown(
                 "the catalog confirmed it, but the table lacks it: was it rolled back?"
             )
+        warn_if_lost(self._loaded.java, self._path)
         return landed
 
     def rewrite(
@@ -333,8 +324,10 @@ class IcebergTable:
         fence = self._fence(base, new.summary.get(WRITE_ID_KEY))
         with lake_errors(f"prepare the commit to lake table {self._path}"):
             update = self._new_update(new)
-            for key, value in {**new.summary, COMMIT_USER_KEY: COMMIT_USER}.items():
+            summary = {**new.summary, COMMIT_USER_KEY: COMMIT_USER}
+            for key, value in summary.items():
                 update.set(key, value)
+            update.note(summary)
             update.validateWith(fence)
         failpoint("round.lake_commit.ready")
         try:
@@ -493,6 +486,10 @@ class IcebergTable:
         """The references of all snapshots, of any branch or tag, to files of these names."""
         return IcebergReferences(self._jvm, self._loaded, self._path, names)
 
+    def keeps_files(self) -> bool:
+        """Whether no file may be deleted because other tables or branches may need it."""
+        return keeps_files(self._loaded.java)
+
     def remove(self, paths: Sequence[str]) -> dict[str, str]:
         """Deletes files that were listed; returns path and reason of each failure."""
         return self._stored().remove(paths)
@@ -517,7 +514,8 @@ class IcebergTable:
             return Fence(
                 base_id,
                 write_id,
-                no_tiering_snapshot=base_id is None or not self._history.is_ancestor(base_id),
+                no_tiering_snapshot=not self._history.is_cut
+                and (base_id is None or not self._history.is_ancestor(base_id)),
                 checked_id=current and current.snapshotId(),
             )
 

@@ -22,7 +22,7 @@ from sluice.errors import (
 )
 from sluice.failpoints import failpoint
 from sluice.lake.equality_conversion import BucketConversion
-from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of
+from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of, keeps_files
 from sluice.lake.java import (
     JavaThrew,
     JvmLost,
@@ -141,7 +141,6 @@ class LakeMaintenance:
             for one in found:
                 sizes[str(one.content().toString())].append(int(one.length()))
             full_bytes = self._full_manifest_bytes()
-            gc_enabled = str(self._loaded.java.properties().getOrDefault("gc.enabled", "true"))
             return TableHealth.of(
                 live,
                 options=options,
@@ -154,7 +153,7 @@ class LakeMaintenance:
                 metadata_bytes=size,
                 useless_equality_files=len(useless),
                 useless_equality_rows=sum(useless),
-                keeps_files=gc_enabled.lower() == "false",
+                keeps_files=keeps_files(self._loaded.java),
             )
 
     def convert(

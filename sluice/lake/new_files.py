@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 from sluice.lake.java import java_list
 from sluice.lake.part_files import partition_of
 from sluice.lake.position_commit import position_files
-from sluice.rounds.lake_files import DataFile, FileContent
+from sluice.rounds.lake_files import DataFile, FileContent, PlannedCommit
+from sluice.rounds.types import LakePart
 
 _THREADS = 8
 _POSITIONS = (FileContent.POSITION_DELETES, FileContent.DELETION_VECTORS)
@@ -22,6 +23,18 @@ class NewFiles:
 
     data: list[Any] = field(default_factory=list)
     deletes: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class NewCommit:
+    """What one commit adds and removes."""
+
+    files: Sequence[DataFile]
+    new: NewFiles
+    """Iceberg's objects for the files."""
+    summary: Mapping[str, str]
+    replaced: Sequence[LakePart]
+    positions: PlannedCommit | None
 
 
 def to_iceberg_files(gateway: Any, table: Any, files: Sequence[DataFile]) -> NewFiles:

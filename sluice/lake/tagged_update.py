@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
+
+from sluice.lake.tiering_note import PROPERTY, note_of
 
 _LIST = re.compile(r"-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\.avro$")
 """The uuid of an update, in the name of its manifest list (SnapshotProducer of Iceberg)."""
@@ -35,6 +38,14 @@ class TaggedUpdate:
         self._tag = tag
         self._transaction = table.newTransaction()
         self.update: Any = getattr(self._transaction, method)()
+        self._note: Mapping[str, str] | None = None
+
+    def note(self, summary: Mapping[str, str]) -> None:
+        """Notes the new snapshot in the table's properties, too, unless the catalog keeps tags.
+
+        :param summary: of the commit.
+        """
+        self._note = summary
 
     def set(self, key: str, value: str) -> None:
         """Sets an entry of the snapshot's summary."""
@@ -52,11 +63,21 @@ class TaggedUpdate:
         snapshot_id = table.currentSnapshot().snapshotId()
         if self._tag is not None:
             references = transaction.manageSnapshots()
-            move = "replaceTag" if table.refs().containsKey(self._tag) else "createTag"
+            has_tag = table.refs().containsKey(self._tag)
+            move = "replaceTag" if has_tag else "createTag"
             getattr(references, move)(self._tag, snapshot_id).commit()
+            self._write_note(table, has_tag)
         transaction.underlyingOps().commit(
             transaction.startMetadata(), transaction.currentMetadata()
         )
+
+    def _write_note(self, table: Any, has_tag: bool) -> None:
+        if self._note is not None and not has_tag:
+            uuid = str(table.operations().current().uuid() or "")
+            note = note_of(table.currentSnapshot(), uuid, self._note)
+            self._transaction.updateProperties().set(PROPERTY, note).commit()
+        elif has_tag and table.properties().containsKey(PROPERTY):
+            self._transaction.updateProperties().remove(PROPERTY).commit()
 
     def delete_unused_manifests(self) -> None:
         """Deletes manifests of the committed snapshot that were merged into others."""

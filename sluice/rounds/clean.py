@@ -115,10 +115,18 @@ class CleanReport:
 
 
 def clean(
-    path: TablePath, table: TableFiles, *, apply: bool, older_than_ms: int = 0, now_ms: int = 0
+    path: TablePath,
+    table: TableFiles,
+    *,
+    apply: bool,
+    older_than_ms: int = 0,
+    now_ms: int = 0,
+    keeps_files: bool = False,
 ) -> CleanReport:
     """Lists the orphan files of dead rounds, and deletes them if ``apply``.
 
+    :param keeps_files: the table's property ``gc.enabled`` is false: what no snapshot of it
+        references may be referenced elsewhere, such as in another branch of Nessie.
     :param older_than_ms: keep files younger than this; age alone never makes a file an orphan.
     :raises LakeNotWritable: the table cannot be read. Files deleted before that were orphans.
     """
@@ -137,6 +145,8 @@ def clean(
                 report.foreign_bytes += file.size_bytes
             continue
         reason = _why_kept(write_id, table.uuid, newest)
+        if not reason and keeps_files:
+            reason = "the property gc.enabled of the lake table is false: others may need its files"
         if not reason and _is_younger(file, older_than_ms, now_ms):
             reason = "it is younger than --older-than"
         found = report.kept if reason else report.dead

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.catalogs.iam_s3 import IamS3
+from tests.support.catalogs.operations import MORE_OPERATIONS
 from tests.support.catalogs.rounds import OPERATIONS, RoundSite, round_site
 from tests.support.catalogs.servers import STATIC
 
@@ -22,6 +23,9 @@ def site(
         yield running
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+ALL = OPERATIONS | MORE_OPERATIONS
+
+
+@pytest.mark.parametrize("operation", ALL)
 def test_rounds(site: RoundSite, operation: str) -> None:
-    OPERATIONS[operation](site)
+    ALL[operation](site)

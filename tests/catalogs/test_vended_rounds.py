@@ -12,6 +12,7 @@ from tests.support.catalogs.catalog import Catalog
 from tests.support.catalogs.iam_s3 import IamS3
 from tests.support.catalogs.nessie import nessie
 from tests.support.catalogs.oauth_rest import RestSettings, rest_server
+from tests.support.catalogs.operations import MORE_OPERATIONS
 from tests.support.catalogs.rounds import OPERATIONS, RoundSite, round_site
 from tests.support.catalogs.vending import Vending
 
@@ -61,6 +62,9 @@ def site(
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+ALL = OPERATIONS | MORE_OPERATIONS
+
+
+@pytest.mark.parametrize("operation", ALL)
 def test_rounds(site: RoundSite, operation: str) -> None:
-    OPERATIONS[operation](site)
+    ALL[operation](site)

@@ -20,6 +20,7 @@ from sluice.lake.iceberg_catalog import CATALOG_NAME
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult
+from sluice.rounds.progress import Progress
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.keyed_stock import DUE, Stock, stock_table
 
@@ -46,9 +47,9 @@ class RoundSite:
         """A table of a name that no other test has."""
         return TablePath(DATABASE, f"{name}{next(self._numbers)}")
 
-    def tier(self, path: TablePath) -> RoundResult:
+    def tier(self, path: TablePath, progress: Progress | None = None) -> RoundResult:
         """One round in this process."""
-        return tier_once(self.config, path, now=True, jvm=self.jvm)
+        return tier_once(self.config, path, now=True, jvm=self.jvm, progress=progress)
 
     def rows(self, path: TablePath, *columns: str) -> list[tuple[Any, ...]]:
         """The lake table by Iceberg's own reader, through the catalog opened anew."""

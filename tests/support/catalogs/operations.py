@@ -1,0 +1,224 @@
+"""What else rounds must do on every catalog: beside other writers, after a death, and in a race."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import closing, suppress
+
+import pyarrow as pa
+import pytest
+
+from sluice.client.log_source import ClientLogSource
+from sluice.driver.threads import ThreadRunner
+from sluice.lake.iceberg_catalog import CATALOG_NAME, IcebergLake
+from sluice.model import Claim, Column, Schema, TableDescriptor, TableInfo, TablePath
+from sluice.model import types as t
+from sluice.rounds.files import RoundResult
+from sluice.rounds.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.progress import NoProgress, Progress
+from sluice.rounds.round import run_round
+from tests.support.keyed_stock import DUE
+
+from .iceberg_client import opened
+from .rounds import RoundSite
+
+_FIELDS = (Column("id", t.BIGINT, 0),)
+
+
+class Meanwhile(NoProgress):
+    """Does something once when a phase of a round begins."""
+
+    def __init__(self, phase: str, act: Callable[[], object]) -> None:
+        self._phase, self._act = phase, act
+
+    def phase(self, name: str) -> None:
+        if name == self._phase:
+            self._phase = ""
+            self._act()
+
+
+class Killed(Exception):
+    """Stands for the death of the driver."""
+
+
+def numbers_table(site: RoundSite, properties: dict[str, str] | None = None) -> TablePath:
+    """A log table with one column."""
+    path = site.new_path("numbers")
+    described = TableDescriptor(
+        Schema(_FIELDS, highest_field_id=0), bucket_count=2, properties=DUE | (properties or {})
+    )
+    site.client.admin.create_table(path, described)
+    return path
+
+
+def fill(site: RoundSite, path: TablePath, start: int, count: int) -> None:
+    with site.client.log_writer(path) as writer:
+        writer.write(pa.table({"id": pa.array(range(start, start + count), pa.int64())}))
+
+
+def check(site: RoundSite, path: TablePath, count: int) -> None:
+    """Each number is in the lake once, and Fluss knows about all of them."""
+    assert [row[0] for row in site.rows(path, "id")] == [*range(count)]
+    registered = site.client.admin.lake_snapshot(path)
+    assert registered is not None
+    assert sum(registered.offsets.values()) == count
+
+
+def foreign_commit(site: RoundSite, path: TablePath) -> None:
+    """Another writer's commit, which adds no rows."""
+    with opened(site.jvm, site.reader_options, CATALOG_NAME) as client:
+        client.load(str(path)).newAppend().commit()
+
+
+def foreign_commits(site: RoundSite) -> None:
+    """Other writers commit between two rounds, and during one."""
+    path = numbers_table(site)
+    fill(site, path, 0, 10)
+    site.tier(path)
+    for start in (10, 20):
+        foreign_commit(site, path)
+        fill(site, path, start, 10)
+        assert site.tier(path).rows == 10
+    for phase in ("copy", "prepare", "lake_commit", "fluss_commit"):
+        start += 10
+        fill(site, path, start, 10)
+        act = Meanwhile(phase, lambda: foreign_commit(site, path))
+        assert site.tier(path, progress=act).rows == 10
+    foreign_commit(site, path)
+    assert site.tier(path).outcome == "nothing_new"
+    check(site, path, 70)
+
+
+def recovery(site: RoundSite) -> None:
+    """A driver dies between its two commits; the second time, another writer commits then."""
+    path = numbers_table(site)
+
+    def die() -> None:
+        raise Killed
+
+    rows = 0
+    for foreign in (False, True, False):  # the first time it is the table's first round
+        fill(site, path, rows, 5)
+        with pytest.raises(Killed):
+            site.tier(path, progress=Meanwhile("fluss_commit", die))
+        if foreign:
+            foreign_commit(site, path)
+        fill(site, path, rows + 5, 5)
+        rows += 10
+        result = site.tier(path)
+        assert (result.recovered_snapshot_id is not None, result.rows) == (True, 5)
+        check(site, path, rows)
+
+
+def race(site: RoundSite) -> None:
+    """Two tries of one round commit at the same time; then another writer commits, too."""
+    path = numbers_table(site)
+    fill(site, path, 0, 5)
+    site.tier(path)
+    rows = 5
+    for foreign in (False, True):
+        fill(site, path, rows, 5)
+        rows += 5
+        _race_once(site, path, foreign=foreign)
+        check(site, path, rows)
+
+
+def _race_once(site: RoundSite, path: TablePath, *, foreign: bool) -> None:
+    claim = site.client.tiering.claim([path])
+    assert claim is not None
+
+    def other() -> None:
+        result = _attempt(site, claim, "other", NoProgress())
+        assert (result.outcome, result.rows) == ("committed", 5)
+        if foreign:
+            foreign_commit(site, path)
+
+    mine = _attempt(site, claim, "mine", Meanwhile("lake_commit", other))
+    assert mine.outcome == "already_landed"
+    site.client.tiering.finished(claim)
+
+
+def _attempt(site: RoundSite, claim: Claim, name: str, progress: Progress) -> RoundResult:
+    """One try of a round, with a catalog of its own."""
+
+    def runner(info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
+        return ThreadRunner(ClientLogSource(site.config.client, claim.path, info), writers, 2)
+
+    lake = IcebergLake(site.jvm.gateway, site.config.datalake.iceberg, site.config.tiering)
+    with closing(lake):
+        return run_round(claim, site.client.tiering, lake, runner, attempt=name, progress=progress)
+
+
+def at_once(site: RoundSite) -> None:
+    """Two processes create the lake table at the same moment."""
+    path = numbers_table(site)
+    fill(site, path, 0, 5)
+    info = site.client.admin.table_info(path)
+    start = threading.Barrier(2)
+    failed: list[BaseException] = []
+
+    def create() -> None:
+        lake = IcebergLake(site.jvm.gateway, site.config.datalake.iceberg)
+        try:
+            with suppress(threading.BrokenBarrierError):
+                start.wait(60)
+            lake.create(info)
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            lake.close()
+
+    threads = [threading.Thread(target=create) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not failed
+    assert site.tier(path).rows == 5
+    check(site, path, 5)
+
+
+def partitions(site: RoundSite) -> None:
+    """A partitioned table, with a partition that is dropped and made again."""
+    path = site.new_path("days")
+    fields = (Column("day", t.STRING, 0), Column("id", t.BIGINT, 1))
+    described = TableDescriptor(
+        Schema(fields, highest_field_id=1), partition_keys=("day",), properties=DUE
+    )
+    site.client.admin.create_table(path, described)
+
+    def fill_day(day: str, *ids: int) -> None:
+        site.client.admin.create_partition(path, {"day": day}, ignore_if_exists=True)
+        rows = {"day": [day] * len(ids), "id": pa.array(ids, pa.int64())}
+        with site.client.log_writer(path) as writer:
+            writer.write(pa.table(rows))
+
+    fill_day("mon", 1, 2)
+    fill_day("a-b_c", 3)
+    assert site.tier(path).rows == 3
+    site.client.admin.drop_partition(path, {"day": "mon"})
+    fill_day("mon", 7)
+    assert site.tier(path).rows == 1
+    assert site.rows(path, "day", "id") == [("a-b_c", 3), ("mon", 7)]
+
+
+def compaction(site: RoundSite) -> None:
+    """Rounds compact their table, and its old snapshots expire."""
+    path = numbers_table(site, {"table.datalake.auto-compaction": "true"})
+    compacted = 0
+    for start in range(0, 120, 10):
+        fill(site, path, start, 10)
+        compacted += site.tier(path).files_compacted
+    assert compacted
+    check(site, path, 120)
+
+
+MORE_OPERATIONS: dict[str, Callable[[RoundSite], None]] = {
+    "partitions": partitions,
+    "foreign commits": foreign_commits,
+    "recovery": recovery,
+    "race": race,
+    "created at once": at_once,
+    "compaction": compaction,
+}
