@@ -14,7 +14,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from sluice.checks.findings import Check, NotChecked
 from sluice.errors import ConfigurationError
-from sluice.storage import S3_SCHEMES, StorageTimeouts, fsspec_file_system
+from sluice.storage import OBJECT_STORE_SCHEMES, StorageTimeouts, fsspec_file_system
 
 SHORT_TIMEOUTS = StorageTimeouts(connect_s=2.0, request_s=2.0, attempts_max=3)
 """Short, because a process cannot exit before its last S3 request has ended."""
@@ -115,14 +115,14 @@ def _remove(fs: Any, name: str) -> str:
 
 
 def _write(fs: Any, folder: str, name: str) -> None:
-    if not _is_s3(fs):  # objects need no folder
+    if not _is_object_store(fs):  # objects need no folder
         fs.makedirs(folder, exist_ok=True)
     fs.pipe_file(name, _CONTENT)
 
 
-def _is_s3(fs: Any) -> bool:
+def _is_object_store(fs: Any) -> bool:
     arrow = getattr(fs, "fs", None)
-    return getattr(arrow, "type_name", "") in S3_SCHEMES
+    return getattr(arrow, "type_name", "") in OBJECT_STORE_SCHEMES
 
 
 def _missing(folder: str) -> list[Path]:

@@ -37,6 +37,8 @@ _CREDENTIALS_IN_TOKEN = {
     "security_token": "session_token",
 }
 _CREDENTIALS = frozenset(_CREDENTIALS_IN_TOKEN.values())
+_IDENTITIES = frozenset({"access_key", "role_arn", "anonymous"})
+"""Arguments that say whose credentials count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ class RemoteFiles:
         self._options = connection.config.fs
         self._s3_options = s3_options(self._options)
         # With credentials and a region or endpoint in the options, no token is needed.
-        self._is_complete = "access_key" in self._s3_options and (
+        self._has_identity = not _IDENTITIES.isdisjoint(self._s3_options)
+        self._is_complete = self._has_identity and (
             "endpoint_override" in self._s3_options or "region" in self._s3_options
         )
         self._clock = clock or SystemClock()
@@ -83,9 +86,9 @@ class RemoteFiles:
         """Opens a file for random reads; the caller closes it.
 
         :raises ConfigurationError: an option is not valid, or hdfs lacks Hadoop's library.
+        :raises NoFileSystem: no installed library supports the scheme.
         :raises FlussError: the cluster did not respond to the token request.
         :raises OSError: the file does not exist, or access is denied.
-        :raises ValueError, ImportError: the scheme is not supported.
         """
         scheme, _, rest = uri.partition("://")
         if scheme in S3_SCHEMES:
@@ -112,7 +115,7 @@ class RemoteFiles:
     def _arguments(self) -> Mapping[str, object]:
         """Returns the user's options, completed by the token; never mixes their credentials."""
         told = dict(self._token.s3)
-        if "access_key" in self._s3_options:
+        if self._has_identity:
             told = {name: value for name, value in told.items() if name not in _CREDENTIALS}
         return {**told, **self._s3_options}
 

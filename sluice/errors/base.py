@@ -30,6 +30,13 @@ class ConfigurationError(SluiceError):
     """A setting with a wrong value; the message names key, value and what is allowed."""
 
 
+class NoFileSystem(ConfigurationError, ValueError):
+    """A URI has a scheme for which no file system is installed.
+
+    Also a ValueError, as libraries of file systems raise it, so that it is handled like theirs.
+    """
+
+
 class MissingExtra(SluiceError):
     """A package is not installed; the message names it and the command that installs it.
 

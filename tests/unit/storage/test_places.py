@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from sluice.errors import ConfigurationError
-from sluice.storage import file_system, fsspec_file_system, s3_options
+from sluice.errors import ConfigurationError, NoFileSystem
+from sluice.storage import check_scheme, file_system, fsspec_file_system, s3_options
 from tests.support.s3_server import REGION, S3Server
 
 
@@ -37,6 +37,30 @@ def test_other_schemes_come_through_fsspec() -> None:
         out.write(b"abc")
     assert found.get_file_info(path).size == 3
     found.delete_file(path)
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("oss://lake/t", "oss://lake/t: .*oss://: pip install ossfs"),
+        ("tos://lake/t", "tos://lake/t: .*tos://: pip install tosfs"),
+        ("cosn://lake/t", "cosn://lake/t: no file system has the scheme cosn://; use s3://"),
+        ("obs://key:geheim@lake/t", "obs://[*]+@lake/t: no file system has the scheme obs://"),
+    ],
+)
+def test_schemes_without_a_file_system_name_the_package(uri: str, said: str) -> None:
+    for act in (check_scheme, lambda each: file_system(each, {})):
+        with pytest.raises(NoFileSystem, match=said) as caught:
+            act(uri)
+        assert isinstance(caught.value, ConfigurationError)
+        assert isinstance(caught.value, ValueError)
+        assert "geheim" not in str(caught.value)
+
+
+def test_schemes_with_a_file_system() -> None:
+    uris = ("lake/t", "/lake", "file:/lake", "s3a://b", "gs://b", "hdfs://n/x", "memory://x")
+    for uri in (*uris, "wasbs://c@a.blob.core.windows.net/t"):
+        check_scheme(uri)
 
 
 @pytest.mark.parametrize(
