@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sluice.did_you_mean import closest, did_you_mean
+from sluice.storage import unknown_options
 
 _PREFIX = "datalake.iceberg."
 NEEDS: dict[str, tuple[str, ...]] = {
@@ -17,6 +18,23 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "bigquery": (),
 }
 """Every catalog type of Iceberg 1.11 and 1.12, and its required options."""
+_KNOWN = (
+    *("type", "catalog-impl", "io-impl", "warehouse", "uri", "name", "prefix", "ref", "clients"),
+    *("cache-enabled", "cache.expiration-interval-ms", "metrics-reporter-impl", "lock-impl"),
+    *("app-id", "app-name", "user", "unique-table-location", "auth.session-timeout-ms"),
+    *("token", "credential", "scope", "audience", "resource", "oauth2-server-uri"),
+    *("token-expires-in-ms", "token-refresh-enabled", "token-exchange-enabled"),
+    *("snapshot-loading-mode", "rest-metrics-reporting-enabled", "rest-page-size"),
+    *("namespace-separator", "scan-planning-mode", "view-endpoints-supported"),
+    *("glue.id", "glue.endpoint", "glue.skip-archive", "glue.skip-name-validation"),
+    *("jdbc.user", "jdbc.password", "jdbc.schema-version", "jdbc.init-catalog-tables"),
+    *("rest.auth.type", "rest.auth.basic.username", "rest.auth.basic.password"),
+    *("rest.sigv4-enabled", "rest.signing-region", "rest.signing-name"),
+    *("list-all-tables", "client-pool-cache-keys", "client.pool.cache.eviction-interval-ms"),
+)
+"""Options of Iceberg 1.12's catalogs: ``CatalogProperties``, ``OAuth2Properties``,
+``AuthProperties``, ``RESTCatalogProperties``, ``AwsProperties``, ``JdbcUtil``."""
+_ALIKE_ANY = 0.8
 _ELSEWHERE = {"type": "catalog-type"}
 """Flink's names of Iceberg's options."""
 _NAMES = ("type", "catalog-impl", "uri", "warehouse")
@@ -70,6 +88,21 @@ def missing(options: Mapping[str, str]) -> str:
             meant = _meant(option, options, _ALIKE)
             return f"{why}; {meant}" if meant else why
     return ""
+
+
+def near_misses(options: Mapping[str, str]) -> list[str]:
+    """What options look like a misspelt one, and which. Iceberg ignores options without a word."""
+    found = []
+    for name in sorted(options):
+        is_known = name in _KNOWN or name in _ELSEWHERE.values()
+        meant = None if is_known else closest(name, _KNOWN, cutoff=_ALIKE_ANY)
+        if meant is not None:
+            found.append((name, meant))
+    found += [(name, meant) for name, meant in unknown_options(options) if meant is not None]
+    return [
+        f"{_PREFIX}{name} is no option of Iceberg: did you mean {_PREFIX}{meant}?"
+        for name, meant in found
+    ]
 
 
 def _meant(option: str, options: Mapping[str, str], alike: float) -> str:

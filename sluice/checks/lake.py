@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,18 +19,21 @@ from sluice.config import Config, DatalakeConfig
 from sluice.errors import ConfigurationError
 from sluice.storage import HDFS_SCHEMES, file_system
 
+_LOG = logging.getLogger(__name__)
 _CONNECT_TIMEOUT_S = 3.0
 _PORTS = {"http": 80, "https": 443, "thrift": 9083, "postgresql": 5432, "mysql": 3306}
 _PROXY = "rest.client.proxy.hostname"
 
 
 def check_lake(config: Config) -> None:
-    """Checks the lake's settings without a connection.
+    """Checks the lake's settings without a connection; warns of options that look misspelt.
 
     :raises ConfigurationError: the lake is not Iceberg, or catalog options are wrong or missing.
     """
     if why := _wrong(config.datalake) or _missing(config.datalake):
         raise ConfigurationError(why)
+    for misspelt in iceberg_options.near_misses(config.datalake.iceberg):
+        _LOG.warning("%s", misspelt)
 
 
 def _wrong(datalake: DatalakeConfig) -> str:
@@ -67,10 +71,12 @@ def lake_checks(config: Config, scope: CheckScope) -> list[Check]:
     If only Spark can access the lake, catalog and warehouse count as not checked.
     """
     iceberg = config.datalake.iceberg
-    settings = Check("lake configured", lambda: _configured(config, scope))
+    settings = [Check("lake configured", lambda: _configured(config, scope))]
     if not iceberg or iceberg_options.wrong(iceberg) or iceberg_options.missing(iceberg):
-        return [settings]
-    return [settings, *_catalog(iceberg, scope), _warehouse(iceberg, scope)]
+        return settings
+    if misspelt := iceberg_options.near_misses(iceberg):
+        settings.append(Check("options of the lake", lambda: NotChecked("; ".join(misspelt))))
+    return [*settings, *_catalog(iceberg, scope), _warehouse(iceberg, scope)]
 
 
 def _configured(config: Config, scope: CheckScope) -> str | NotChecked:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from sluice.config import DatalakeConfig
+
 _NO_LAKE = re.compile(r"^\[REQUIRES_SINGLE_PART_NAMESPACE\].* but got `lake`\.")
 _NO_TABLE = re.compile(r"^\[TABLE_OR_VIEW_NOT_FOUND\] The table or view (\S+) cannot be found")
 _PHASES = {"start": "starting Spark", "query": "running the query"}
@@ -89,7 +91,8 @@ def sql(
 
     Lake tables: give --warehouse PATH, or a lake in --config FILE, and name them
     lake.DATABASE.TABLE. The rows in the lake may be older than those in Fluss by the lag that
-    `sluice status` shows.
+    `sluice status` shows. A JDBC catalog stores its own name: there, name tables
+    `fluss-iceberg-catalog`.DATABASE.TABLE, in backquotes, or by the option name of the catalog.
 
     Spark takes about 10 seconds to start. It needs Java 17 or newer
     and pip install 'fluss-sluice[spark]'.
@@ -104,7 +107,7 @@ def sql(
         with _progress() as phase:
             answer = run(config, query, limit, timeout_ms / 1000, phase)
     except QueryFailed as error:
-        raise explained(error, config.datalake.iceberg) from error
+        raise explained(error, config.datalake) from error
     except NetworkError:
         from sluice.cli.cluster import require_cluster
 
@@ -115,11 +118,12 @@ def sql(
         say(f"only the first {counted(limit, 'row')}: --limit shows more", err=True)
 
 
-def explained(error: QueryFailed, lake_options: Mapping[str, str]) -> QueryFailed:
+def explained(error: QueryFailed, datalake: DatalakeConfig) -> QueryFailed:
     """The error with the names that `sluice sql` has, in place of Spark's advice on schemas.
 
-    :param lake_options: the properties of the lake's catalog; empty if no lake is configured.
+    :param datalake: without options if no lake is configured.
     """
+    lake_options = datalake.iceberg
     if not lake_options and _NO_LAKE.search(str(error)):
         return QueryFailed(
             "no lake is configured: give --warehouse PATH, or --config FILE with [datalake]"
@@ -128,11 +132,15 @@ def explained(error: QueryFailed, lake_options: Mapping[str, str]) -> QueryFaile
     if found is None:
         return error
     name = found[1].replace("`", "")
-    lake = "lake tables are lake.DATABASE.TABLE"
+    catalog = datalake.sql_names[0]
+    catalog = f"`{catalog}`" if "-" in catalog else catalog
+    lake = f"lake tables are {catalog}.DATABASE.TABLE"
     if not lake_options:
         lake += ", with --warehouse PATH or a lake in --config FILE"
     elif name.count(".") == 1 and not name.startswith("sys."):
-        lake = f"did you mean lake.{name}?"
+        lake = f"did you mean {catalog}.{name}?"
+    elif name.startswith("lake.") and catalog != "lake":
+        lake = f"a JDBC catalog stores its name: write {catalog}.{name.removeprefix('lake.')}"
     elif meant := similar_lake_table(name, lake_options):
         lake = f"did you mean {meant}?"
     system = "the system tables are sys.lake_tiering_status and sys.lake_tiering_rounds"

@@ -57,18 +57,24 @@ def read_file_io(gateway: Any, io: Any) -> FileIo:
 
 
 def storage_of(
-    file_io: FileIo, user: Mapping[str, str], hadoop: Mapping[str, str], read_ms: int
+    file_io: FileIo,
+    user: Mapping[str, str],
+    hadoop: Mapping[str, str],
+    location: str,
+    read_ms: int,
 ) -> TableStorage:
     """The storage options of a table.
 
     :param user: the user's options of the catalog.
     :param hadoop: what Spark's or Hadoop's own settings say of object stores. Only Hadoop's FileIO
         uses it.
+    :param location: of the table.
+    :param read_ms: now, epoch milliseconds.
     """
     options = dict(file_io.properties)
     if file_io.name == _HADOOP:
         options = {**hadoop, **options}
-    return TableStorage.of(options, file_io.credentials, user, read_ms)
+    return TableStorage.of(options, file_io.credentials, user, location, read_ms)
 
 
 def check_file_io(file_io: FileIo, user: Mapping[str, str], table: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from py4j.java_gateway import JavaClass
 
 from sluice.artifacts.iceberg import CATALOGS, FENCE
-from sluice.config import TieringConfig
+from sluice.config import CATALOG_NAME, TieringConfig
 from sluice.errors import ConfigurationError, LakeNotWritable, SluiceError
 from sluice.failpoints import failpoint
 from sluice.lake.file_io import hadoop_storage
@@ -36,7 +36,6 @@ from sluice.lake.write_check import check_writable
 from sluice.model import TableInfo, TablePath
 
 _LOG = logging.getLogger(__name__)
-CATALOG_NAME = "fluss-iceberg-catalog"  # the name that Fluss gives it
 _HADOOP_PREFIX = "hadoop."
 _CREATED_ALREADY = ("AlreadyExistsException", "CommitFailedException")
 """What Iceberg throws if another process has created the table first."""

@@ -13,7 +13,12 @@ from itertools import count
 from typing import Any
 
 from sluice.errors import LakeTableMismatch
-from sluice.iceberg_rules import check_bucket_key, check_partition_keys, check_primary_key
+from sluice.iceberg_rules import (
+    check_bucket_key,
+    check_lake_properties,
+    check_partition_keys,
+    check_primary_key,
+)
 from sluice.model import Column, DataType, TableInfo, TypeRoot
 
 SYSTEM_COLUMNS = (("__bucket", "int"), ("__offset", "long"), ("__timestamp", "timestamptz"))
@@ -135,7 +140,10 @@ def table_properties(info: TableInfo) -> dict[str, str]:
     """The lake table's properties: ``iceberg.x`` becomes ``x``, other keys become ``fluss.KEY``.
 
     Without the options of the lake itself, which a cluster adds to what it tells of a table.
+
+    :raises UnsupportedLakeOption: as ``check_lake_properties``.
     """
+    check_lake_properties(info)
     properties = {}
     if info.has_primary_key:
         for mode in ("write.delete.mode", "write.update.mode", "write.merge.mode"):

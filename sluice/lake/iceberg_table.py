@@ -168,7 +168,7 @@ class IcebergTable:
             folders = {split.bucket: self._folder(split, write_id) for split in splits}
             options = WriteOptions(
                 target_file_bytes=int(self._property(TARGET_FILE_PROPERTY, str(TARGET_FILE_BYTES))),
-                compression=self._property("write.parquet.compression-codec", "zstd"),
+                compression=self._property("write.parquet.compression-codec", "zstd").lower(),
                 compression_level=self._property("write.parquet.compression-level", ""),
                 delta_encoding=self._property("write.parquet.page-version", "v1") in _NEW_PAGES,
                 row_group_rows=self._tiering.row_group_rows,

@@ -74,4 +74,5 @@ class LoadedTable:
         options = self._options
         file_io = read_file_io(self._gateway, java.io())
         check_file_io(file_io, options.user, str(self._path))
-        return storage_of(file_io, options.user, options.hadoop, options.clock.now_ms())
+        now_ms = options.clock.now_ms()
+        return storage_of(file_io, options.user, options.hadoop, str(java.location()), now_ms)

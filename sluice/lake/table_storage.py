@@ -14,9 +14,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sluice.lake.option_names import keys_expire_ms, keys_of_store, storage_options
 from sluice.masking import secrets_in
+from sluice.storage import credentials_end_ms, storage_options
 
+_TOKEN = "s3.session-token"  # noqa: S105
+_KEYS = {
+    "s3": ("s3.access-key", "s3.secret", _TOKEN),
+    "gcs": ("gcs.oauth2.", "gcs.no-auth"),
+    "adls": ("adls.auth.", "adls.sas-token", "adls.connection-string", "adls.token"),
+}
+"""How the names of the options begin with which one logs in to a store."""
 RENEW_AFTER = 0.75
 """Fraction of the life of keys after which new ones are asked for."""
 _RENEW_MIN_MS = 5_000
@@ -50,6 +57,7 @@ class TableStorage:
         file_io: Mapping[str, str],
         credentials: Mapping[str, Mapping[str, str]],
         user: Mapping[str, str],
+        location: str,
         read_ms: int,
     ) -> TableStorage:
         """Merges what the catalog has given with what the user has configured.
@@ -57,13 +65,19 @@ class TableStorage:
         :param file_io: the properties of the table's FileIO.
         :param credentials: its storage credentials by prefix.
         :param user: the user's options of the catalog. They override the others.
+        :param location: of the table.
+        :param read_ms: now, epoch milliseconds.
+        :raises ConfigurationError: the end of the keys is not a number.
         """
         own = storage_options(user)
         given = storage_options(file_io)
         found = {prefix: _over(given, storage_options(one)) for prefix, one in credentials.items()}
         merged = {prefix: _over(one, own) for prefix, one in {"": given, **found}.items()}
         places = sorted(merged, key=len, reverse=True)
-        ends = (_expires_ms(one, own, read_ms) for one in merged.values())
+        ends = (
+            _expires_ms(place if ":" in place else location, one, own, read_ms)
+            for place, one in merged.items()
+        )
         return cls(
             tuple(PrefixOptions(prefix, merged[prefix]) for prefix in places),
             read_ms,
@@ -105,14 +119,21 @@ class TableStorage:
 
 def _over(options: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
     """Options overridden by others. Keys of one store are never mixed from both."""
-    stores = {keys_of_store(name) for name in others} - {""}
-    kept = {name: value for name, value in options.items() if keys_of_store(name) not in stores}
+    stores = {_store_of_keys(name) for name in others} - {""}
+    kept = {name: value for name, value in options.items() if _store_of_keys(name) not in stores}
     return {**kept, **others}
 
 
-def _expires_ms(options: Mapping[str, str], user: Mapping[str, str], read_ms: int) -> int | None:
+def _store_of_keys(name: str) -> str:
+    """The store whose keys an option is one of; empty if it is no key."""
+    return next((store for store, names in _KEYS.items() if name.startswith(names)), "")
+
+
+def _expires_ms(
+    uri: str, options: Mapping[str, str], user: Mapping[str, str], read_ms: int
+) -> int | None:
     """When the keys among these options end; None if they are the user's own, or do not end."""
     given = {name: value for name, value in options.items() if name not in user}
-    if (told := keys_expire_ms(given)) is not None:
+    if (told := credentials_end_ms(uri, given)) is not None:
         return told
-    return read_ms + _ASSUMED_LIFE_MS if "s3.session-token" in given else None
+    return read_ms + _ASSUMED_LIFE_MS if _TOKEN in given else None

@@ -103,14 +103,15 @@ def _session(folder: Path, class_path: str) -> SparkSession:
 
 
 def _add_lake(spark: SparkSession) -> None:
-    """Adds the catalog ``lake`` after Java has started.
+    """Adds the lake's catalog after Java has started: by its name, and as ``lake`` if that works.
 
     Its options may hold keys, and Java's command line shows the options of a new session.
     """
-    options = load_config(environment=os.environ).datalake.iceberg
-    for name, value in options.items():
-        spark.conf.set(f"spark.sql.catalog.lake.{name}", value)
-    spark.conf.set("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
+    lake = load_config(environment=os.environ).datalake
+    for catalog in lake.sql_names:
+        for name, value in lake.iceberg.items():
+            spark.conf.set(f"spark.sql.catalog.{catalog}.{name}", value)
+        spark.conf.set(f"spark.sql.catalog.{catalog}", "org.apache.iceberg.spark.SparkCatalog")
 
 
 def _run_query(spark: SparkSession, query: str, limit: int, folder: Path) -> bool:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.config import Config, load_config
+from sluice.config import Config, DatalakeConfig, load_config
 from sluice.errors import ConfigurationError
 
 
@@ -267,3 +267,22 @@ def test_the_values_of_secret_settings_are_known() -> None:
     )
     assert set(config.secrets()) == {"a-password", "a-key", "another-key"}
     assert load_config().secrets() == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        ({"warehouse": "/lake"}, "hadoop"),
+        ({"warehouse": "s3://lake/w", "io-impl": "x.Y", "s3.endpoint": "http://s3"}, "hadoop"),
+        ({"warehouse": "/lake", "type": "rest"}, "rest"),
+        ({"warehouse": "s3://lake", "uri": "thrift://metastore"}, None),  # Iceberg's default, hive
+        ({"warehouse": "lake"}, None),  # a name
+        ({"warehouse": "s3://lake", "typ": "rest"}, None),  # misspelt: the check says so
+        ({"warehouse": "s3://lake", "catalog_impl": "x.Y"}, None),
+        ({}, None),
+    ],
+)
+def test_a_warehouse_path_alone_is_a_catalog_of_folders(
+    options: dict[str, str], kind: str | None
+) -> None:
+    assert DatalakeConfig("iceberg", options).iceberg.get("type") == kind

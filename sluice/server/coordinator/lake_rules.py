@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from sluice.errors import InvalidAlterTable, InvalidTable, UnsupportedLakeOption
-from sluice.iceberg_rules import check_lake_keys
+from sluice.iceberg_rules import check_lake_table
 from sluice.model import TableInfo
 from sluice.server.coordinator.options import DATALAKE_ENABLED, DATALAKE_FORMAT
 
@@ -72,7 +72,7 @@ def _not_for_the_lake(info: TableInfo) -> str | None:
     if not info.datalake_enabled or info.datalake_format != "iceberg":
         return None
     try:
-        check_lake_keys(info)
+        check_lake_table(info)
     except UnsupportedLakeOption as error:
         return error.message
     return None

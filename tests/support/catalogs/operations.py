@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from sluice.client.log_source import ClientLogSource
+from sluice.config import CATALOG_NAME
 from sluice.driver.threads import ThreadRunner
-from sluice.lake.iceberg_catalog import CATALOG_NAME, IcebergLake
+from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import Claim, Column, Schema, TableDescriptor, TableInfo, TablePath
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult

@@ -13,10 +13,16 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client, connect
-from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig, TieringConfig
+from sluice.config import (
+    CATALOG_NAME,
+    ClientConfig,
+    Config,
+    DatalakeConfig,
+    ServerConfig,
+    TieringConfig,
+)
 from sluice.driver.jvm import Jvm
 from sluice.driver.local import tier_once
-from sluice.lake.iceberg_catalog import CATALOG_NAME
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult

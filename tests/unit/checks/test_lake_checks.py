@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from sluice.checks.findings import Finding, run_checks
-from sluice.checks.lake import CheckScope, lake_checks
+from sluice.checks.iceberg_options import near_misses
+from sluice.checks.lake import CheckScope, check_lake, lake_checks
 from sluice.config import Config, DatalakeConfig
 from sluice.testing.ports import kept_port
 from tests.support.s3_server import S3Server
@@ -114,6 +115,37 @@ def test_an_option_of_nearly_that_name(options: dict[str, str], told: str) -> No
     assert found.ok is False
     assert f"datalake.iceberg.{told}" in found.seen
     assert looked(NOTHING_HERE, **options)[0].ok is None
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("warehous", "warehouse"),
+        ("credentials", "credential"),
+        ("oauth2-server-url", "oauth2-server-uri"),
+        ("s3.endpont", "s3.endpoint"),
+        ("s3.access-key-ids", "s3.access-key-id"),
+        ("gcs.projectid", "gcs.project-id"),
+    ],
+)
+def test_an_option_that_iceberg_would_ignore_is_warned_of(
+    name: str, meant: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"type": "rest", "uri": "http://127.0.0.1:1", name: "x"}
+    told = (
+        f"datalake.iceberg.{name} is no option of Iceberg: did you mean datalake.iceberg.{meant}?"
+    )
+    assert [(one.ok, one.seen) for one in looked(**options)][1] == (None, told)
+    check_lake(Config(datalake=DatalakeConfig("iceberg", options)))
+    assert caplog.messages == [told]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["header.X-Team", "table-default.write.x", "my.own.option", "ref", "jdbc.user", "glue.id"],
+)
+def test_other_options_are_left_alone(name: str) -> None:
+    assert near_misses({"type": "rest", "uri": "http://127.0.0.1:1", name: "x"}) == []
 
 
 @pytest.mark.parametrize(

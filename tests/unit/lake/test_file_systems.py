@@ -63,7 +63,7 @@ class Catalog:
             "s3.session-token": token,
             "s3.session-token-expires-at-ms": str(now_ms + LIFE_MS),
         }
-        return TableStorage.of(given, {}, {}, now_ms)
+        return TableStorage.of(given, {}, {}, "s3://lake/t", now_ms)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def storage(
     credentials: dict[str, dict[str, str]] | None = None,
     user: dict[str, str] | None = None,
 ) -> TableStorage:
-    return TableStorage.of(file_io, credentials or {}, user or {}, READ_MS)
+    return TableStorage.of(file_io, credentials or {}, user or {}, "s3://lake/t", READ_MS)
 
 
 def test_what_the_catalog_says_serves_all_files() -> None:
@@ -69,7 +69,8 @@ def test_a_token_without_an_end_is_not_trusted_for_ever() -> None:
 def test_the_first_end_of_all_keys_counts() -> None:
     of_azure = {"adls.sas-token.a": "sig=1", "adls.sas-token-expires-at-ms.a": "1030000"}
     of_google = {"gcs.oauth2.token": "ya29.x", "gcs.oauth2.token-expires-at": "1040000"}
-    assert storage(VENDED, {"abfss://c@a.dfs": of_azure, "gs://b": of_google}).expires_ms == 1030000
+    found = storage(VENDED, {"abfss://c@a.dfs.core.windows.net/t": of_azure, "gs://b/t": of_google})
+    assert found.expires_ms == 1_030_000
 
 
 def test_a_wrong_clock_does_not_ask_for_keys_all_the_time() -> None:
