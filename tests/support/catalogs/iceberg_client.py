@@ -24,6 +24,9 @@ class IcebergClient:
         self._gateway = jvm.gateway
         self._iceberg = jvm.gateway.jvm.org.apache.iceberg
         conf = jvm.gateway.jvm.org.apache.hadoop.conf.Configuration()
+        for key, value in options.items():
+            if key.startswith("hadoop."):
+                conf.set(key.removeprefix("hadoop."), value)
         with java_errors():
             self.catalog = self._iceberg.CatalogUtil.buildIcebergCatalog(
                 name, java_map(self._gateway, options), conf
@@ -73,14 +76,16 @@ class IcebergClient:
             source.close()
         return content.decode()
 
-    def add_column(self, table: Any, name: str) -> None:
-        """Adds a column: a commit that goes through the catalog.
+    def add_column(self, table: Any, name: str, *, first: bool = False) -> None:
+        """Adds a column of integers: a commit that goes through the catalog.
 
+        :param first: in front of all others, in place of behind them.
         :raises JavaThrew: the catalog or the store refuses.
         """
-        kind = self._iceberg.types.Types.StringType.get()
+        kind = self._iceberg.types.Types.IntegerType.get()
         with java_errors():
-            table.updateSchema().addColumn(name, kind).commit()
+            update = table.updateSchema().addColumn(name, kind)
+            (update.moveFirst(name) if first else update).commit()
 
     def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
         """All rows of a table, deletes applied, by Iceberg's own reader, in order.

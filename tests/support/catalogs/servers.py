@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 
 from .catalog import Catalog
 from .glue import glue
+from .hive_metastore import hive3, hive4
 from .iam_s3 import IamS3
 from .jdbc import postgresql, sqlite
 from .nessie import nessie
@@ -18,5 +19,7 @@ STATIC: dict[str, Callable[[IamS3], AbstractContextManager[Catalog]]] = {
     "jdbc-sqlite": sqlite,
     "jdbc-postgresql": postgresql,
     "glue": glue,
+    "hive3": hive3,
+    "hive4": hive4,
 }
 """Those whose clients have keys of their own."""
