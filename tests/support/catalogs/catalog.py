@@ -5,10 +5,18 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from tests.support.aws_bundle import jars_with_s3
 
 from .maven import MavenJar, fetch_jars
+
+
+class Store(Protocol):
+    """A store of files that a catalog's tables may lie on."""
+
+    def options(self) -> dict[str, str]:
+        """Iceberg's properties for the store, with keys."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 from sluice.testing.ports import kept_port
 from tests.support.postgres import postgres_folder, run_sql
 
-from .catalog import Catalog, jars_with
-from .iam_s3 import BUCKET, IamS3
+from .catalog import Catalog, Store, jars_with
+from .iam_s3 import BUCKET
 from .maven import MavenJar
 
 SQLITE = MavenJar(
@@ -32,7 +32,7 @@ USER = "tables"
 
 
 @contextmanager
-def sqlite(store: IamS3) -> Iterator[Catalog]:
+def sqlite(store: Store) -> Iterator[Catalog]:
     """A catalog in a file of SQLite."""
     folder = Path(tempfile.mkdtemp(prefix="sluice-sqlite-"))
     try:
@@ -43,7 +43,7 @@ def sqlite(store: IamS3) -> Iterator[Catalog]:
 
 
 @contextmanager
-def postgresql(store: IamS3) -> Iterator[Catalog]:
+def postgresql(store: Store) -> Iterator[Catalog]:
     """A catalog in PostgreSQL, whose user has a password."""
     password = secrets.token_urlsafe()
     with kept_port() as port, postgres_folder(port) as folder:
@@ -61,7 +61,7 @@ def postgresql(store: IamS3) -> Iterator[Catalog]:
         yield Catalog(options, jars_with("jars-postgresql", POSTGRESQL))
 
 
-def _options(store: IamS3, uri: str, folder: str) -> dict[str, str]:
+def _options(store: Store, uri: str, folder: str) -> dict[str, str]:
     return {
         "type": "jdbc",
         "uri": uri,

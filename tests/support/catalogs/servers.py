@@ -12,6 +12,7 @@ from .iam_s3 import IamS3
 from .jdbc import postgresql, sqlite
 from .nessie import nessie
 from .oauth_rest import oauth_rest
+from .s3proxy import sqlite_on_s3proxy
 
 STATIC: dict[str, Callable[[IamS3], AbstractContextManager[Catalog]]] = {
     "nessie": nessie,
@@ -21,5 +22,6 @@ STATIC: dict[str, Callable[[IamS3], AbstractContextManager[Catalog]]] = {
     "glue": glue,
     "hive3": hive3,
     "hive4": hive4,
+    "s3proxy": lambda store: sqlite_on_s3proxy(),
 }
 """Those whose clients have keys of their own."""
