@@ -55,6 +55,11 @@ class Check:
     """Whether a failure here implies a failing round. If not, it counts as not checked."""
 
 
+def line_of(error: Exception, secrets: Iterable[str] = ()) -> str:
+    """An error as one line of a finding, without secrets."""
+    return _line(_text(error), tuple(secrets))
+
+
 def run_check(check: Check, secrets: Iterable[str] = ()) -> Finding:
     """Runs one check without a deadline; masks secrets in the finding."""
     hidden = tuple(secrets)

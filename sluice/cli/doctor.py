@@ -44,12 +44,16 @@ def doctor(
     """Check the cluster, versions, Java, jars, the lake, the work folder and the lake's tables.
 
     In the lake and in the work folder, the command writes, reads and removes a small file. It
-    changes nothing else. If all is well, it shows the health of each tiered table: files, deleted
-    rows, kinds of deletes, snapshots and size of the metadata. A table that `needs work` is no
-    failure: `sluice maintain` does the work. A table whose last round failed is `Failed`, with the
-    error that `sluice status` shows.
+    changes nothing else. The lake is opened as a round does: by Iceberg's own client, with its
+    login. In the folder of one table, Sluice and that client write, read and remove a file each.
 
-    Exit code 1: a check failed, or the last round of a table.
+    If all is well, the command shows the health of each tiered table: files, deleted rows, kinds of
+    deletes, snapshots and size of the metadata. A table that `needs work` is no failure: `sluice
+    maintain` does the work. A table whose last round failed is `Failed`, with the error that
+    `sluice status` shows. A table that Fluss has registered, but this lake does not have, is `not
+    in this lake`.
+
+    Exit code 1: a check failed, so a round could not write, or the last round of a table failed.
     """
     config = settings.config()
     from sluice.cli.cluster import require_cluster

@@ -7,14 +7,15 @@ from dataclasses import replace
 
 from sluice import __version__
 from sluice.checks.cluster import cluster_check
-from sluice.checks.findings import Check, Finding, run_check, run_checks
-from sluice.checks.folders import work_folder_check
+from sluice.checks.findings import Check, Finding, line_of, run_check, run_checks
+from sluice.checks.folders import local_path, work_folder_check
 from sluice.checks.lake import CheckScope, lake_checks
 from sluice.checks.spark import java_here
 from sluice.client import connect
 from sluice.client.reachability import require_listener
 from sluice.config import ClientConfig, Config, DatalakeConfig
-from sluice.driver.jvm import iceberg_jar
+from sluice.driver.jvm import Jvm, iceberg_jar
+from sluice.driver.opened_lake import opened_lake_findings
 from sluice.driver.table_health import failed_rounds, table_findings, with_failures
 from sluice.errors import SluiceError
 from sluice.masking import mask, reason_text, secrets_of
@@ -65,7 +66,27 @@ def findings(
         yield Finding("work folder", None, "give --work-uri URI to check it")
     is_well = has_lake and all(one.ok is not False for one in (answer, jar, *found))
     failed = failed_rounds(config) if answer.ok else []
-    yield from with_failures(table_findings(config) if is_well else (), failed)
+    yield from with_failures(_in_the_lake(config) if is_well else (), failed)
+
+
+def _in_the_lake(config: Config) -> Iterator[Finding]:
+    """What a round's own client sees of the lake and its tables; starts a JVM.
+
+    A catalog of local folders without a tiered table has nothing to open.
+    """
+    lake = config.datalake.iceberg
+    is_folder = lake.get("type") == "hadoop" and local_path(lake["warehouse"]) is not None
+    try:
+        with connect(config.client) as client:
+            if is_folder and not client.statuses.lake_tables():
+                return
+        with Jvm(config.tiering.jars) as jvm:
+            opened = list(opened_lake_findings(config, jvm))
+            yield from opened
+            if all(one.ok is not False for one in opened):
+                yield from table_findings(config, jvm)
+    except SluiceError as error:
+        yield Finding("tables", False, line_of(error, config.secrets()))
 
 
 def _named_lake(config: Config) -> TableInfo | None:

@@ -9,10 +9,11 @@ from sluice.checks.findings import Finding
 from sluice.client import connect
 from sluice.clock import Clock, SystemClock
 from sluice.config import Config
+from sluice.driver.jvm import Jvm
 from sluice.driver.maintaining import maintain_tables
 from sluice.errors import SluiceError, UnsupportedLakeOption
-from sluice.masking import reason_text
-from sluice.model import TableInfo, TieringStatus
+from sluice.masking import mask, reason_text
+from sluice.model import TableInfo, TablePath, TieringStatus
 from sluice.quantities import counted
 from sluice.rounds.maintain import MaintenanceReport
 from sluice.rounds.maintenance import SMALL_BYTES
@@ -21,12 +22,15 @@ from sluice.rounds.named_lake import other_lake
 from sluice.rounds.plan import check_options
 
 DIFFERS, FAILED, NEEDS_WORK = "differs", "Failed", "needs work"
+NOT_HERE = "not in this lake"
 SECONDS_MAX = 60.0
 """Tables that were not looked at after this time are left out."""
 
 
-def table_findings(config: Config, clock: Clock | None = None) -> Iterator[Finding]:
-    """One finding for each table that the lake has; Java starts if there is a tiered table.
+def table_findings(
+    config: Config, jvm: Jvm | None = None, clock: Clock | None = None
+) -> Iterator[Finding]:
+    """One finding for each table that the lake has, or that Fluss has registered in another one.
 
     Tables that every round refuses are among them, if the lake has them or not.
     """
@@ -40,12 +44,15 @@ def table_findings(config: Config, clock: Clock | None = None) -> Iterator[Findi
         yield from refused
         if len(refused) == len(tiered):
             return
-        for report in maintain_tables(config, None, apply=False, lists_folders=False):
+        left = dict(tiered)
+        for report in maintain_tables(config, None, apply=False, lists_folders=False, jvm=jvm):
+            left.pop(TablePath.parse(report.table), None)
             yield _finding(report)
             if clock.monotonic_s() >= until_s:
                 why = f"not looked at in {SECONDS_MAX:g} s: run `sluice maintain`"
                 yield Finding("other tables", None, why)
                 return
+        yield from _elsewhere(config, left.values())
     except Exception as error:  # whatever it is, the other findings count
         said = reason_text(f"{type(error).__name__}: {error}", config.secrets())
         yield Finding("tables", False, said)
@@ -101,6 +108,21 @@ def _other_lake(config: Config, tiered: Iterable[TableInfo]) -> Iterator[Finding
             why = f"{other}. That may be another name of the same lake"
             yield Finding("lake of the cluster", True, why, result=DIFFERS)
             return
+
+
+def _elsewhere(config: Config, absent: Iterable[TableInfo]) -> Iterator[Finding]:
+    """The tables that Fluss has registered, though the lake does not have them."""
+    lake = config.datalake.iceberg
+    where = lake.get("warehouse") or f"catalog {config.datalake.catalog_name}"
+    with connect(config.client) as client:
+        for info in absent:
+            registered = client.admin.lake_snapshot(info.path)
+            if registered is not None:
+                seen = (
+                    f"Fluss has registered lake snapshot {registered.snapshot_id}, but the lake"
+                    f" {where} has no such table: correct --warehouse or datalake.iceberg"
+                )
+                yield Finding(f"table {info.path}", False, mask(seen), result=NOT_HERE)
 
 
 def _refused(tiered: Iterable[TableInfo]) -> Iterator[Finding]:

@@ -32,7 +32,7 @@ from sluice.lake.java import (
 )
 from sluice.lake.keys_file import KeysFile
 from sluice.lake.loaded_table import LakeOptions, LoadedTable
-from sluice.lake.write_check import check_writable
+from sluice.lake.write_check import check_both_ways, check_writable
 from sluice.model import TableInfo, TablePath
 
 _LOG = logging.getLogger(__name__)
@@ -104,19 +104,58 @@ class IcebergLake:
         :raises LakeNotWritable: the catalog or the storage refuses.
         :raises UnsupportedLakeOption: only Iceberg's own client could write the table's files.
         """
-        iceberg = self._gateway.jvm.org.apache.iceberg
-        content = schema_json(info)
-        spec_content = spec_json(info, content)
         with lake_errors(f"create lake table {info.path}"):
-            schema = iceberg.SchemaParser.fromJson(json.dumps(content))
-            spec = iceberg.PartitionSpecParser.fromJson(schema, json.dumps(spec_content))
-            order = iceberg.SortOrderParser.fromJson(schema, json.dumps(sort_order_json(content)))
-            builder = self._catalog.buildTable(self._identifier(info.path), schema)
-            builder = builder.withPartitionSpec(spec).withSortOrder(order)
-            builder = builder.withProperties(java_map(self._gateway, table_properties(info)))
+            builder = self._builder(info)
             with self._namespace(info.path.database):
                 self._create_staged(info.path, builder)
             return self._table(info.path, self._catalog.loadTable(self._identifier(info.path)))
+
+    def has(self, path: TablePath) -> bool:
+        """Whether the catalog has a table of that name.
+
+        :raises LakeNotWritable: the catalog cannot be read.
+        """
+        with lake_errors(f"look for lake table {path}"):
+            return self._exists(path)
+
+    def check_store(self, path: TablePath | None, info: TableInfo) -> tuple[str, int | None] | None:
+        """Has this process and Iceberg's client write, read and delete a file of a table.
+
+        :param path: of a table that the lake has; None: it is staged for ``info``.
+        :returns: the folder of the file, and when the catalog's keys end, epoch milliseconds (None:
+            there are none, or they do not end). None: nothing was written, because the staged table
+            would be a local folder, or the catalog has no namespace for it.
+        :raises LakeNotWritable: catalog or storage refuse.
+        :raises UnsupportedLakeOption: only Iceberg's own client could write the table's files.
+        """
+        with lake_errors(f"check the storage of lake table {path or info.path}"):
+            if path is not None:
+                java = self._catalog.loadTable(self._identifier(path))
+            else:
+                try:
+                    with java_errors():
+                        java = self._builder(info).createTransaction().table()
+                except JavaThrew as thrown:
+                    if thrown.kind == "NoSuchNamespaceException":
+                        return None
+                    raise
+            loaded = self._of_java(path or info.path, java)
+            if path is None and loaded.is_local:
+                return None
+            folder = check_both_ways(loaded)
+            return folder, loaded.files.newest().expires_ms
+
+    def _builder(self, info: TableInfo) -> Any:
+        """Iceberg's builder of a table as Fluss would create it."""
+        iceberg = self._gateway.jvm.org.apache.iceberg
+        content = schema_json(info)
+        schema = iceberg.SchemaParser.fromJson(json.dumps(content))
+        spec = json.dumps(spec_json(info, content))
+        order = json.dumps(sort_order_json(content))
+        builder = self._catalog.buildTable(self._identifier(info.path), schema)
+        builder = builder.withPartitionSpec(iceberg.PartitionSpecParser.fromJson(schema, spec))
+        builder = builder.withSortOrder(iceberg.SortOrderParser.fromJson(schema, order))
+        return builder.withProperties(java_map(self._gateway, table_properties(info)))
 
     def _create_staged(self, path: TablePath, builder: Any) -> None:
         """Stages the table, writes a file as rounds do, and creates the table."""

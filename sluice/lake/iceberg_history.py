@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from sluice.lake.java import JavaThrew, java_errors
 from sluice.lake.loaded_table import LoadedTable
-from sluice.lake.tiering_note import is_cut, noted_snapshot
+from sluice.lake.tiering_note import is_cut, noted_id, noted_snapshot
 from sluice.rounds.history import HistoryEntry, LakeHistory, with_expired
 from sluice.rounds.types import LakeSnapshot
 
@@ -150,6 +151,7 @@ def _history_of(
         references.get(tag, {}).get("snapshot-id"),
         {entry.snapshot_id: entry for entry in _entries(content)},
     )
+    history = _with_noted(history, table)
     locations = [entry["metadata-file"] for entry in content.get("metadata-log", [])]
 
     def earlier() -> Iterator[list[HistoryEntry]]:
@@ -162,6 +164,27 @@ def _history_of(
             yield _entries(old)
 
     return history, earlier()
+
+
+def _with_noted(history: LakeHistory, table: Any) -> LakeHistory:
+    """The history with the snapshot of the table's property, where the catalog hides parents.
+
+    The property also stands for the tag, if there is none.
+    """
+    if history.tagged is None:
+        history = replace(history, tagged=noted_id(table))
+    oldest = history.entry(next(reversed(history.ancestors(history.main)), None))
+    if oldest is None or oldest.is_tiering or not is_cut(oldest):
+        return history
+    noted = noted_snapshot(table, oldest)
+    if noted is None:
+        return history
+    below = replace(oldest, parent_id=noted.snapshot_id)
+    return replace(
+        history,
+        snapshots={**history.snapshots, oldest.snapshot_id: below},
+        expired={**history.expired, noted.snapshot_id: noted},
+    )
 
 
 def _entries(content: dict[str, Any]) -> list[HistoryEntry]:

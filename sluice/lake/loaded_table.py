@@ -53,6 +53,15 @@ class LoadedTable:
         keys_uri = options.keys_uri and f"{options.keys_uri}-{path}.json"
         self.files = FileSystems(self._storage, keys_uri, self._renew, options.clock)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the table's data is on a local disk.
+
+        :raises ConfigurationError, OSError, ValueError, ImportError: as :meth:`FileSystems.open`.
+        """
+        uri = str(self.java.locationProvider().newDataLocation("file"))
+        return bool(self.files.open(uri)[0].type_name == "local")
+
     def refresh(self) -> None:
         """Reads the newest metadata. The caller turns Java's exceptions into errors."""
         if self._options.clock.now_ms() < self._storage.renew_ms:

@@ -63,6 +63,15 @@ def is_cut(oldest: HistoryEntry) -> bool:
     return oldest.parent_id is None and oldest.sequence_number > _FIRST
 
 
+def noted_id(table: Any) -> int | None:
+    """The id of the snapshot that the property names; None: there is none.
+
+    :param table: Iceberg's table object.
+    """
+    noted = _read(table)
+    return None if noted is None else noted[0].snapshot_id
+
+
 def noted_snapshot(table: Any, oldest: HistoryEntry) -> HistoryEntry | None:
     """The tiering snapshot that the property names, if main descends from it.
 
@@ -70,6 +79,18 @@ def noted_snapshot(table: Any, oldest: HistoryEntry) -> HistoryEntry | None:
     :param oldest: the oldest snapshot of main that is known, of another writer. Its parents are
         not known (:func:`is_cut`).
     """
+    noted = _read(table)
+    if noted is None:
+        return None
+    entry, rows = noted
+    is_listed = table.snapshot(entry.snapshot_id) is not None  # then the history is kept
+    if is_listed or entry.sequence_number >= oldest.sequence_number:
+        return None
+    return None if _is_replaced(oldest, rows) else entry
+
+
+def _read(table: Any) -> tuple[HistoryEntry, str] | None:
+    """The snapshot that the property names, and the rows of the table then."""
     text = table.properties().get(PROPERTY)
     if text is None:
         return None
@@ -84,11 +105,8 @@ def noted_snapshot(table: Any, oldest: HistoryEntry) -> HistoryEntry | None:
         table_uuid, rows = content["table-uuid"], str(content["total-records"])
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    is_this_table = table_uuid == str(table.operations().current().uuid() or "")
-    is_listed = table.snapshot(entry.snapshot_id) is not None  # then the history is kept
-    if not is_this_table or is_listed or entry.sequence_number >= oldest.sequence_number:
-        return None
-    return None if _is_replaced(oldest, rows) else entry
+    is_of_table = table_uuid == str(table.operations().current().uuid() or "")
+    return (entry, rows) if is_of_table else None
 
 
 def _is_replaced(oldest: HistoryEntry, rows: str) -> bool:

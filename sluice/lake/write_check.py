@@ -1,12 +1,18 @@
-"""Checks that a round can write a table's files, before the table is created."""
+"""Checks that a table's files can be written: as rounds do, and as Iceberg's own client does."""
 
 from __future__ import annotations
 
-from sluice.lake.loaded_table import LoadedTable
-from sluice.lake.small_files import storage_errors, write_file
+from typing import Any
 
-NAME = "_sluice-check"
+from sluice.errors import LakeNotWritable
+from sluice.lake.file_systems import FileSystems
+from sluice.lake.java import lake_errors
+from sluice.lake.loaded_table import LoadedTable
+from sluice.lake.small_files import read_file, storage_errors, write_file
+
+_NAME = "_sluice-check"
 """Always the same, so at most one such file is left in a table. Readers ignore the name."""
+_CONTENT = b"sluice was here"
 
 
 def check_writable(loaded: LoadedTable) -> None:
@@ -17,11 +23,63 @@ def check_writable(loaded: LoadedTable) -> None:
     :raises LakeNotWritable: the storage refuses, or cannot be reached.
     :raises ConfigurationError: a storage option is wrong, or the scheme has no file system.
     """
-    uri = str(loaded.java.locationProvider().newDataLocation(NAME))
+    uri = _place(loaded)
     with storage_errors(f"write {uri}", loaded.files):
-        filesystem, _ = loaded.files.open(uri)
-    if filesystem.type_name == "local":
-        return
+        if loaded.is_local:
+            return
     write_file(uri, b"", loaded.files)
-    with storage_errors(f"delete {uri}", loaded.files):
-        loaded.files.delete(uri)
+    _delete(uri, loaded.files)
+
+
+def check_both_ways(loaded: LoadedTable) -> str:
+    """Has each client read a file of the other one; returns the folder.
+
+    :raises LakeNotWritable: the storage refuses one of them, or they see different files.
+    :raises ConfigurationError: as of :func:`check_writable`.
+    """
+    uri, io = _place(loaded), loaded.java.io()
+    try:
+        write_file(uri, _CONTENT, loaded.files)
+        with lake_errors(f"read {uri} by Iceberg's own client"):
+            _compare(uri, _read(io, uri), "Iceberg's client reads another file than Sluice wrote")
+    finally:
+        _delete(uri, loaded.files)
+    with lake_errors(f"write {uri} by Iceberg's own client"):
+        _write(io, uri)
+    try:
+        found = read_file(uri, 2 * len(_CONTENT), loaded.files)
+        _compare(uri, found, "Sluice reads another file than Iceberg's client wrote")
+    finally:
+        with lake_errors(f"delete {uri} by Iceberg's own client"):
+            io.deleteFile(uri)
+    return uri.rpartition("/")[0]
+
+
+def _place(loaded: LoadedTable) -> str:
+    return str(loaded.java.locationProvider().newDataLocation(_NAME))
+
+
+def _delete(uri: str, files: FileSystems) -> None:
+    with storage_errors(f"delete {uri}", files):
+        files.delete(uri)
+
+
+def _read(io: Any, uri: str) -> bytes:
+    stream = io.newInputFile(uri).newStream()
+    try:
+        return bytes(stream.readAllBytes())
+    finally:
+        stream.close()
+
+
+def _write(io: Any, uri: str) -> None:
+    stream = io.newOutputFile(uri).createOrOverwrite()
+    stream.write(_CONTENT)
+    stream.close()
+
+
+def _compare(uri: str, found: bytes | None, why: str) -> None:
+    if found != _CONTENT:
+        raise LakeNotWritable(
+            f"{uri}: {why}: check that the endpoint and the keys of both are for the same store"
+        )

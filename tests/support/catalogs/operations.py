@@ -215,6 +215,28 @@ def compaction(site: RoundSite) -> None:
     check(site, path, 120)
 
 
+def commands(site: RoundSite) -> None:
+    """doctor, maintain, clean, repair and sql, as a user runs them."""
+    path = numbers_table(site)
+    fill(site, path, 0, 5)
+    site.tier(path)
+    fill(site, path, 5, 5)
+    site.tier(path)
+    seen = site.command("doctor")
+    assert "Iceberg's client has opened the catalog" in seen
+    assert "Sluice and Iceberg's client have written, read and deleted a file in" in seen
+    assert f"table {path}" in seen
+    assert f"{path}" in site.command("maintain", str(path), "--yes")
+    site.command("clean", str(path), "--yes")
+    assert "nothing to repair" in site.command("repair", str(path))
+    foreign_commit(site, path)
+    assert "nothing to repair" in site.command("repair", str(path))
+    lake = site.config.datalake.sql_names[0]
+    query = f"SELECT count(*) AS n, sum(id) AS s FROM `{lake}`.{path}"
+    assert site.command("sql", query, "--format", "csv").splitlines()[-1] == "10,45"
+    check(site, path, 10)
+
+
 MORE_OPERATIONS: dict[str, Callable[[RoundSite], None]] = {
     "partitions": partitions,
     "foreign commits": foreign_commits,
@@ -222,4 +244,5 @@ MORE_OPERATIONS: dict[str, Callable[[RoundSite], None]] = {
     "race": race,
     "created at once": at_once,
     "compaction": compaction,
+    "commands": commands,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
+from sluice.cli.main import cli
 from sluice.client import Client, connect
 from sluice.config import (
     CATALOG_NAME,
@@ -45,6 +48,7 @@ class RoundSite:
     client: Client
     config: Config
     jvm: Jvm
+    folder: Path
     reader_options: dict[str, str]
     """With which Iceberg's own reader opens the catalog."""
     _numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -56,6 +60,19 @@ class RoundSite:
     def tier(self, path: TablePath, progress: Progress | None = None) -> RoundResult:
         """One round in this process."""
         return tier_once(self.config, path, now=True, jvm=self.jvm, progress=progress)
+
+    def command(self, *words: str) -> str:
+        """What a command of Sluice prints; its settings are in a file."""
+        settings = self.folder / "sluice.toml"
+        lines = [f"{json.dumps(k)} = {json.dumps(v)}" for k, v in self.catalog.options.items()]
+        settings.write_text("[datalake.iceberg]\n" + "\n".join(lines))
+        environment = {
+            "SLUICE_CLIENT_BOOTSTRAP": self.config.client.bootstrap,
+            "SLUICE_TIERING_JARS": str(self.catalog.jars),
+        }
+        done = CliRunner().invoke(cli, [*words, "--config", str(settings)], env=environment)
+        assert done.exit_code == 0, done.output
+        return done.output
 
     def rows(self, path: TablePath, *columns: str) -> list[tuple[Any, ...]]:
         """The lake table by Iceberg's own reader, through the catalog opened anew."""
@@ -92,7 +109,7 @@ def round_site(
         )
         client = stack.enter_context(connect(config.client))
         client.admin.create_database(DATABASE)
-        yield RoundSite(catalog, client, config, jvm, catalog.options)
+        yield RoundSite(catalog, client, config, jvm, folder, catalog.options)
 
 
 def log_rounds(site: RoundSite) -> None:

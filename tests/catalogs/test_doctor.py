@@ -1,0 +1,108 @@
+"""`sluice doctor` opens what rounds open: it ends with 1 where a round could not write."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sluice.cli.main import cli
+from sluice.errors import LakeNotWritable, UnsupportedLakeOption
+from sluice.lake.iceberg_catalog import IcebergLake
+from tests.support.aws_bundle import jars_with_s3
+from tests.support.catalogs.catalog import Catalog
+from tests.support.catalogs.iam_s3 import IamS3
+from tests.support.catalogs.oauth_rest import RestSettings, rest_server
+from tests.support.catalogs.operations import fill, numbers_table
+from tests.support.catalogs.rounds import RoundSite, round_site
+from tests.support.catalogs.vending import Vending
+
+pytestmark = pytest.mark.long
+Findings = dict[str, tuple[bool | None, str]]
+
+
+def doctor(site: RoundSite, *words: str, **options: str) -> tuple[int, Findings]:
+    lake = site.catalog.options | {n.replace("__", "."): value for n, value in options.items()}
+    config = site.folder / "doctor.toml"
+    lines = [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in lake.items()]
+    config.write_text("[datalake.iceberg]\n" + "\n".join(lines))
+    environment = {
+        "SLUICE_CLIENT_BOOTSTRAP": site.config.client.bootstrap,
+        "SLUICE_TIERING_JARS": str(site.catalog.jars),
+    }
+    arguments = ["doctor", "--format", "json", *(words or ("--config", str(config)))]
+    done = CliRunner().invoke(cli, arguments, env=environment)
+    return done.exit_code, {
+        one["what"]: (one["ok"], one["result"] + one["seen"]) for one in json.loads(done.stdout)
+    }
+
+
+def test_a_catalog_that_vends_keys(store: IamS3, tmp_path: Path) -> None:
+    settings = RestSettings(vending=Vending.CONFIG, key_life_s=1000)
+    with rest_server(store, settings) as server:
+        catalog = Catalog(server.options, jars_with_s3())
+        with round_site(catalog, tmp_path) as site:
+            code, found = doctor(site)
+            assert (code, found["write a table's files"][0]) == (0, None), "there is none yet"
+            path = numbers_table(site)
+            code, found = doctor(site)
+            assert (code, found["write a table's files"][0]) == (0, True), "of a staged table"
+            fill(site, path, 0, 5)
+            site.tier(path)
+
+            code, found = doctor(site)
+            assert code == 0, found
+            assert found["write a table's files"][1].startswith("Sluice and Iceberg's client have")
+            ends = found["keys of the lake's store"]
+            assert ends == (True, "the catalog gives keys that end in 16 min; rounds renew them")
+
+            server.login.end_all()
+            code, found = doctor(site, credential="nobody:with-no-secret")
+            assert (code, found["open the lake"][0]) == (1, False)
+            assert "with-no-secret" not in str(found)
+
+            # the user's own options override those of the catalog, also wrong ones
+            code, found = doctor(site, s3__endpoint="http://127.0.0.1:1")
+            assert (code, found["write a table's files"][0]) == (1, False)
+            assert "127.0.0.1:1" in found["write a table's files"][1]
+
+            code, found = doctor(site, "--warehouse", str(tmp_path / "other"))
+            assert code == 1
+            seen = found[f"table {path}"][1]
+            assert seen.startswith("not in this lakeFluss has registered lake snapshot")
+
+
+def test_what_cannot_be_written_is_refused_before_anything_is_made(
+    store: IamS3, tmp_path: Path
+) -> None:
+    with rest_server(store, RestSettings(vending=Vending.SIGNING)) as server:
+        catalog = Catalog(server.options, jars_with_s3())
+        with round_site(catalog, tmp_path) as site:
+            path = numbers_table(site)
+            fill(site, path, 0, 5)
+            with pytest.raises(UnsupportedLakeOption, match="signs each request itself"):
+                site.tier(path)
+            lake = IcebergLake(site.jvm.gateway, catalog.options)
+            assert not lake.has(path)
+            namespace = lake._identifier(path).namespace()
+            assert not lake._catalog.namespaceExists(namespace), "it was dropped again"
+            lake.close()
+
+            elsewhere = catalog.options | {
+                "s3.remote-signing-enabled": "false",
+                **store.options(),
+                "s3.endpoint": "http://127.0.0.1:1",
+            }
+            lake = IcebergLake(site.jvm.gateway, elsewhere)
+            with pytest.raises(LakeNotWritable, match="write s3://"):
+                lake.create(site.client.admin.table_info(path))
+            assert not lake.has(path)
+            lake.close()
+
+            own = catalog.options | store.options() | {"s3.remote-signing-enabled": "false"}
+            lake = IcebergLake(site.jvm.gateway, own)
+            lake.create(site.client.admin.table_info(path))
+            assert lake.has(path)
+            lake.close()
