@@ -62,6 +62,9 @@ class IcebergLake:
         self._gateway = gateway
         self._tiering = tiering or TieringConfig()
         self.options: Mapping[str, str] = dict(properties)
+        if properties.get("type", "").lower() == "rest":
+            # reports of scans and commits would double the requests
+            properties = {"rest-metrics-reporting-enabled": "false", **properties}
         ensure_callbacks(gateway)
         conf = hadoop_conf or gateway.jvm.org.apache.hadoop.conf.Configuration()
         for key, value in properties.items():

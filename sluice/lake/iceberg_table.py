@@ -33,12 +33,13 @@ from sluice.lake.new_files import NewCommit, to_iceberg_files
 from sluice.lake.parquet import ParquetWriterFactory, bucket_file_prefix
 from sluice.lake.parquet_files import WriteOptions
 from sluice.lake.part_files import PartFiles, partition_of, spec_json
-from sluice.lake.position_commit import check_positions, validate_positions
+from sluice.lake.position_commit import check_positions
 from sluice.lake.rewrite_commit import rewrite_update
 from sluice.lake.small_files import read_file, write_file
 from sluice.lake.snapshot_expiry import expire_snapshots
 from sluice.lake.tagged_update import TaggedUpdate
 from sluice.lake.tiering_note import warn_if_lost
+from sluice.lake.update_content import fill_update
 from sluice.model import TableInfo, TablePath
 from sluice.rounds.clean import StoredFile
 from sluice.rounds.expiry import TAG, Expired, ExpiryRule
@@ -95,15 +96,17 @@ class IcebergTable:
         # none in Iceberg's first format
         self.uuid: str = loaded.java.operations().current().uuid() or ""
 
-    def add_missing_columns(self, info: TableInfo) -> None:
+    def add_missing_columns(self, info: TableInfo, *, as_read: bool = False) -> None:
         """Adds columns that Fluss has added; checks all columns, identifier fields and the spec.
 
+        :param as_read: the metadata was read just now.
         :raises LakeTableMismatch: names what differs and how.
         :raises UnsupportedLakeOption: the data file format is not Parquet, the format version has
             no deletes, or equality deletes do not support the primary key.
         """
         with lake_errors(f"read the schema of lake table {self._path}"):
-            self._loaded.refresh()
+            if not as_read:
+                self._loaded.refresh()
             schema, spec = self._schema(), spec_json(self._jvm, self._loaded.java)
             file_format = self._property("write.format.default", "parquet")
             version = self._loaded.java.operations().current().formatVersion()
@@ -134,9 +137,12 @@ class IcebergTable:
         missing_columns(info, schema)
         check_spec(info, schema, spec)
 
-    def newest_tiering_snapshot(self) -> LakeSnapshot | None:
-        """Newest tiering snapshot among the ancestors of main."""
-        return self.find_tiering_snapshot({})
+    def newest_tiering_snapshot(self, *, as_read: bool = False) -> LakeSnapshot | None:
+        """Newest tiering snapshot among the ancestors of main.
+
+        :param as_read: in the metadata that was read last; the catalog is not asked.
+        """
+        return self._find({}) if as_read else self.find_tiering_snapshot({})
 
     def find_tiering_snapshot(
         self, summary: Mapping[str, str], since: int = 0
@@ -147,6 +153,11 @@ class IcebergTable:
         """
         with lake_errors(f"read the snapshots of lake table {self._path}"):
             self._loaded.refresh()
+        return self._find(summary, since)
+
+    def _find(self, summary: Mapping[str, str], since: int = 0) -> LakeSnapshot | None:
+        """The same in the metadata that was read last."""
+        with lake_errors(f"read the snapshots of lake table {self._path}"):
             return self._history.find(summary, since)
 
     def is_ancestor(self, snapshot_id: int) -> bool:
@@ -267,7 +278,8 @@ class IcebergTable:
                     raise
         # The commit has succeeded: later errors must not look like a refused commit.
         try:
-            landed = self.find_tiering_snapshot(summary, base.sequence_number if base else 0)
+            # the catalog's answer has the new metadata, or Iceberg reads it now
+            landed = self._find(summary, base.sequence_number if base else 0)
         except SluiceError as error:
             raise self._unknown(
                 f"the catalog confirmed it, but the table cannot be read: {error}"
@@ -295,9 +307,9 @@ class IcebergTable:
         """
         check_positions(files, planned)
         with lake_errors(f"prepare the compaction of lake table {self._path}"):
-            fence = self._fence(base, None)
+            self._loaded.renew()
             tagged = rewrite_update(self._gateway, self._loaded.java, files, planned, summary)
-            tagged.validateWith(fence)
+            tagged.validateWith(self._fence(base, None))
         failpoint("round.rewrite.ready")
         try:
             with self._commit_errors():
@@ -321,14 +333,13 @@ class IcebergTable:
         :raises LakeCommitRefused: with ``conflict`` if another writer committed first, with
             ``invalid`` if one of Iceberg's checks failed.
         """
-        fence = self._fence(base, new.summary.get(WRITE_ID_KEY))
         with lake_errors(f"prepare the commit to lake table {self._path}"):
             update = self._new_update(new)
             summary = {**new.summary, COMMIT_USER_KEY: COMMIT_USER}
             for key, value in summary.items():
                 update.set(key, value)
             update.note(summary)
-            update.validateWith(fence)
+            update.validateWith(self._fence(base, new.summary.get(WRITE_ID_KEY)))
         failpoint("round.lake_commit.ready")
         try:
             with self._commit_errors():
@@ -501,11 +512,11 @@ class IcebergTable:
         return StoredFiles(folders, self._loaded.files)
 
     def _fence(self, base: LakeSnapshot | None, write_id: str | None) -> Fence:
-        """The fence of one commit.
+        """The fence of one commit, in the metadata that its transaction begins with.
 
         :raises LakeCommitRefused: the base is not the newest tiering snapshot.
         """
-        newest = self.newest_tiering_snapshot()
+        newest = self._find({})
         base_id = base.snapshot_id if base else None
         if (newest.snapshot_id if newest else None) != base_id:
             raise self._overtaken(base)
@@ -520,44 +531,11 @@ class IcebergTable:
             )
 
     def _new_update(self, commit: NewCommit) -> TaggedUpdate:
-        """An append; an overwrite to delete a partition's rows; a row delta for keys and buckets.
-
-        A row delta has no filter, so it lists the files to delete. No file can be added in between,
-        because moving the tag ties the commit to this metadata.
-        """
-        new, replaced = commit.new, commit.replaced
-        self._check_unchanged(replaced)
-        partitions = [part.partition_values for part in replaced if part.bucket is None]
-        buckets = [part for part in replaced if part.bucket is not None]
-        if new.deletes or buckets or commit.positions is not None:
-            tagged = TaggedUpdate(self._loaded.java, TAG, "newRowDelta")
-            if new.deletes:
-                self._parts.check_specs()
-            if partitions:
-                self._parts.remove_partitions(tagged.update, partitions)
-            if buckets:
-                self._parts.remove_buckets(tagged.update, buckets)
-            if commit.positions is not None:
-                validate_positions(
-                    self._gateway,
-                    self._loaded.java,
-                    tagged.update,
-                    commit.files,
-                    commit.positions,
-                    self._parts,
-                )
-            for delete_file in new.deletes:
-                tagged.update.addDeletes(delete_file)
-            add = tagged.update.addRows
-        elif partitions:
-            tagged = TaggedUpdate(self._loaded.java, TAG, "newOverwrite")
-            tagged.update.overwriteByRowFilter(self._parts.row_filter(partitions))
-            add = tagged.update.addFile
-        else:
-            tagged = TaggedUpdate(self._loaded.java, TAG, "newAppend")
-            add = tagged.update.appendFile
-        for data_file in new.data:
-            add(data_file)
+        """The update, in a transaction that begins with the newest metadata."""
+        self._loaded.renew()
+        tagged = TaggedUpdate(self._loaded.java, TAG, commit.method)
+        self._check_unchanged(commit.replaced)
+        fill_update(self._gateway, self._loaded.java, self._parts, tagged.update, commit)
         return tagged
 
     def _check_unchanged(self, replaced: Sequence[LakePart]) -> None:

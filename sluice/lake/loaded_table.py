@@ -51,7 +51,7 @@ class LoadedTable:
         self.java = java
         self._storage = self._storage_of(java)
         keys_uri = options.keys_uri and f"{options.keys_uri}-{path}.json"
-        self.files = FileSystems(self._storage, keys_uri, self._renew, options.clock)
+        self.files = FileSystems(self._storage, keys_uri, self._newer_keys, options.clock)
 
     @property
     def is_local(self) -> bool:
@@ -64,14 +64,22 @@ class LoadedTable:
 
     def refresh(self) -> None:
         """Reads the newest metadata. The caller turns Java's exceptions into errors."""
-        if self._options.clock.now_ms() < self._storage.renew_ms:
+        if not self.renew():
             self.java.refresh()
-            return
+
+    def renew(self) -> bool:
+        """Loads the table again if its keys are due; returns whether it did.
+
+        The caller turns Java's exceptions into errors.
+        """
+        if self._options.clock.now_ms() < self._storage.renew_ms:
+            return False
         self.java = self._load()
         self._storage = self._storage_of(self.java)
         self.files.use(self._storage)
+        return True
 
-    def _renew(self) -> TableStorage:
+    def _newer_keys(self) -> TableStorage:
         """Newer keys for files; any thread may call it.
 
         :raises LakeNotWritable: the catalog does not answer, or refuses.

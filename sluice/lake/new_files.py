@@ -36,6 +36,25 @@ class NewCommit:
     replaced: Sequence[LakePart]
     positions: PlannedCommit | None
 
+    @property
+    def partitions(self) -> list[tuple[str, ...]]:
+        """The partitions whose rows it removes."""
+        return [part.partition_values for part in self.replaced if part.bucket is None]
+
+    @property
+    def buckets(self) -> list[LakePart]:
+        """The buckets whose rows it removes."""
+        return [part for part in self.replaced if part.bucket is not None]
+
+    @property
+    def method(self) -> str:
+        """Iceberg's method of the update: an append; an overwrite to delete a partition's rows; a
+        row delta for keys and buckets.
+        """
+        if self.new.deletes or self.buckets or self.positions is not None:
+            return "newRowDelta"
+        return "newOverwrite" if self.partitions else "newAppend"
+
 
 def to_iceberg_files(gateway: Any, table: Any, files: Sequence[DataFile]) -> NewFiles:
     """Makes Iceberg's objects for data files; reads the statistics in their footers in parallel.

@@ -106,14 +106,18 @@ class LakeTable(MetadataFiles, Protocol):
     uuid: str
     """The lake table's UUID; a table that is dropped and created again gets another one."""
 
-    def add_missing_columns(self, info: TableInfo) -> None:
+    def add_missing_columns(self, info: TableInfo, *, as_read: bool = False) -> None:
         """Adds columns that Fluss has added; checks all columns, identifier fields and the spec.
 
+        :param as_read: the table was loaded just now: its metadata need not be read again.
         :raises LakeTableMismatch: names what differs and how.
         """
 
-    def newest_tiering_snapshot(self) -> LakeSnapshot | None:
-        """Newest snapshot of commit user ``__fluss_lake_tiering`` among the ancestors of main."""
+    def newest_tiering_snapshot(self, *, as_read: bool = False) -> LakeSnapshot | None:
+        """Newest snapshot of commit user ``__fluss_lake_tiering`` among the ancestors of main.
+
+        :param as_read: in the metadata that was read last.
+        """
 
     def find_tiering_snapshot(
         self, summary: Mapping[str, str], since: int = 0

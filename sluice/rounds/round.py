@@ -334,11 +334,11 @@ class _Round:
             if registered is not None:
                 raise table_missing(claim.path, registered, lake_place(info, self._lake))
             table = self._lake.create(info)
-        table.add_missing_columns(info)
-        return table, *self._agreed(table, registered)
+        table.add_missing_columns(info, as_read=True)
+        return table, *self._agreed(table, registered, as_read=True)
 
     def _agreed(
-        self, table: LakeTable, registered: LakeSnapshotInfo | None
+        self, table: LakeTable, registered: LakeSnapshotInfo | None, *, as_read: bool = False
     ) -> tuple[LakeSnapshot | None, LakeSnapshotInfo | None]:
         """The newest tiering snapshot and what Fluss has registered of it; or None twice.
 
@@ -347,11 +347,12 @@ class _Round:
         would make this one copy rows twice.
 
         :param registered: was read before the tiering snapshot, so it cannot be newer.
+        :param as_read: the table was loaded after that.
         :raises LakeCommitRefused: Fluss reports another snapshot each time.
         """
         path = self._claim.path
-        for _ in range(_REGISTRATIONS_MAX):
-            ours = table.newest_tiering_snapshot()
+        for number in range(_REGISTRATIONS_MAX):
+            ours = table.newest_tiering_snapshot(as_read=as_read and number == 0)
             recovered = register_unknown(self._claim, self._cluster, table, ours, registered)
             if ours is None or recovered is None:
                 return ours, registered

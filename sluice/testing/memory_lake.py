@@ -239,10 +239,10 @@ class MemoryLakeTable:
 
     # ---- the LakeTable port ----
 
-    def add_missing_columns(self, info: TableInfo) -> None:
+    def add_missing_columns(self, info: TableInfo, *, as_read: bool = False) -> None:
         self.checked.append(info.schema_id)
 
-    def newest_tiering_snapshot(self) -> LakeSnapshot | None:
+    def newest_tiering_snapshot(self, *, as_read: bool = False) -> LakeSnapshot | None:
         return self.find_tiering_snapshot({})
 
     def find_tiering_snapshot(

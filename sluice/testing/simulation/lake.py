@@ -86,10 +86,10 @@ class DriverTable:
 
     # ---- the LakeTable port ----
 
-    def add_missing_columns(self, info: TableInfo) -> None:
+    def add_missing_columns(self, info: TableInfo, *, as_read: bool = False) -> None:
         self.look("add_missing_columns")
 
-    def newest_tiering_snapshot(self) -> LakeSnapshot | None:
+    def newest_tiering_snapshot(self, *, as_read: bool = False) -> LakeSnapshot | None:
         return self.look("newest_tiering_snapshot").newest_tiering_snapshot()
 
     def find_tiering_snapshot(
