@@ -1,0 +1,97 @@
+"""A catalog that hides earlier snapshots and tags (Nessie): what its property does not prove."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sluice.config import CATALOG_NAME
+from sluice.errors import LakeRolledBack
+from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.tiering_note import PROPERTY
+from tests.support.catalogs.iam_s3 import IamS3
+from tests.support.catalogs.iceberg_client import IcebergClient, opened
+from tests.support.catalogs.jdbc import sqlite
+from tests.support.catalogs.nessie import nessie
+from tests.support.catalogs.operations import check, fill, foreign_commit, numbers_table
+from tests.support.catalogs.rounds import RoundSite, round_site
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def site(store: IamS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoundSite]:
+    folder = tmp_path_factory.mktemp("rounds")
+    with nessie(store) as catalog, round_site(catalog, folder) as running:
+        yield running
+
+
+@pytest.fixture
+def client(site: RoundSite) -> Iterator[IcebergClient]:
+    with opened(site.jvm, site.reader_options, CATALOG_NAME) as running:
+        yield running
+
+
+def replace(client: IcebergClient, path: str) -> None:
+    """CREATE OR REPLACE TABLE, with the properties of the old table, as Spark does it."""
+    table = client.load(path)
+    builder = client.catalog.buildTable(client._name(path), table.schema())
+    builder = builder.withPartitionSpec(table.spec()).withSortOrder(table.sortOrder())
+    transaction = builder.withProperties(table.properties()).replaceTransaction()
+    transaction.newAppend().commit()
+    transaction.commitTransaction()
+
+
+def test_a_table_that_was_replaced_has_lost_its_rows(site: RoundSite, client: Any) -> None:
+    path = numbers_table(site)
+    fill(site, path, 0, 10)
+    site.tier(path)
+    replace(client, str(path))
+    assert client.load(str(path)).properties().containsKey(PROPERTY)
+    assert site.rows(path, "id") == []
+    fill(site, path, 10, 10)
+    with pytest.raises(LakeRolledBack, match="sluice repair"):
+        site.tier(path)
+    assert site.rows(path, "id") == []
+
+
+def test_the_property_of_another_table_proves_nothing(site: RoundSite, client: Any) -> None:
+    path, other = numbers_table(site), numbers_table(site)
+    for each in (path, other):
+        fill(site, each, 0, 10)
+        site.tier(each)
+    table = client.load(str(path))
+    note = client.load(str(other)).properties().get(PROPERTY)
+    table.updateProperties().set(PROPERTY, note).commit()
+    foreign_commit(site, path)
+    with pytest.raises(LakeRolledBack):
+        site.tier(path)
+    check(site, path, 10)
+
+
+def test_files_of_a_table_with_gc_disabled_stay(site: RoundSite) -> None:
+    path = numbers_table(site)
+    fill(site, path, 0, 10)
+    site.tier(path)
+    lake = IcebergLake(site.jvm.gateway, site.config.datalake.iceberg)
+    table = lake.load(path)
+    assert table is not None
+    assert table.keeps_files()
+    lake.close()
+
+
+def test_a_catalog_that_keeps_tags_has_the_property_once(store: IamS3, tmp_path: Any) -> None:
+    with (
+        sqlite(store) as catalog,
+        round_site(catalog, tmp_path) as site,
+        opened(site.jvm, site.reader_options, CATALOG_NAME) as client,
+    ):
+        path = numbers_table(site)
+        for number, is_noted in enumerate([True, False, False]):
+            fill(site, path, 10 * number, 10)
+            site.tier(path)
+            properties = client.load(str(path)).properties()
+            assert bool(properties.containsKey(PROPERTY)) is is_noted
+        check(site, path, 30)
