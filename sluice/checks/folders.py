@@ -122,7 +122,7 @@ def _write(fs: Any, folder: str, name: str) -> None:
 
 def _is_object_store(fs: Any) -> bool:
     arrow = getattr(fs, "fs", None)
-    return getattr(arrow, "type_name", "") in OBJECT_STORE_SCHEMES
+    return getattr(arrow, "type_name", "").removeprefix("py::") in OBJECT_STORE_SCHEMES
 
 
 def _missing(folder: str) -> list[Path]:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pyarrow import fs
 
 from sluice.errors import ConfigurationError
+from sluice.storage.gcs_folders import WithFolders
 from sluice.storage.rules import (
     Given,
     Ignored,
@@ -163,7 +164,8 @@ def gcs_file_system(
         raise ConfigurationError(
             "this pyarrow was built without GCS; install the wheel: pip install pyarrow"
         ) from error
-    return kind(**arguments, retry_time_limit=timeouts.all_attempts)
+    made = kind(**arguments, retry_time_limit=timeouts.all_attempts)
+    return fs.PyFileSystem(WithFolders(made))
 
 
 def _arguments(options: Options) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from datetime import UTC, datetime
 
 import pytest
@@ -72,3 +73,13 @@ def test_ways_to_sign_in_that_pyarrow_lacks() -> None:
         "gs://lake", {"fs.gs.auth.type": "ACCESS_TOKEN_PROVIDER", "gcs.oauth2.token": "t"}
     )
     check_storage("gs://lake", {"fs.gs.requester.pays.mode": "DISABLED"})
+
+
+def test_a_file_system_travels_to_other_processes() -> None:
+    options = {"gcs.no-auth": "true", "gcs.service.host": "http://127.0.0.1:1"}
+    found, path = file_system("gs://lake/day=a%23b/x", options)
+    assert path == "lake/day=a%23b/x"
+    assert found.type_name == "py::gcs"
+    assert pickle.loads(pickle.dumps(found)) == found
+    other, _ = file_system("gs://lake/x", {**options, "gcs.project-id": "p"})
+    assert other != found
