@@ -43,7 +43,7 @@ def test_other_schemes_come_through_fsspec() -> None:
     ("uri", "said"),
     [
         ("oss://lake/t", "oss://lake/t: .*oss://: pip install ossfs"),
-        ("tos://lake/t", "tos://lake/t: .*tos://: pip install tosfs"),
+        ("oci://lake/t", "oci://lake/t: .*oci://: pip install ocifs"),
         ("cosn://lake/t", "cosn://lake/t: no file system has the scheme cosn://; use s3://"),
         ("obs://key:geheim@lake/t", "obs://[*]+@lake/t: no file system has the scheme obs://"),
     ],
