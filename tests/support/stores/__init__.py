@@ -1,0 +1,1 @@
+"""Real servers of object stores, which tests start on free ports of this machine."""
