@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from sluice.catalog_options import with_type
 from sluice.did_you_mean import closest, did_you_mean
 from sluice.errors import ConfigurationError
 from sluice.json_text import json_of
@@ -35,10 +36,6 @@ SETTINGS_VARIABLE = "SLUICE_SETTINGS"
 SETTINGS_FILE_VARIABLE = "SLUICE_SETTINGS_FILE"
 """Path of a file with such an object, where others can read a process's variables."""
 
-CATALOG_NAME = "fluss-iceberg-catalog"
-"""The name that Fluss gives the catalog (``IcebergCatalogUtils``)."""
-_CATALOG_NAMES = ("type", "catalog-type", "catalog-impl")
-_ALIKE = 0.85
 _CA_BYTES_MAX = 4 * 1024 * 1024
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
 
@@ -242,36 +239,12 @@ class DatalakeConfig:
     """Format of the lake: iceberg; or none for an embedded server without a lake, where a table may
     have keys that no lake allows, and none is ever tiered."""
     iceberg: Mapping[str, str] = field(default_factory=dict)
-    """Properties of the Iceberg catalog: type, warehouse, uri, ... A warehouse path without type
-    and uri is a catalog of type hadoop. JDBC stores the catalog's name: it is
-    fluss-iceberg-catalog, as Fluss names it, unless the property name says another."""
+    """Properties of the Iceberg catalog: type, warehouse, uri, ... A warehouse path alone is of type
+    hadoop. The catalog's name is fluss-iceberg-catalog, as in Fluss, or the property name."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "iceberg", _with_type(self.iceberg))
+        object.__setattr__(self, "iceberg", with_type(self.iceberg))
         know(secrets_in(_values(self)))
-
-    @property
-    def catalog_name(self) -> str:
-        """The name of the catalog, which JDBC stores with each table."""
-        return self.iceberg.get("name", CATALOG_NAME)
-
-    @property
-    def sql_names(self) -> tuple[str, ...]:
-        """How SQL may name the catalog: by its own name, also as ``lake`` unless it is stored."""
-        stores_name = self.iceberg.get("type", "").lower() == "jdbc"
-        return (self.catalog_name,) if stores_name else ("lake", self.catalog_name)
-
-
-def _with_type(options: Mapping[str, str]) -> Mapping[str, str]:
-    """The options of a catalog; of type hadoop if they name a folder and nothing else.
-
-    Iceberg's default is hive, which would start a database in the current folder.
-    """
-    names_catalog = any(name in options for name in (*_CATALOG_NAMES, "uri"))
-    is_misspelt = any(closest(name, options, cutoff=_ALIKE) for name in _CATALOG_NAMES)
-    if "/" not in options.get("warehouse", "") or names_catalog or is_misspelt:
-        return options
-    return {"type": "hadoop", **options}
 
 
 @dataclass(frozen=True, slots=True)

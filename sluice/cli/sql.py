@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sluice.catalog_options import sql_names
 from sluice.cli.options import (
     DURATION,
     Settings,
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pyarrow as pa
-
-    from sluice.config import DatalakeConfig
 
 _NO_LAKE = re.compile(r"^\[REQUIRES_SINGLE_PART_NAMESPACE\].* but got `lake`\.")
 _NO_TABLE = re.compile(r"^\[TABLE_OR_VIEW_NOT_FOUND\] The table or view (\S+) cannot be found")
@@ -107,7 +106,7 @@ def sql(
         with _progress() as phase:
             answer = run(config, query, limit, timeout_ms / 1000, phase)
     except QueryFailed as error:
-        raise explained(error, config.datalake) from error
+        raise explained(error, config.datalake.iceberg) from error
     except NetworkError:
         from sluice.cli.cluster import require_cluster
 
@@ -118,12 +117,11 @@ def sql(
         say(f"only the first {counted(limit, 'row')}: --limit shows more", err=True)
 
 
-def explained(error: QueryFailed, datalake: DatalakeConfig) -> QueryFailed:
+def explained(error: QueryFailed, lake_options: Mapping[str, str]) -> QueryFailed:
     """The error with the names that `sluice sql` has, in place of Spark's advice on schemas.
 
-    :param datalake: without options if no lake is configured.
+    :param lake_options: the properties of the lake's catalog; empty if no lake is configured.
     """
-    lake_options = datalake.iceberg
     if not lake_options and _NO_LAKE.search(str(error)):
         return QueryFailed(
             "no lake is configured: give --warehouse PATH, or --config FILE with [datalake]"
@@ -132,7 +130,7 @@ def explained(error: QueryFailed, datalake: DatalakeConfig) -> QueryFailed:
     if found is None:
         return error
     name = found[1].replace("`", "")
-    catalog = datalake.sql_names[0]
+    catalog = sql_names(lake_options)[0]
     catalog = f"`{catalog}`" if "-" in catalog else catalog
     lake = f"lake tables are {catalog}.DATABASE.TABLE"
     if not lake_options:

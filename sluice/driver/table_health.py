@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from sluice.catalog_options import name_of
 from sluice.checks.findings import Finding
 from sluice.client import connect
 from sluice.clock import Clock, SystemClock
@@ -113,7 +114,7 @@ def _other_lake(config: Config, tiered: Iterable[TableInfo]) -> Iterator[Finding
 def _elsewhere(config: Config, absent: Iterable[TableInfo]) -> Iterator[Finding]:
     """The tables that Fluss has registered, though the lake does not have them."""
     lake = config.datalake.iceberg
-    where = lake.get("warehouse") or f"catalog {config.datalake.catalog_name}"
+    where = lake.get("warehouse") or f"catalog {name_of(lake)}"
     with connect(config.client) as client:
         for info in absent:
             registered = client.admin.lake_snapshot(info.path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +18,9 @@ from sluice.storage import file_system
 
 _LOG = logging.getLogger(__name__)
 _AGAIN_MS = 5_000
-"""Time between two attempts to renew keys after one that failed."""
+"""Longest time between two attempts to renew keys after one that failed."""
+_AGAIN_PART = 20
+"""Keys with a short life are asked for after this part of it."""
 _FOLDERS_MAX = 1_000
 """Folders whose file systems are kept, so that a table of many partitions has a bound."""
 Renew = Callable[[], TableStorage | None]
@@ -124,7 +127,9 @@ class FileSystems:
         return f"; the keys of the catalog have ended, and {self._trouble}"
 
     def _try_to_renew(self, now_ms: int) -> None:
-        self._try_ms = now_ms + _AGAIN_MS
+        storage = self._storage
+        life_ms = (storage.expires_ms or math.inf) - storage.read_ms
+        self._try_ms = now_ms + min(_AGAIN_MS, life_ms / _AGAIN_PART)
         try:
             renewed = self._renew()
         except (SluiceError, OSError, ValueError, KeyError, TypeError) as error:

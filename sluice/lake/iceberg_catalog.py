@@ -15,7 +15,8 @@ from typing import Any
 from py4j.java_gateway import JavaClass
 
 from sluice.artifacts.iceberg import CATALOGS, FENCE
-from sluice.config import CATALOG_NAME, TieringConfig
+from sluice.catalog_options import name_of
+from sluice.config import TieringConfig
 from sluice.errors import ConfigurationError, LakeNotWritable, SluiceError
 from sluice.failpoints import failpoint
 from sluice.lake.file_io import hadoop_storage
@@ -70,7 +71,7 @@ class IcebergLake:
         for key, value in properties.items():
             if key.startswith(_HADOOP_PREFIX):
                 conf.set(key.removeprefix(_HADOOP_PREFIX), value)
-        name = properties.get("name", CATALOG_NAME)
+        name = name_of(properties)
         where = properties.get("warehouse") or properties.get("uri") or "no warehouse configured"
         # For messages. Not the URI, because a JDBC URI may contain a password.
         self.where = properties.get("warehouse") or f"catalog {name}"

@@ -171,10 +171,13 @@ def _with_noted(history: LakeHistory, table: Any) -> LakeHistory:
 
     The property also stands for the tag, if there is none.
     """
-    if history.tagged is None:
-        history = replace(history, tagged=noted_id(table))
     oldest = history.entry(next(reversed(history.ancestors(history.main)), None))
-    if oldest is None or oldest.is_tiering or not is_cut(oldest):
+    if oldest is None:
+        return history
+    noted_by = noted_id(table) if history.tagged is None else None
+    if noted_by is not None and (noted_by == history.main or is_cut(oldest)):
+        history = replace(history, tagged=noted_by)
+    if oldest.is_tiering or not is_cut(oldest):
         return history
     noted = noted_snapshot(table, oldest)
     if noted is None:

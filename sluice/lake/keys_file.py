@@ -21,7 +21,8 @@ from sluice.rounds.files import delete_file, read_json, write_json
 _LOG = logging.getLogger(__name__)
 _VERSION = 1
 _LOOK_S = 5.0
-"""Longest time between two looks at the keys. They are renewed some seconds too late at most."""
+"""Longest time between two looks at the keys, which another thread may have renewed, too."""
+_LOOK_MIN_S = 0.2
 _END_S = 10.0
 
 
@@ -50,7 +51,8 @@ class KeysFile:
     ) -> None:
         """:param newest: returns the newest keys, and renews them when they are due."""
         self._uri, self._newest, self._clock = uri, newest, clock or SystemClock()
-        self._written_ms = newest().read_ms  # these keys are in the plan's writers already
+        first = newest()  # these keys are in the plan's writers already
+        self._written_ms, self._due_ms = first.read_ms, first.renew_ms
         self._is_written = False
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sluice-keys", daemon=True)
@@ -68,14 +70,20 @@ class KeysFile:
             _LOG.warning("delete the keys file %s: %s", self._uri, mask(str(error)))
 
     def _run(self) -> None:
-        while not self._closed.wait(_LOOK_S):
+        while not self._closed.wait(self._wait_s()):
             try:
                 self._write_if_new()
             except Exception as error:  # whatever it is, it is tried again
                 _LOG.warning("write the keys file %s: %s", self._uri, mask(str(error)))
 
+    def _wait_s(self) -> float:
+        """Until the keys are due, at most; never raises."""
+        left_s = (self._due_ms - self._clock.now_ms()) / 1000
+        return min(_LOOK_S, max(_LOOK_MIN_S, left_s))
+
     def _write_if_new(self) -> None:
         storage = self._newest()
+        self._due_ms = storage.renew_ms
         if storage.read_ms <= self._written_ms:
             return
         self._is_written = True

@@ -31,6 +31,7 @@ from pyspark.sql import SparkSession
 
 from pyspark_sluice import add_sys_tables
 from sluice.artifacts.spark_log import REDACTED, REDACTION
+from sluice.catalog_options import sql_names
 from sluice.config import load_config
 
 _SLUICE_ERROR = re.compile(r"^sluice\.errors\.\w+\.(\w+): (.+)$", re.MULTILINE)
@@ -107,9 +108,9 @@ def _add_lake(spark: SparkSession) -> None:
 
     Its options may hold keys, and Java's command line shows the options of a new session.
     """
-    lake = load_config(environment=os.environ).datalake
-    for catalog in lake.sql_names:
-        for name, value in lake.iceberg.items():
+    options = load_config(environment=os.environ).datalake.iceberg
+    for catalog in sql_names(options):
+        for name, value in options.items():
             spark.conf.set(f"spark.sql.catalog.{catalog}.{name}", value)
         spark.conf.set(f"spark.sql.catalog.{catalog}", "org.apache.iceberg.spark.SparkCatalog")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sluice.config import CATALOG_NAME
+from sluice.catalog_options import CATALOG_NAME
 from sluice.errors import LakeRolledBack
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.tiering_note import PROPERTY

@@ -468,9 +468,12 @@ def test_a_table_that_was_changed_is_refused(
 def test_a_format_that_is_not_written_is_refused(
     lake: IcebergLake, lake_sql: Sql, tmp_path: Path
 ) -> None:
-    table = lake.create(table_info({"a": t.BIGINT}, custom_properties={
-        "iceberg.write.format.default": "orc"
-    }))  # fmt: skip
+    orc = table_info({"a": t.BIGINT}, custom_properties={"iceberg.write.format.default": "orc"})
+    with pytest.raises(UnsupportedLakeOption, match=r"write\.format\.default='orc'"):
+        lake.create(orc)
+    assert not lake.has(orc.path)
+    table = lake.create(INFO)
+    table._loaded.java.updateProperties().set("write.format.default", "orc").commit()
     with pytest.raises(UnsupportedLakeOption, match=r"write\.format\.default=orc"):
         table.add_missing_columns(INFO)
 

@@ -9,8 +9,8 @@ from contextlib import closing, suppress
 import pyarrow as pa
 import pytest
 
+from sluice.catalog_options import CATALOG_NAME, sql_names
 from sluice.client.log_source import ClientLogSource
-from sluice.config import CATALOG_NAME
 from sluice.driver.threads import ThreadRunner
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import Claim, Column, Schema, TableDescriptor, TableInfo, TablePath
@@ -23,6 +23,7 @@ from tests.support.keyed_stock import DUE
 
 from .iceberg_client import opened
 from .rounds import RoundSite
+from .spark_round import spark_round
 
 _FIELDS = (Column("id", t.BIGINT, 0),)
 
@@ -231,10 +232,24 @@ def commands(site: RoundSite) -> None:
     assert "nothing to repair" in site.command("repair", str(path))
     foreign_commit(site, path)
     assert "nothing to repair" in site.command("repair", str(path))
-    lake = site.config.datalake.sql_names[0]
+    lake = sql_names(site.catalog.options)[0]
     query = f"SELECT count(*) AS n, sum(id) AS s FROM `{lake}`.{path}"
     assert site.command("sql", query, "--format", "csv").splitlines()[-1] == "10,45"
     check(site, path, 10)
+
+
+def executors(site: RoundSite) -> None:
+    """spark-submit, whose executors write with the keys of the driver's plan."""
+    path = numbers_table(site)
+    rows = 0
+    for number in range(2):
+        fill(site, path, rows, 50)
+        rows += 50
+        folder = site.folder / f"{path}-{number}"
+        result = spark_round(site, path, folder)
+        assert isinstance(result, RoundResult), (result, (folder / "spark-submit.log").read_text())
+        assert (result.rows, result.copied_by) == (50, "executors")
+        check(site, path, rows)
 
 
 MORE_OPERATIONS: dict[str, Callable[[RoundSite], None]] = {
@@ -245,4 +260,5 @@ MORE_OPERATIONS: dict[str, Callable[[RoundSite], None]] = {
     "created at once": at_once,
     "compaction": compaction,
     "commands": commands,
+    "executors": executors,
 }

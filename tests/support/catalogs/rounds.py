@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
+from sluice.catalog_options import CATALOG_NAME
 from sluice.cli.main import cli
 from sluice.client import Client, connect
 from sluice.config import (
-    CATALOG_NAME,
     ClientConfig,
     Config,
     DatalakeConfig,

@@ -35,19 +35,22 @@ def spark_round(
     :param bootstrap: the cluster's address for driver and executors; empty: the site's.
     :param settings: more settings, with ``__`` for a dot.
     """
+    folder.mkdir(exist_ok=True)
     claim = site.client.tiering.claim([path])
     assert claim is not None
     uri = plan_uri(f"{folder}/work", _LEASE, claim)
     write_json(uri, PlanFile(claim, _LEASE, bootstrap or site.config.client.bootstrap).to_json())
     make_zip(folder / "sluice.zip")
-    jars = ",".join(map(str, sorted(site.catalog.jars.glob("*.jar"))))
+    jars = [str(jar) for jar in sorted(site.catalog.jars.glob("*.jar"))]
     conf = {
+        # before Spark's own jars, as Hive's clients must be
+        "spark.driver.extraClassPath": ":".join(jars),
         "spark.ui.enabled": "false",
         "spark.sluice.tiering.driver_copy_rows": "0",
         **{f"spark.sluice.{name.replace('__', '.')}": value for name, value in settings.items()},
     }
     command = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local[2]"]
-    command += ["--jars", jars, "--py-files", str(folder / "sluice.zip")]
+    command += ["--jars", ",".join(jars), "--py-files", str(folder / "sluice.zip")]
     command += [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     command += [str(driver_script()), "--plan", uri, "--attempt", "a1"]
     lake = {f"datalake.iceberg.{name}": value for name, value in site.catalog.options.items()}
@@ -62,4 +65,7 @@ def spark_round(
         subprocess.run(
             command, stdout=log, stderr=log, env=environment, timeout=_TIMEOUT_S, check=False
         )
-    return round_outcome(uri)
+    outcome = round_outcome(uri)
+    if isinstance(outcome, RoundResult):
+        site.client.tiering.finished(claim)  # Airflow's task reports it otherwise
+    return outcome

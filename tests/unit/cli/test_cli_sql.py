@@ -14,7 +14,6 @@ from click.testing import CliRunner
 
 from sluice.cli.main import cli
 from sluice.cli.sql import _print, explained
-from sluice.config import DatalakeConfig
 from sluice.errors import QueryFailed
 from tests.support.findings import finding
 from tests.support.processes import sluice
@@ -94,9 +93,7 @@ def test_an_unknown_table_names_the_tables_that_there_are(
     tmp_path: Path, name: str, has_lake: bool, line: str
 ) -> None:
     (tmp_path / "shop/stock/metadata").mkdir(parents=True)
-    lake = DatalakeConfig(
-        iceberg={"type": "hadoop", "warehouse": str(tmp_path)} if has_lake else {}
-    )
+    lake = {"type": "hadoop", "warehouse": str(tmp_path)} if has_lake else {}
     advice = "Verify the spelling and correctness of the schema and catalog."
     by_spark = f"[TABLE_OR_VIEW_NOT_FOUND] The table or view {name} cannot be found. {advice}"
     assert str(explained(QueryFailed(by_spark), lake)) == line
@@ -109,10 +106,10 @@ def test_a_query_of_the_lake_without_a_lake_names_the_option() -> None:
         "[REQUIRES_SINGLE_PART_NAMESPACE] spark_catalog requires a single-part namespace, but got"
         " `lake`.`shop`. SQLSTATE: 42K05"
     )
-    assert str(explained(by_spark, DatalakeConfig())) == (
+    assert str(explained(by_spark, {})) == (
         "no lake is configured: give --warehouse PATH, or --config FILE with [datalake]"
     )
-    assert explained(by_spark, DatalakeConfig(iceberg={"type": "hadoop"})) is by_spark
+    assert explained(by_spark, {"type": "hadoop"}) is by_spark
 
 
 @pytest.mark.parametrize(
@@ -120,7 +117,7 @@ def test_a_query_of_the_lake_without_a_lake_names_the_option() -> None:
     [({}, "`fluss-iceberg-catalog`"), ({"name": "shops"}, "shops")],
 )
 def test_a_jdbc_catalog_has_its_own_name(options: dict[str, str], name: str) -> None:
-    lake = DatalakeConfig(iceberg={"type": "jdbc", "uri": "u", "warehouse": "w", **options})
+    lake = {"type": "jdbc", "uri": "u", "warehouse": "w", **options}
     by_spark = "[TABLE_OR_VIEW_NOT_FOUND] The table or view `lake`.`shop`.`orders` cannot be found"
     assert str(explained(QueryFailed(by_spark), lake)).endswith(
         f"a JDBC catalog stores its name: write {name}.shop.orders"

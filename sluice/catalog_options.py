@@ -1,0 +1,35 @@
+"""What the options of an Iceberg catalog mean where they do not say it: its type, its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sluice.did_you_mean import closest
+
+CATALOG_NAME = "fluss-iceberg-catalog"
+"""The name that Fluss gives the catalog (``IcebergCatalogUtils``)."""
+_TYPES = ("type", "catalog-type", "catalog-impl")
+_ALIKE = 0.85
+
+
+def with_type(options: Mapping[str, str]) -> Mapping[str, str]:
+    """The options of a catalog; of type hadoop if they name a folder and nothing else.
+
+    Iceberg's default is hive, which would start a database in the current folder.
+    """
+    names_catalog = any(name in options for name in (*_TYPES, "uri"))
+    is_misspelt = any(closest(name, options, cutoff=_ALIKE) for name in _TYPES)
+    if "/" not in options.get("warehouse", "") or names_catalog or is_misspelt:
+        return options
+    return {"type": "hadoop", **options}
+
+
+def name_of(options: Mapping[str, str]) -> str:
+    """The name of the catalog, which JDBC stores with each table."""
+    return options.get("name", CATALOG_NAME)
+
+
+def sql_names(options: Mapping[str, str]) -> tuple[str, ...]:
+    """How SQL may name the catalog: by its own name, also as ``lake`` unless it is stored."""
+    stores_name = options.get("type", "").lower() == "jdbc"
+    return (name_of(options),) if stores_name else ("lake", name_of(options))
