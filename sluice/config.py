@@ -239,8 +239,8 @@ class DatalakeConfig:
     """Format of the lake: iceberg; or none for an embedded server without a lake, where a table may
     have keys that no lake allows, and none is ever tiered."""
     iceberg: Mapping[str, str] = field(default_factory=dict)
-    """Properties of the Iceberg catalog: type, warehouse, uri, ... A warehouse path alone is of type
-    hadoop. The catalog's name is fluss-iceberg-catalog, as in Fluss, or the property name."""
+    """Properties of the Iceberg catalog: type, warehouse, uri, ... A path as warehouse and nothing
+    else is of type hadoop. The property name is fluss-iceberg-catalog by default, as in Fluss."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "iceberg", with_type(self.iceberg))
@@ -380,10 +380,9 @@ def _variable(dotted: str) -> str:
 
 
 _VARIABLES = {_variable(d): d for d in _KEYS if tuple(d.split(".")) not in _MAPPINGS}
-_MISSPELT = 0.95
-"""How similar the name of a variable outside of the sections must be to that of a setting."""
-_MISSPELT_SECTION = 0.9
-"""The same for the name of its section: ``servr`` is refused, ``service`` is not."""
+_MISSPELT, _MISSPELT_SECTION = 0.95, 0.9
+"""How similar the name of a variable outside of the sections must be to that of a setting, and the
+name of its section: ``servr`` is refused, ``service`` is not."""
 _OF_SERVICE = re.compile(
     r"SLUICE(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?)"
 )
