@@ -59,12 +59,24 @@ def site(
         yield running
 
 
-pytestmark = pytest.mark.long
+@pytest.fixture(scope="module")
+def ci_site(store: IamS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoundSite]:
+    """The catalog that says the most: keys of some seconds, others for each prefix."""
+    folder = tmp_path_factory.mktemp("rounds")
+    with by_prefix(store) as catalog, round_site(catalog, folder) as running:
+        yield running
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", ["log", "keyed", "foreign commits"])
+def test_rounds_in_short(ci_site: RoundSite, operation: str) -> None:
+    ALL[operation](ci_site)
 
 
 ALL = OPERATIONS | MORE_OPERATIONS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("operation", ALL)
 def test_rounds(site: RoundSite, operation: str) -> None:
     ALL[operation](site)

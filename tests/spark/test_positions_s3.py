@@ -25,7 +25,7 @@ from tests.support.s3_server import S3Server
 
 from .conftest import LONG_MS, STOCK
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 LAKE = "s3://lake/shop/stock"
 
 
@@ -61,7 +61,7 @@ def in_lake(lake: IcebergLake, owner: Any) -> dict[tuple[str, int], tuple[str | 
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("version", [3, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("version", [3, 2])
 def test_a_keyed_table_on_s3(tmp_path: Path, version: int) -> None:
     server = ServerConfig(
         data_dir=str(tmp_path / "server"),
