@@ -13,8 +13,8 @@ from sluice.model import Claim, TablePath
 from sluice.rounds.clean_runs import RunFolder, remove_run, run_folders
 from sluice.rounds.copy_size import CopySize, size_uri
 from sluice.rounds.dropped_leases import note_drop, stored_versions
-from sluice.rounds.files import PlanFile, plan_uri, result_uri, write_json
-from sluice.rounds.maintenance_files import MaintenanceFiles, request_uri
+from sluice.rounds.files import PlanFile, keys_uri, plan_uri, result_uri, write_json
+from sluice.rounds.maintenance_files import MaintenanceFiles, keys_uri_beside, request_uri
 from sluice.rounds.pack_files import PackFile, mark_running, pack_uri, write_stops
 from sluice_airflow.claimed_again import mark_ended, mark_started, replace_claim
 from sluice_airflow.claims import claimed_table
@@ -39,6 +39,7 @@ def run_of(work: str, name: str, age_days: float, claim: Claim = CLAIM) -> Path:
     write_json(result_uri(uri, "a"), {"version": 1})
     write_json(size_uri(uri, "a"), CopySize(1, 1).to_json())
     mark_running(uri, "a")
+    write_json(f"{keys_uri(uri, 'a')}-db.t.json", {"version": 1}, private=True)
     pack = pack_uri(work, name, "a", 0)
     write_json(pack, PackFile((uri,)).to_json())
     write_stops(pack, [uri])
@@ -48,6 +49,7 @@ def run_of(work: str, name: str, age_days: float, claim: Claim = CLAIM) -> Path:
     note_drop(work, name, stored_versions(work, name))
     maintenance = MaintenanceFiles(request_uri(work, name, "a"))
     maintenance.begin("db.t")
+    write_json(f"{keys_uri_beside(maintenance.request)}-db.t.json", {"version": 1}, private=True)
     maintenance.end()
     made = folder(work) / name
     for path in made.rglob("*.json"):
@@ -77,7 +79,7 @@ def test_old_runs_that_nobody_holds_go(work: str) -> None:
             assert run.size_bytes > 0
             remove_run(run)
     assert not old.exists()
-    assert len(list(young.rglob("*.json"))) == 12
+    assert len(list(young.rglob("*.json"))) == 14
     assert judged(f"{work}/") == {"sluice-young": "it is younger than --runs-older-than"}
 
 
@@ -138,7 +140,7 @@ def test_files_and_folders_of_others_are_never_touched(work: str) -> None:
 def test_a_cut_removal_leaves_the_plan_to_judge_by(work: str, arm: Callable[[str], None]) -> None:
     made = run_of(work, "sluice-a", 30)
     [run] = run_folders(work, 0, NOW_MS, lambda _: False)
-    arm("clean.run.file.before=raise@12")
+    arm("clean.run.file.before=raise@14")
     with pytest.raises(RuntimeError):
         remove_run(run)
     arm("")

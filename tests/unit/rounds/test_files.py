@@ -14,7 +14,9 @@ from sluice.rounds.files import (
     PlanFile,
     RoundFailure,
     RoundResult,
+    delete_keys,
     failure_uri,
+    keys_uri,
     plan_uri,
     plan_uris,
     read_json,
@@ -185,3 +187,18 @@ def test_why_keys_were_not_looked_up_holds_no_secret() -> None:
     failure = RoundFailure(FAILURE.reason, committed=planted)
     assert "planted-value" not in json.dumps(failure.to_json(["planted-value"]))
     assert replace(RESULT, deletes_as="positions").checked(["planted"]).deletes_as == "positions"
+
+
+def test_keys_that_a_killed_driver_has_left_are_deleted(tmp_path: Path) -> None:
+    uri = plan_uri(str(tmp_path), "sluice-1", CLAIM)
+    write_json(uri, PLAN.to_json())
+    for attempt in ("a1", "a2"):
+        keys = f"{keys_uri(uri, attempt)}-db.t.json"
+        write_json(keys, {"version": 1}, private=True)
+        assert Path(keys).stat().st_mode & 0o777 == 0o600
+    delete_keys(keys_uri(uri, "a1"))
+    folder = Path(uri).parent
+    assert sorted(path.name for path in folder.iterdir()) == ["keys-a2-db.t.json", "plan.json"]
+    delete_keys(keys_uri(uri))
+    assert [path.name for path in folder.iterdir()] == ["plan.json"]
+    delete_keys(keys_uri(plan_uri(str(tmp_path), "sluice-2", CLAIM)))  # there is none
