@@ -33,6 +33,7 @@ NAMES = (
     "keyed_to_iceberg",
     "delta_cost",
     "lake_history",
+    "rest_catalog",
     "round_history",
     "idle_tables",
     "page_tables",
