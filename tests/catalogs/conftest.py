@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from sluice.driver.jvm import Jvm
-from tests.support.aws_bundle import jars_with_s3
-from tests.support.catalogs.iam_s3 import IamS3
+from sluice.testing.catalogs.aws_bundle import jars_with_s3
+from sluice.testing.catalogs.iam_s3 import IamS3
 
 
 @pytest.fixture(scope="module")

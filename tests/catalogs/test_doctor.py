@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from sluice.cli.main import cli
 from sluice.errors import LakeNotWritable, UnsupportedLakeOption
 from sluice.lake.iceberg_catalog import IcebergLake
-from tests.support.aws_bundle import jars_with_s3
-from tests.support.catalogs.catalog import Catalog
-from tests.support.catalogs.iam_s3 import IamS3
+from sluice.testing.catalogs.aws_bundle import jars_with_s3
+from sluice.testing.catalogs.catalog import Catalog
+from sluice.testing.catalogs.iam_s3 import IamS3
 from tests.support.catalogs.oauth_rest import RestSettings, rest_server
 from tests.support.catalogs.operations import fill, numbers_table
 from tests.support.catalogs.rounds import RoundSite, round_site

@@ -8,9 +8,9 @@ import pytest
 
 from sluice.driver.jvm import Jvm
 from sluice.lake.java import JavaThrew
-from tests.support.catalogs.catalog import jars_with
+from sluice.testing.catalogs.catalog import jars_with
+from sluice.testing.catalogs.iam_s3 import IamS3
 from tests.support.catalogs.hive_metastore import CLIENT_3, CLIENT_4, hive_options, metastore
-from tests.support.catalogs.iam_s3 import IamS3
 from tests.support.catalogs.iceberg_client import opened
 
 pytestmark = pytest.mark.long

@@ -16,11 +16,11 @@ from sluice.client.addresses import Address
 from sluice.model import Column, Schema, TableDescriptor
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult
+from sluice.testing.catalogs.aws_bundle import jars_with_s3
+from sluice.testing.catalogs.catalog import Catalog
+from sluice.testing.catalogs.iam_s3 import IamS3
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from tests.support.aws_bundle import jars_with_s3
-from tests.support.catalogs.catalog import Catalog
-from tests.support.catalogs.iam_s3 import IamS3
 from tests.support.catalogs.oauth_rest import RestSettings, rest_server
 from tests.support.catalogs.rounds import RoundSite, round_site
 from tests.support.catalogs.spark_round import spark_round

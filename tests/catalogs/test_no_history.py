@@ -11,7 +11,7 @@ from sluice.catalog_options import CATALOG_NAME
 from sluice.errors import LakeRolledBack
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.tiering_note import PROPERTY
-from tests.support.catalogs.iam_s3 import IamS3
+from sluice.testing.catalogs.iam_s3 import IamS3
 from tests.support.catalogs.iceberg_client import IcebergClient, opened
 from tests.support.catalogs.jdbc import sqlite
 from tests.support.catalogs.nessie import nessie

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.catalogs.iam_s3 import IamS3
+from sluice.testing.catalogs.iam_s3 import IamS3
 from tests.support.catalogs.operations import MORE_OPERATIONS
 from tests.support.catalogs.rounds import OPERATIONS, RoundSite, round_site
 from tests.support.catalogs.servers import STATIC

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from tests.support.aws_bundle import jars_with_s3
-from tests.support.catalogs.catalog import Catalog
-from tests.support.catalogs.iam_s3 import IamS3
+from sluice.testing.catalogs.aws_bundle import jars_with_s3
+from sluice.testing.catalogs.catalog import Catalog
+from sluice.testing.catalogs.iam_s3 import IamS3
 from tests.support.catalogs.nessie import nessie
 from tests.support.catalogs.oauth_rest import RestSettings, rest_server
 from tests.support.catalogs.operations import MORE_OPERATIONS

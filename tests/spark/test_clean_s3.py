@@ -17,7 +17,7 @@ from sluice.config import ServerConfig
 from sluice.formats.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.aws_bundle import jars_with_s3
+from sluice.testing.catalogs.aws_bundle import jars_with_s3
 from tests.support.s3_server import S3Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]

@@ -19,7 +19,7 @@ from sluice.model import TableBucket
 from sluice.rounds.files import RoundResult
 from sluice.rounds.types import Split
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.aws_bundle import jars_with_s3
+from sluice.testing.catalogs.aws_bundle import jars_with_s3
 from tests.support.keyed_stock import Stock, stock_table
 from tests.support.s3_server import S3Server
 

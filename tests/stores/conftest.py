@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.driver.jvm import Jvm
-from tests.support.aws_bundle import BUNDLE as AWS
+from sluice.testing.catalogs.aws_bundle import BUNDLE as AWS
 from tests.support.s3_server import S3Server
 from tests.support.stores.azurite import Azurite
 from tests.support.stores.bundles import AZURE, GCP, jars_with

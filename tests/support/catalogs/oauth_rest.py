@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from sluice.driver.jvm import Jvm
-from tests.support.aws_bundle import jars_with_s3
+from sluice.testing.catalogs.aws_bundle import jars_with_s3
+from sluice.testing.catalogs.catalog import Catalog, jars_with
+from sluice.testing.catalogs.iam_s3 import BUCKET, IamS3
 
-from .catalog import Catalog, jars_with
 from .http_server import JsonServer, Request
-from .iam_s3 import BUCKET, IamS3
 from .jdbc import SQLITE
 from .oauth import Login, not_authorized
 from .rest_tables import ENDPOINTS, Answer, RestTables, refused

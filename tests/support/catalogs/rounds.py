@@ -31,9 +31,9 @@ from sluice.model import types as t
 from sluice.rounds.files import RoundResult
 from sluice.rounds.progress import Progress
 from sluice.server.cluster import EmbeddedCluster
+from sluice.testing.catalogs.catalog import Catalog
 from tests.support.keyed_stock import DUE, Stock, stock_table
 
-from .catalog import Catalog
 from .iceberg_client import opened
 
 DATABASE = "shop"

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sluice.artifacts.java import java
+from sluice.testing.catalogs.catalog import Catalog
+from sluice.testing.catalogs.iam_s3 import BUCKET, REGION
+from sluice.testing.catalogs.keys import Keys
+from sluice.testing.catalogs.maven import MavenJar, fetch_jars
+from sluice.testing.catalogs.program import http_answers, running
 from sluice.testing.ports import kept_port
 
-from .catalog import Catalog
-from .iam_s3 import BUCKET, REGION
 from .jdbc import sqlite
-from .keys import Keys
-from .maven import MavenJar, fetch_jars
-from .program import http_answers, running
 
 S3PROXY = MavenJar(
     "org.gaul",

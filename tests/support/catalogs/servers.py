@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from .catalog import Catalog
+from sluice.testing.catalogs.catalog import Catalog
+from sluice.testing.catalogs.iam_s3 import IamS3
+
 from .glue import glue
 from .hive_metastore import hive3, hive4
-from .iam_s3 import IamS3
 from .jdbc import postgresql, sqlite
 from .nessie import nessie
 from .oauth_rest import oauth_rest

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sluice.artifacts.jars import Jar, fetch
 from sluice.driver.jvm import iceberg_jar
-from tests.support.catalogs.maven import CACHE
+from sluice.testing.catalogs.maven import CACHE
 
 GCP = Jar(
     "org.apache.iceberg",

@@ -9,16 +9,19 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
+from sluice.errors import ConfigurationError
 
 
 def java_of(version_min: int) -> str:
-    """The java command of the first Java that is new enough; skips the test if there is none."""
+    """The java command of the first Java that is new enough.
+
+    :raises ConfigurationError: there is none; says what to install.
+    """
     found = _first(version_min)
     if found is None:
-        pytest.skip(
+        raise ConfigurationError(
             f"no Java {version_min} or newer in JAVA_HOME, on the PATH or in /usr/lib/jvm:"
-            f" install one, and set JAVA_HOME to its folder"
+            f" install one, such as Temurin {version_min}, and set JAVA_HOME to its folder"
         )
     return found
 
@@ -40,7 +43,7 @@ def _version(command: Path) -> int:
         done = subprocess.run(
             [str(command), "-version"], capture_output=True, text=True, timeout=30, check=False
         )
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return 0
     found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
     return int(found[1]) if found else 0

@@ -48,7 +48,7 @@ class IamS3:
     def __enter__(self) -> IamS3:
         folder = Path(tempfile.mkdtemp(prefix="sluice-s3-"))
         self._stack.callback(shutil.rmtree, folder)
-        command = [sys.executable, "-m", "tests.support.catalogs.iam_s3_process", f"{folder}/port"]
+        command = [sys.executable, "-m", "sluice.testing.catalogs.iam_s3_process", f"{folder}/port"]
         try:
             self._stack.enter_context(
                 running(command, folder / "log", lambda: self._is_up(folder / "port"), cwd=ROOT)

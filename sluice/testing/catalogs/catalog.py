@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from tests.support.aws_bundle import jars_with_s3
+from sluice.testing.catalogs.aws_bundle import jars_with_s3
 
 from .maven import MavenJar, fetch_jars
 

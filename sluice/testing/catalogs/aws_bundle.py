@@ -11,7 +11,7 @@ from sluice.artifacts.iceberg import RUNTIMES
 from sluice.artifacts.jars import Jar, fetch
 from sluice.driver.jvm import iceberg_jar
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 _ICEBERG = RUNTIMES["4.1"]
 BUNDLE = Jar(
     _ICEBERG.group,

@@ -11,7 +11,7 @@ import sys
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
-from tests.support.catalogs.sessions import SessionLayer
+from sluice.testing.catalogs.sessions import SessionLayer
 
 
 def main() -> None:

@@ -1,0 +1,13 @@
+"""A Java for a server: the error where there is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluice.errors import ConfigurationError
+from sluice.testing.catalogs.newer_java import java_of
+
+
+def test_a_java_that_is_not_there_is_named_with_what_to_do() -> None:
+    with pytest.raises(ConfigurationError, match=r"no Java 999 or newer .* set JAVA_HOME"):
+        java_of(999)
