@@ -33,8 +33,8 @@ help: ## list the commands
 setup: ## install the virtual environment, packages, Java and jars (a second run does nothing)
 	@scripts/setup.sh
 
-demo: setup ## tier real data with Airflow and Spark, compare lake and source (FLUSS=real: Apache Fluss)
-	@$(PYTHON) -m demo --fluss $(FLUSS)
+demo: setup ## tier real data with Airflow and Spark, compare lake and source (FLUSS=real: Apache Fluss; CATALOG=rest: REST catalog, S3)
+	@$(PYTHON) -m demo --fluss $(FLUSS) --catalog $(or $(CATALOG),folder)
 
 matrix: setup ## run the same scenarios on the embedded server and Apache Fluss, compare all answers
 	@$(PYTHON) -m sluice.testing.conformance $(ARGS)

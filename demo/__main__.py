@@ -17,10 +17,11 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from demo import report
+from demo import lakes, report
 from demo.processes import Processes
 from demo.run import Demo, inherited_environment
 from demo.servers import KINDS
+from sluice.errors import ConfigurationError
 
 PIPE_WIDTH = 100
 """Width in columns of output to a file or a pipe."""
@@ -42,13 +43,27 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         help="cluster to use: the embedded server, or Apache Fluss (downloaded once, 130 MB)",
     )
     parser.add_argument(
+        "--catalog",
+        choices=lakes.KINDS,
+        default="folder",
+        help="lake to use: a folder, or an Iceberg REST catalog on S3 that vends the keys, read"
+        " back by Spark and PyIceberg (needs Java 21; its jars are downloaded once, 310 MB; the"
+        " lake is in memory and not kept)",
+    )
+    parser.add_argument(
         "--plant-difference",
         action="store_true",
         default=os.environ.get("DEMO_PLANT", "") not in ("", "0"),
         help="change one value of one row before loading, which the comparison must find"
         " (or set DEMO_PLANT=1)",
     )
-    return parser.parse_args(given)
+    options = parser.parse_args(given)
+    if options.catalog == "rest" and options.fluss != "embedded":
+        parser.error(
+            f"--catalog rest needs --fluss embedded, not {options.fluss}: Apache Fluss makes the"
+            " lake tables itself, and would need the catalog's settings and jars, too"
+        )
+    return options
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -57,6 +72,11 @@ def main(given: Sequence[str] | None = None) -> int:
     console = Console()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console = Console(width=PIPE_WIDTH)
+    try:
+        lakes.check(options.catalog)
+    except ConfigurationError as error:
+        console.print(f"--catalog {options.catalog}: {error}", soft_wrap=True, markup=False)
+        return 2
     if options.keep:
         folder = Path(options.keep).absolute()
         if folder.exists() and any(folder.iterdir()):
@@ -85,9 +105,13 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, folder: Path, console: Console, processes: Processes) -> int:
-    demo = Demo(folder, console, processes, options.plant_difference, options.fluss)
+    demo = Demo(
+        folder, console, processes, options.plant_difference, options.fluss, options.catalog
+    )
     started = time.monotonic()
     console.print(f"[bold]Sluice demo[/bold] in {folder}", highlight=False)
+    if options.catalog == "rest":
+        console.print(lakes.REST_TITLE, highlight=False, soft_wrap=True)
     try:
         differences = demo.run()
     except KeyboardInterrupt:
@@ -102,14 +126,10 @@ def _run(options: argparse.Namespace, folder: Path, console: Console, processes:
         report.print_differences(console, differences)
         console.print(f"Logs: {folder / 'logs'}", highlight=False, soft_wrap=True)
         return 1
-    console.print(
-        "\n[green]The lake equals the source:[/green] row counts, and sum, minimum, maximum and"
-        " nulls of every column.\nThe log tables have each offset of each bucket exactly once."
-        " flight_status equals an independent\nreplay after both runs."
-        f" {spent:.0f} s.",
-        soft_wrap=True,
+    report.print_equal(console, options.catalog, spent)
+    report.print_where_next(
+        console, folder, options.fluss, options.catalog, kept=bool(options.keep)
     )
-    report.print_where_next(console, folder, options.fluss, kept=bool(options.keep))
     return 0
 
 

@@ -19,8 +19,9 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from demo.airflow import DAG_ID, ROOT, Airflow, Json, spark_environment
+from demo.lakes import folder_lake
 from demo.processes import Processes
-from demo.run import inherited_environment, jar_setting
+from demo.run import inherited_environment
 from sluice.client import Client, connect
 from sluice.config import ServerConfig
 from sluice.formats.types import schema_from_arrow
@@ -125,12 +126,12 @@ def block(lake: Path) -> None:
 
 def _settings(folder: Path, address: str) -> dict[str, str]:
     parts = urlsplit(address)
-    lake = {"format": "iceberg", "iceberg.type": "hadoop", "iceberg.warehouse": f"{folder}/lake"}
-    extra = {"work_uri": (folder / "work").as_uri(), "datalake": lake}
+    lake = folder_lake(folder / "lake")
+    extra = {"work_uri": (folder / "work").as_uri(), "datalake": lake.datalake}
     fluss = {"conn_type": "fluss", "host": parts.hostname, "port": parts.port, "extra": extra}
     return {
         **spark_environment(),
-        **jar_setting(),
+        **lake.jar_setting,
         **PAGES,
         "AIRFLOW__CORE__DAGS_FOLDER": str(folder / "dags"),
         "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",

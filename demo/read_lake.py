@@ -1,12 +1,11 @@
 """Reads the lake with Spark SQL and writes its facts. Runs as its own program.
 
-``python -m demo.read_lake WAREHOUSE QUESTIONS.json ANSWERS.json``
+``python -m demo.read_lake QUESTIONS.json ANSWERS.json``
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -19,34 +18,36 @@ from demo.data import SHORT_LIVED_JAVA, read_sources
 from sluice.artifacts.iceberg import installed_iceberg
 
 
-def session(warehouse: str) -> Any:
-    """Starts a local Spark session with the catalog ``lake``."""
+def session(options: Mapping[str, str], jars: str) -> Any:
+    """Starts a local Spark session with the catalog ``lake``.
+
+    :param options: of the catalog.
+    :param jars: with Iceberg's runtime; empty: Spark fetches it.
+    """
     from pyspark.sql import SparkSession
 
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("sluice-demo-reader")
         .config("spark.sql.catalog.lake", "org.apache.iceberg.spark.SparkCatalog")
-        .config("spark.sql.catalog.lake.type", "hadoop")
-        .config("spark.sql.catalog.lake.warehouse", warehouse)
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.memory", "1g")
         .config("spark.driver.extraJavaOptions", SHORT_LIVED_JAVA)
     )
-    folder = Path(os.environ.get("SLUICE_TIERING_JARS", "-"))
-    runtime = installed_iceberg()
-    if (folder / runtime.name).is_file():
-        return builder.config("spark.jars", str(folder / runtime.name)).getOrCreate()
-    return builder.config("spark.jars.packages", runtime.coordinates).getOrCreate()
+    for name, value in options.items():
+        builder = builder.config(f"spark.sql.catalog.lake.{name}", value)
+    if jars:
+        return builder.config("spark.jars", jars).getOrCreate()
+    return builder.config("spark.jars.packages", installed_iceberg().coordinates).getOrCreate()
 
 
-def main(warehouse: str, questions: str, answers: str) -> None:
+def main(questions: str, answers: str) -> None:
     """Writes facts and offset differences of every table of the demo as JSON."""
     asked = json.loads(Path(questions).read_text())
     end_offsets: Mapping[str, int] = asked["end_offsets"]
-    spark = session(warehouse)
+    spark = session(asked["options"], asked["jars"])
 
     def sql(text: str) -> Sequence[Mapping[str, Any]]:
         return [row.asDict() for row in spark.sql(text).collect()]
@@ -73,4 +74,4 @@ def main(warehouse: str, questions: str, answers: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    main(*sys.argv[1:3])

@@ -116,9 +116,31 @@ def print_differences(console: Console, differences: Sequence[Difference]) -> No
         console.print(f"... and {len(differences) - 30} more")
 
 
-def print_where_next(console: Console, folder: Path, fluss: str, kept: bool) -> None:
+def print_equal(console: Console, catalog: str, seconds: float) -> None:
+    """Prints that no difference was found, and what was compared."""
+    compared = (
+        " row counts, and sum, minimum, maximum and"
+        " nulls of every column.\nThe log tables have each offset of each bucket exactly once."
+        " flight_status equals an independent\nreplay after both runs."
+    )
+    if catalog == "rest":
+        compared = (
+            " row counts, and every value of every row, after\nboth runs, as Spark and as PyIceberg"
+            " read it through the catalog. For flight_status, the source\nis an independent replay."
+            " The log tables have each offset of each bucket exactly once."
+        )
+    console.print(
+        f"\n[green]The lake equals the source:[/green]{compared} {seconds:.0f} s.",
+        soft_wrap=True,
+    )
+
+
+def print_where_next(console: Console, folder: Path, fluss: str, catalog: str, kept: bool) -> None:
     """Prints commands to continue with."""
     console.print("\n[bold]Next steps[/bold]")
+    if catalog == "rest":
+        _print_next_of_rest(console, folder, kept)
+        return
     if not kept:
         again = "DEMO_KEEP=demo-data make demo" + (" FLUSS=real" if fluss == "real" else "")
         console.print(f"  {again}   keep server data, lake and logs", highlight=False)
@@ -149,5 +171,17 @@ def print_where_next(console: Console, folder: Path, fluss: str, kept: bool) -> 
         '    -e "SELECT origin, count(*) FROM lake.nyc.flights GROUP BY origin"',
         f"ls {folder / 'logs'}   (server, Airflow, Spark)",
     )
+    for line in lines:
+        console.print(f"  {line}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _print_next_of_rest(console: Console, folder: Path, kept: bool) -> None:
+    """Prints the same after CATALOG=rest, whose catalog and store had all in memory."""
+    lines = ["make demo   the same with a lake in a folder, which DEMO_KEEP=DIR keeps"]
+    if kept:
+        lines = [
+            f"ls {folder / 'logs'}   (server, catalog, Airflow, Spark)",
+            "The lake is gone: its catalog and its store had it in memory.",
+        ]
     for line in lines:
         console.print(f"  {line}", soft_wrap=True, highlight=False, markup=False)

@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from demo import flight_status, report, tables
+from demo import flight_status, lakes, report, servers, tables
 from demo.airflow import ROOT, Airflow, spark_environment
 from demo.compare import Difference, Facts, differences, facts_of, with_joined_rows
 from demo.data import SHORT_LIVED_JAVA, Source, plant_difference, read_sources
+from demo.lakes import Lake
 from demo.processes import Processes
-from demo.servers import KINDS, serve
+from demo.readers import READ_S, Readers
 from demo.steps import Say, Steps
-from sluice.artifacts.iceberg import installed_iceberg
 from sluice.client import Client, connect
 from sluice.testing.table_creation import create_table
 
@@ -26,8 +26,8 @@ from sluice.testing.table_creation import create_table
 AIRFLOW_START_S = 400.0
 DUE_S = 120.0
 RUN_S = 600.0
-READ_S = 400.0
 SNAPSHOTS_S = 180.0
+FIRST_RUN, SECOND_RUN = "First run: ten months", "Second run: the rest"
 SPARK_CONF = {
     "spark.ui.enabled": "false",
     "spark.sluice.tiering.max_round_ms": "600000",  # no forced finish on a slow machine
@@ -46,27 +46,36 @@ class Demo:
         processes: Processes,
         plant: bool,
         fluss: str = "embedded",
+        catalog: str = "folder",
     ) -> None:
-        """:param fluss: a key of :data:`demo.servers.KINDS`."""
+        """:param fluss: a key of :data:`demo.servers.KINDS`.
+        :param catalog: one of :data:`demo.lakes.KINDS`.
+        """
         self.folder = folder
         self._console = console
         self._processes = processes
         self._plant = plant
-        self._server = KINDS[fluss]
+        self._server = servers.KINDS[fluss]
+        self._is_rest = catalog == "rest"
         self._steps = Steps(console)
         self.lake = folder / "lake"
         self.work = folder / "work"
 
     def run(self) -> list[Difference]:
         """Runs all steps and returns the differences between lake and source files."""
+        if self._is_rest:
+            servers.start(lakes.REST, self.folder, self._processes, "catalog")
         with self._steps.step("Read the source files") as say:
             sources = read_sources()
             say(", ".join(f"{source.name} {source.rows.num_rows:,} rows" for source in sources))
         with self._steps.step(self._server.title) as say:
-            address = serve(self._server, self.folder, self._processes)
+            servers.start(self._server, self.folder, self._processes, "server")
+            address = servers.wait(self._server, self._processes, "server")
             say(address)
+        lake = self._lake()
         home = self.folder / "airflow"
-        airflow = Airflow(home, self._processes, self._settings(address), triggerer=True)
+        settings = self._settings(address, lake)
+        airflow = Airflow(home, self._processes, settings, triggerer=True)
         airflow.prepare()
         with connect(address) as client:
             with self._steps.step("Create tables, load ten months") as say:
@@ -79,15 +88,36 @@ class Demo:
             with self._steps.step("Wait for KV snapshots of flight_status") as say:
                 tables.wait_for_snapshots(client, SNAPSHOTS_S, say)
                 say("leased while the first round reads them")
-            self._tier(client, sources, airflow, "First run: ten months")
+            if self._is_rest:
+                return self._rest_runs(client, sources, airflow, lake)
+            self._tier(client, sources, airflow, FIRST_RUN)
             before = client.admin.lake_snapshot(tables.FLIGHT_STATUS)
-            with self._steps.step("Load the other two months") as say:
-                self._load(client, sources, first=False, say=say)
-            self._tier(client, sources, airflow, "Second run: the rest")
-            end_offsets = {source.name: tables.end_offsets(client, source) for source in sources}
+            self._load_the_rest(client, sources)
+            self._tier(client, sources, airflow, SECOND_RUN)
+            end_offsets = _end_offsets(client, sources)
         with self._steps.step("Read the lake with Spark SQL, compare"):
             assert before is not None
-            return self._compare(sources, end_offsets, before.snapshot_id)
+            return self._compare(sources, lake, end_offsets, before.snapshot_id)
+
+    def _lake(self) -> Lake:
+        """Returns the lake, once its servers answer."""
+        if not self._is_rest:
+            return lakes.folder_lake(self.lake)
+        with self._steps.step(lakes.REST.title) as say:
+            options = json.loads(servers.wait(lakes.REST, self._processes, "catalog"))
+            say(options["uri"])
+            return lakes.rest_lake(options)
+
+    def _rest_runs(
+        self, client: Client, sources: Sequence[Source], airflow: Airflow, lake: Lake
+    ) -> list[Difference]:
+        """Compares after each run: Nessie shows one snapshot, so no reader can go back."""
+        readers = Readers(lake, self.work, self._processes, self._steps)
+        self._tier(client, sources, airflow, FIRST_RUN)
+        differing = readers.compare(sources, _end_offsets(client, sources), first=True)
+        self._load_the_rest(client, sources)
+        self._tier(client, sources, airflow, SECOND_RUN)
+        return differing + readers.compare(sources, _end_offsets(client, sources), first=False)
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -100,19 +130,14 @@ class Demo:
             return client.admin.create_table
         return lambda path, descriptor: create_table(client, path, descriptor, self.lake)
 
-    def _settings(self, address: str) -> dict[str, str]:
+    def _settings(self, address: str, lake: Lake) -> dict[str, str]:
         """Returns Airflow's settings of the cluster, the lake and Spark."""
         parts = urlsplit(address)
-        datalake = {
-            "format": "iceberg",
-            "iceberg.type": "hadoop",
-            "iceberg.warehouse": str(self.lake),
-        }
         extra = {
             "transport": parts.scheme,
             "deployment_id": "demo",
             "work_uri": self.work.as_uri(),
-            "datalake": json.dumps(datalake),
+            "datalake": json.dumps(lake.datalake),
         }
         fluss = {"conn_type": "fluss", "host": parts.hostname, "port": parts.port, "extra": extra}
         spark = {"conn_type": "spark", "host": "local[2]"}
@@ -122,7 +147,7 @@ class Demo:
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(spark),
             "AIRFLOW__SLUICE__SCHEDULE": "none",
             "AIRFLOW__SLUICE__TIER_RETRIES": "0",
-            **jar_setting(),
+            **lake.jar_setting,
         }
 
     def _load(self, client: Client, sources: Sequence[Source], first: bool, say: Say) -> None:
@@ -137,6 +162,10 @@ class Demo:
         changes = tables.replay_flights(client, flights, first=first, say=say)
         say(f"{loaded:,} rows, {changes:,} changes of {flight_status.NAME}")
 
+    def _load_the_rest(self, client: Client, sources: Sequence[Source]) -> None:
+        with self._steps.step("Load the other two months") as say:
+            self._load(client, sources, first=False, say=say)
+
     def _tier(
         self, client: Client, sources: Sequence[Source], airflow: Airflow, title: str
     ) -> None:
@@ -149,13 +178,18 @@ class Demo:
         report.print_rows(self._console, title, rows)
 
     def _compare(
-        self, sources: Sequence[Source], end_offsets: dict[str, int], first_run: int
+        self, sources: Sequence[Source], lake: Lake, end_offsets: dict[str, int], first_run: int
     ) -> list[Difference]:
         """:param first_run: the lake snapshot of ``flight_status`` after the first run."""
         questions, answers = self.work / "questions.json", self.work / "answers.json"
-        asked = {"end_offsets": end_offsets, "first_run": first_run}
+        asked = {
+            "options": lake.options,
+            "jars": lake.jar_list,
+            "end_offsets": end_offsets,
+            "first_run": first_run,
+        }
         questions.write_text(json.dumps(asked))
-        command = [sys.executable, "-m", "demo.read_lake", str(self.lake), str(questions)]
+        command = [sys.executable, "-m", "demo.read_lake", str(questions)]
         path = {"PYTHONPATH": str(ROOT)}
         self._processes.run(
             "reader", [*command, str(answers)], {**spark_environment(), **path}, READ_S
@@ -163,8 +197,8 @@ class Demo:
         found = json.loads(answers.read_text())
         differing: list[Difference] = []
         for source in sources:
-            lake = Facts(**found[source.name]["facts"])
-            differing += differences(source.name, facts_of(source.rows), lake)
+            seen = Facts(**found[source.name]["facts"])
+            differing += differences(source.name, facts_of(source.rows), seen)
             differing += (Difference(**entry) for entry in found[source.name]["offsets"])
         for first, title in ((True, "after the first run"), (False, "after the second run")):
             wanted = flight_status.replay(sources[0].rows, first=first)
@@ -176,18 +210,12 @@ class Demo:
         return differing
 
 
-def jar_setting() -> dict[str, str]:
-    """Returns the setting of the Iceberg runtime that `make setup` downloaded, if it exists."""
-    jar = Path(jars_folder()) / installed_iceberg().name
-    return {"AIRFLOW__SLUICE__JARS": str(jar)} if jar.is_file() else {}
-
-
-def jars_folder() -> str:
-    return os.environ.get("SLUICE_TIERING_JARS") or str(ROOT / ".cache/jars")
+def _end_offsets(client: Client, sources: Sequence[Source]) -> dict[str, int]:
+    return {source.name: tables.end_offsets(client, source) for source in sources}
 
 
 def inherited_environment() -> dict[str, str]:
     """Returns this process's environment without settings that could change the demo."""
-    ours = ("AIRFLOW", "SLUICE_", "SPARK_", "PYTHONPATH")
+    ours = ("AIRFLOW", "SLUICE_", "SPARK_", "PYTHONPATH", "AWS_")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-    return {**kept, "SLUICE_TIERING_JARS": jars_folder()}
+    return {**kept, "SLUICE_TIERING_JARS": lakes.jars_folder()}

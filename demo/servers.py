@@ -1,4 +1,4 @@
-"""Starts the Fluss cluster of the demo: the embedded server or Apache Fluss."""
+"""Starts the servers of the demo: the embedded server or Apache Fluss, and a catalog."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ POLL_INTERVAL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How to start a cluster, and the line that it prints when it is ready."""
+    """How to start a server, and the line that it prints when it is ready."""
 
     title: str
     arguments: tuple[str, ...]
     """Arguments of this Python; ``{folder}`` is the folder of the demo."""
     ready: str
-    """Pattern of the ready line. Its first group is the address."""
+    """Pattern of the ready line. Its first group is the address, or what clients need."""
     start_s: float
     environment: Mapping[str, str] = field(default_factory=dict)
     misses_tables: bool = False
@@ -54,19 +54,23 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def serve(kind: Kind, folder: Path, processes: Processes) -> str:
-    """Starts a cluster and returns its address.
+def start(kind: Kind, folder: Path, processes: Processes, name: str) -> None:
+    """Starts a server whose process, and log, have that name. Returns before it answers."""
+    arguments = [argument.format(folder=folder) for argument in kind.arguments]
+    processes.start(name, [sys.executable, "-m", *arguments], kind.environment)
+
+
+def wait(kind: Kind, processes: Processes, name: str) -> str:
+    """Waits for the ready line of a started server and returns its first group.
 
     :raises ProcessFailed: the server ended. Has the end of its log.
     :raises TimeoutError: the server was not ready in time.
     """
-    arguments = [argument.format(folder=folder) for argument in kind.arguments]
-    processes.start("server", [sys.executable, "-m", *arguments], kind.environment)
     deadline = time.monotonic() + kind.start_s
     while time.monotonic() < deadline:
-        processes.check("server")
-        found = re.search(f"^{kind.ready}", processes.log("server").read_text(), re.MULTILINE)
+        processes.check(name)
+        found = re.search(f"^{kind.ready}", processes.log(name).read_text(), re.MULTILINE)
         if found:
             return found[1]
         time.sleep(POLL_INTERVAL_S)
-    raise TimeoutError(f"the server was not ready after {kind.start_s:.0f} s")
+    raise TimeoutError(f"the {name} was not ready after {kind.start_s:.0f} s")
