@@ -82,8 +82,9 @@ page: setup ## build the page's front end into sluice/page/static
 page-test: setup ## run the tests of the page's front end
 	@$(NPM) test
 
-config-docs: setup ## write docs/configuration.md from sluice/config.py
+config-docs: setup ## write docs/configuration.md and docs/catalogs/store-options.md from the code
 	@$(PYTHON) scripts/config_docs.py
+	@$(PYTHON) scripts/store_docs.py
 
 zip: setup ## write build/sluice.zip and the driver's script, for spark-submit
 	@.venv/bin/sluice spark-files --copy build

@@ -1,6 +1,7 @@
 """The exceptions to the rules for pages, all in one place."""
 
 GENERATED = {
+    "docs/catalogs/store-options.md": "scripts/store_docs.py",
     "docs/commands.md": "scripts/command_docs.py",
     "docs/configuration.md": "scripts/config_docs.py",
 }
