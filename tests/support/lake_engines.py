@@ -21,10 +21,17 @@ DUCKDB = (
     "duckdb-extension-avro==1.5.5",
     "duckdb-extension-iceberg==1.5.5",
 )
+CATALOGS = (
+    "pyiceberg[pyarrow,glue,hive,sql-sqlite]==0.12.0",
+    "psycopg2-binary",
+    *DUCKDB,
+    "duckdb-extension-httpfs==1.5.5",
+)
 INSTALL_EXTENSIONS = (
     "from duckdb_extensions import import_extension as get; get('avro'); get('iceberg')"
 )
 """Puts DuckDB's extensions, which come from packages, into the user's home."""
+_INSTALL_HTTPFS = f"{INSTALL_EXTENSIONS}; get('httpfs')"
 _FOLDER = ROOT / ".cache" / "engines"
 _EXTENSIONS_TIMEOUT_S = 120
 _READY = "ready"
@@ -47,6 +54,11 @@ def python_engines() -> KeptEnvironment:
 def duckdb() -> KeptEnvironment:
     """DuckDB with its extensions, installed once in .cache."""
     return _kept("duckdb", (*DUCKDB, "pyarrow"), INSTALL_EXTENSIONS)
+
+
+def catalog_engines() -> KeptEnvironment:
+    """PyIceberg and DuckDB with what they need to open catalogs, installed once in .cache."""
+    return _kept("catalogs", CATALOGS, _INSTALL_HTTPFS)
 
 
 def pyarrow_pin(folder: Path) -> Path:
