@@ -41,7 +41,8 @@ format = "iceberg"
 iceberg = { type = "hadoop", warehouse = "/data/lake" }
 ```
 
-For an Apache Fluss cluster with a REST catalog, for `sluice tier`, `repair`, `clean` and `doctor`:
+For an Apache Fluss cluster with a REST catalog that vends the keys of the store, for `sluice tier`,
+`repair`, `clean` and `doctor`. It needs a login, but no keys:
 
 ```toml
 [client]
@@ -50,11 +51,17 @@ username = "etl"    # the password by the variable SLUICE_CLIENT_PASSWORD
 
 [datalake.iceberg]
 type = "rest"
-uri = "http://catalog.example:8181"
+uri = "https://catalog.example/iceberg"
+warehouse = "lake"
+oauth2-server-uri = "https://catalog.example/iceberg/v1/oauth/tokens"
+"header.X-Iceberg-Access-Delegation" = "vended-credentials"
+# its login by the variable SLUICE_DATALAKE_ICEBERG_CREDENTIAL: CLIENT-ID:CLIENT-SECRET
 
 [tiering]
 jars = "/srv/sluice/jars"    # Iceberg's runtime, and iceberg-aws-bundle for S3
 ```
+
+[catalogs](catalogs/README.md) has the settings for each catalog and store.
 
 A setting is written in other places as follows:
 
