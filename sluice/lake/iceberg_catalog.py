@@ -38,6 +38,10 @@ from sluice.model import TableInfo, TablePath
 
 _LOG = logging.getLogger(__name__)
 _HADOOP_PREFIX = "hadoop."
+_NOT_STAGED = ("BadRequestException", "UnsupportedOperationException", "RESTException")
+_STAGING = "stage"
+"""What a catalog says that refuses staged tables: S3 Tables, "Stage-create is currently not
+supported"."""
 _CREATED_ALREADY = ("AlreadyExistsException", "CommitFailedException")
 """What Iceberg throws if another process has created the table first."""
 
@@ -128,7 +132,7 @@ class IcebergLake:
         :param path: of a table that the lake has; None: it is staged for ``info``.
         :returns: the folder of the file, and when the catalog's keys end, epoch milliseconds (None:
             there are none, or they do not end). None: nothing was written, because the staged table
-            would be a local folder, or the catalog has no namespace for it.
+            would be a local folder, or the catalog has no namespace for it or stages no tables.
         :raises LakeNotWritable: catalog or storage refuse.
         :raises UnsupportedLakeOption: only Iceberg's own client could write the table's files.
         """
@@ -138,11 +142,14 @@ class IcebergLake:
             else:
                 try:
                     with java_errors():
-                        java = self._builder(info).createTransaction().table()
+                        staged = self._staged(self._builder(info))
                 except JavaThrew as thrown:
                     if thrown.kind == "NoSuchNamespaceException":
                         return None
                     raise
+                if staged is None:
+                    return None
+                java = staged.table()
             loaded = self._of_java(path or info.path, java)
             if path is None and loaded.is_local:
                 return None
@@ -165,13 +172,39 @@ class IcebergLake:
         """Stages the table, writes a file as rounds do, and creates the table."""
         try:
             with java_errors():
-                staged = builder.createTransaction()
+                if (staged := self._staged(builder)) is None:
+                    self._create_first(path, builder)
+                    return
                 check_writable(self._of_java(path, staged.table()))
                 failpoint("lake.create.staged")
                 staged.commitTransaction()
         except JavaThrew as thrown:
             if thrown.kind not in _CREATED_ALREADY or not self._exists(path):
                 raise
+
+    def _staged(self, builder: Any) -> Any:
+        """The transaction that creates a table; None: the catalog stages no tables (S3 Tables)."""
+        try:
+            with java_errors():
+                return builder.createTransaction()
+        except JavaThrew as thrown:
+            if thrown.kind in _NOT_STAGED and _STAGING in str(thrown).lower():
+                return None
+            raise
+
+    def _create_first(self, path: TablePath, builder: Any) -> None:
+        """Creates the table, and then writes a file as rounds do; drops it if that fails.
+
+        The table is empty, and only this process knows of it: no snapshot may be in it.
+        """
+        created = builder.create()
+        try:
+            check_writable(self._of_java(path, created))
+        except SluiceError:
+            created.refresh()
+            if created.currentSnapshot() is None:
+                self._catalog.dropTable(self._identifier(path), False)
+            raise
 
     def close(self) -> None:
         """Closes the catalog's connections, but not the gateway. Never raises.

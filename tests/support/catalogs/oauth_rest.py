@@ -44,6 +44,8 @@ class RestSettings:
     key_life_s: int = 900
     says_end: bool = True
     """Whether vended keys come with their end."""
+    stages: bool = True
+    """Whether tables may be staged; S3 Tables refuses that."""
     refreshes: bool = False
     """Whether clients are told of the credentials endpoint."""
     below: tuple[str, ...] = ("",)
@@ -130,6 +132,9 @@ class RestServer:
             if code != 200:
                 return code, found
             return 200, {"storage-credentials": self.vendor.credentials(_location(found))}
+        is_staged = path[-1] == "tables" and '"stage-create":true' in request.body
+        if is_staged and not self._settings.stages:
+            return refused(400, "BadRequestException", "Stage-create is currently not supported")
         code, found = self._tables.answer(request.method, path, request.query, request.body)
         if code == 200 and "metadata" in found and (request.method == "GET" or len(path) == 3):
             name = path[3] if len(path) == _TABLE_PARTS else json.loads(request.body)["name"]
