@@ -9,6 +9,7 @@ from sluice.did_you_mean import closest
 CATALOG_NAME = "fluss-iceberg-catalog"
 """The name that Fluss gives the catalog (``IcebergCatalogUtils``)."""
 _TYPES = ("type", "catalog-type", "catalog-impl")
+_OF_CATALOGS = ("hive.", "hadoop.hive.", "glue.", "jdbc.", "nessie.", "rest.")
 _ALIKE = 0.85
 
 
@@ -17,7 +18,9 @@ def with_type(options: Mapping[str, str]) -> Mapping[str, str]:
 
     Iceberg's default is hive, which would start a database in the current folder.
     """
-    names_catalog = any(name in options for name in (*_TYPES, "uri"))
+    names_catalog = any(
+        name in (*_TYPES, "uri") or name.startswith(_OF_CATALOGS) for name in options
+    )
     is_misspelt = any(closest(name, options, cutoff=_ALIKE) for name in _TYPES)
     if "/" not in options.get("warehouse", "") or names_catalog or is_misspelt:
         return options

@@ -143,6 +143,7 @@ def settle(
         outcome = _result(entry["plan_uri"], result)
     else:
         outcome = _outcome_without_result(entry["plan_uri"], failure, state, stop_seen_s)
+        delete_keys(keys_uri(entry["plan_uri"]))  # a killed driver could not
     failpoint("airflow.settle.before_report")
     if is_reported and isinstance(outcome, RoundResult):
         verdict = _finished(entry["table"], outcome)
@@ -222,7 +223,6 @@ def _outcome_without_result(
     plan_uri: str, failure: Mapping[str, Any] | None, state: str | None, stop_seen_s: float
 ) -> Outcome | None:
     """The outcome of a tier task that left no result XCom. None: its worker was lost."""
-    delete_keys(keys_uri(plan_uri))
     left = _outcome_in_files(plan_uri)
     begun = bool(failure) or _has_begun(plan_uri)
     at_work = not failure and _is_without_failure(plan_uri)

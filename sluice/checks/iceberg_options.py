@@ -34,6 +34,8 @@ _KNOWN = (
 )
 """Options of Iceberg 1.12's catalogs: ``CatalogProperties``, ``OAuth2Properties``,
 ``AuthProperties``, ``RESTCatalogProperties``, ``AwsProperties``, ``JdbcUtil``."""
+_OPEN = ("jdbc.", "io.manifest.", "header.", "table-default.", "table-override.")
+"""How names begin that drivers and servers choose, or of which there are many."""
 _ALIKE_ANY = 0.8
 _ELSEWHERE = {"type": "catalog-type"}
 """Flink's names of Iceberg's options."""
@@ -94,7 +96,7 @@ def near_misses(options: Mapping[str, str]) -> list[str]:
     """What options look like a misspelt one, and which. Iceberg ignores options without a word."""
     found = []
     for name in sorted(options):
-        is_known = name in _KNOWN or name in _ELSEWHERE.values()
+        is_known = name in _KNOWN or name in _ELSEWHERE.values() or name.startswith(_OPEN)
         meant = None if is_known else closest(name, _KNOWN, cutoff=_ALIKE_ANY)
         if meant is not None:
             found.append((name, meant))

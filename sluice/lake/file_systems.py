@@ -21,6 +21,8 @@ _AGAIN_MS = 5_000
 """Longest time between two attempts to renew keys after one that failed."""
 _AGAIN_PART = 20
 """Keys with a short life are asked for after this part of it."""
+_WAIT_S = 120.0
+"""Longest wait for another thread that asks for keys, once the old ones have ended."""
 _FOLDERS_MAX = 1_000
 """Folders whose file systems are kept, so that a table of many partitions has a bound."""
 Renew = Callable[[], TableStorage | None]
@@ -64,18 +66,22 @@ class FileSystems:
     def newest(self) -> TableStorage:
         """The storage options with the newest keys; asks for new ones when they are due.
 
-        One thread asks. Others go on with the keys that they have, as long as these are valid.
+        One thread asks. Others go on with the keys that they have, as long as these are valid;
+        after that they wait for its answer.
         """
         now_ms = self._clock.now_ms()
         storage = self._storage
-        if now_ms < max(storage.renew_ms, self._try_ms):
+        if now_ms < storage.renew_ms:
             return storage
         is_valid = storage.expires_ms is None or now_ms < storage.expires_ms
-        if not self._renewing.acquire(blocking=not is_valid):
+        if is_valid and now_ms < self._try_ms:
             return storage
+        if not self._renewing.acquire(timeout=0 if is_valid else _WAIT_S):
+            return self._storage
         try:
-            if self._storage is storage:  # no other thread was faster
-                self._try_to_renew(now_ms)
+            is_first = self._storage is storage  # no other thread was faster
+            if is_first and self._clock.now_ms() >= self._try_ms:
+                self._try_to_renew()
         finally:
             self._renewing.release()
         return self._storage
@@ -126,16 +132,17 @@ class FileSystems:
             return ""
         return f"; the keys of the catalog have ended, and {self._trouble}"
 
-    def _try_to_renew(self, now_ms: int) -> None:
+    def _try_to_renew(self) -> None:
         storage = self._storage
         life_ms = (storage.expires_ms or math.inf) - storage.read_ms
-        self._try_ms = now_ms + min(_AGAIN_MS, life_ms / _AGAIN_PART)
         try:
             renewed = self._renew()
         except (SluiceError, OSError, ValueError, KeyError, TypeError) as error:
             self._trouble = mask(f"new ones could not be read: {error}")
             _LOG.warning("the keys of the lake table stay in use: %s", self._trouble)
             return
+        finally:  # after the answer: a catalog that hangs is not asked again at once
+            self._try_ms = self._clock.now_ms() + min(_AGAIN_MS, life_ms / _AGAIN_PART)
         if renewed is None or renewed.read_ms <= self._storage.read_ms:
             self._trouble = f"{self._keys_uri or 'the catalog'} has no new ones"
             return

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import reduce
@@ -39,7 +40,7 @@ from sluice.model import TableInfo, TablePath
 _LOG = logging.getLogger(__name__)
 _HADOOP_PREFIX = "hadoop."
 _NOT_STAGED = ("BadRequestException", "UnsupportedOperationException", "RESTException")
-_STAGING = "stage"
+_STAGING = re.compile(r"(?i)stage.?create|staged")
 """What a catalog says that refuses staged tables: S3 Tables, "Stage-create is currently not
 supported"."""
 _CREATED_ALREADY = ("AlreadyExistsException", "CommitFailedException")
@@ -188,23 +189,24 @@ class IcebergLake:
             with java_errors():
                 return builder.createTransaction()
         except JavaThrew as thrown:
-            if thrown.kind in _NOT_STAGED and _STAGING in str(thrown).lower():
+            if thrown.kind in _NOT_STAGED and _STAGING.search(str(thrown)):
                 return None
             raise
 
     def _create_first(self, path: TablePath, builder: Any) -> None:
-        """Creates the table, and then writes a file as rounds do; drops it if that fails.
+        """Creates the table, and then writes a file as rounds do.
 
-        The table is empty, and only this process knows of it: no snapshot may be in it.
+        If that fails, the empty table stays: another process may have begun to use it.
         """
         created = builder.create()
         try:
             check_writable(self._of_java(path, created))
-        except SluiceError:
-            created.refresh()
-            if created.currentSnapshot() is None:
-                self._catalog.dropTable(self._identifier(path), False)
-            raise
+        except LakeNotWritable as error:
+            raise LakeNotWritable(
+                f"{error}. The lake table {path} exists now, without rows, because this catalog"
+                " stages no tables",
+                **error.details,
+            ) from error
 
     def close(self) -> None:
         """Closes the catalog's connections, but not the gateway. Never raises.

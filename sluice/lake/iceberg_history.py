@@ -74,7 +74,7 @@ class IcebergHistory:
         location = metadata.metadataFileLocation()
         known, self._known = self._known, None  # an error ends the look-up, so it begins again
         if known is None or known[0] != location:
-            known = (location, *_history_of(self._jvm, self._loaded.java, metadata, self._tag))
+            known = (location, *_history_of(self._jvm, self._loaded, metadata, self._tag))
         history = with_expired(known[1], known[2], registered_id)
         self._known = (location, history, known[2])
         return history
@@ -135,13 +135,12 @@ class IcebergHistory:
 
 
 def _history_of(
-    jvm: Any, table: Any, metadata: Any, tag: str
+    jvm: Any, loaded: LoadedTable, metadata: Any, tag: str
 ) -> tuple[LakeHistory, Iterator[list[HistoryEntry]]]:
     """The existing snapshots of a table, and those of each earlier metadata file, newest first.
 
     An earlier file is read when the iterator reaches it. Missing files are skipped.
 
-    :param table: Iceberg's table object, refreshed.
     """
     parser = jvm.org.apache.iceberg.TableMetadataParser
     content = json.loads(parser.toJson(metadata))
@@ -151,14 +150,14 @@ def _history_of(
         references.get(tag, {}).get("snapshot-id"),
         {entry.snapshot_id: entry for entry in _entries(content)},
     )
-    history = _with_noted(history, table)
+    history = _with_noted(history, loaded.java)
     locations = [entry["metadata-file"] for entry in content.get("metadata-log", [])]
 
     def earlier() -> Iterator[list[HistoryEntry]]:
         for location in reversed(locations[-_EARLIER_FILES_MAX:]):
             try:
                 with java_errors():
-                    old = json.loads(parser.toJson(parser.read(table.io(), location)))
+                    old = json.loads(parser.toJson(parser.read(loaded.java.io(), location)))
             except JavaThrew:
                 continue
             yield _entries(old)

@@ -58,7 +58,8 @@ _LOG = logging.getLogger(__name__)
 _COMMIT_TRIES_MAX = 10
 _DELETES_VERSION = 2
 """The first format version of Iceberg that supports delete files."""
-_NEW_PAGES = ("v2", "PARQUET_2_0")
+_PAGE_VERSION = "write.parquet.page-version"
+_NEW_PAGES = ("v2", "parquet_2_0")
 """The page versions of Parquet that come with DELTA encodings, as Iceberg names them."""
 # What Iceberg throws if a commit did not succeed, as far as the catalog's answer shows.
 _REFUSALS = {
@@ -181,7 +182,8 @@ class IcebergTable:
                 target_file_bytes=int(self._property(TARGET_FILE_PROPERTY, str(TARGET_FILE_BYTES))),
                 compression=self._property("write.parquet.compression-codec", "zstd").lower(),
                 compression_level=self._property("write.parquet.compression-level", ""),
-                delta_encoding=self._property("write.parquet.page-version", "v1") in _NEW_PAGES,
+                delta_encoding=self._property("write.parquet.page-version", "v1").lower()
+                in _NEW_PAGES,
                 row_group_rows=self._tiering.row_group_rows,
                 row_group_bytes=self._tiering.row_group_bytes,
             )
@@ -403,6 +405,8 @@ class IcebergTable:
             newest = self._history.find({})
             if newest is not None and newest.snapshot_id != snapshot_id:
                 return
+            if self._loaded.java.snapshot(snapshot_id) is None:  # the catalog hides it
+                return
             snapshots = self._loaded.java.manageSnapshots()
             if self._loaded.java.refs().containsKey(TAG):
                 snapshots.replaceTag(TAG, snapshot_id).commit()
@@ -427,6 +431,8 @@ class IcebergTable:
         :raises LakeCommitRefused: other writers were faster each time. Nothing was changed.
         :raises LakeCommitOutcomeUnknown: the snapshots may have expired. No file was deleted.
         """
+        with lake_errors(f"read the snapshots of lake table {self._path}"):
+            self._loaded.renew()
         return expire_snapshots(
             self._gateway, self._loaded.java, self._path, rule, self._commit_errors
         )

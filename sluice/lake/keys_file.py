@@ -54,13 +54,15 @@ class KeysFile:
         first = newest()  # these keys are in the plan's writers already
         self._written_ms, self._due_ms = first.read_ms, first.renew_ms
         self._is_written = False
+        self._lock = threading.Lock()  # guards the file
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sluice-keys", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Ends the thread and deletes the file. Never raises."""
-        self._closed.set()
+        with self._lock:  # a thread that still waits for the catalog writes nothing afterwards
+            self._closed.set()
         self._thread.join(_END_S)
         if not self._is_written:
             return
@@ -86,6 +88,9 @@ class KeysFile:
         self._due_ms = storage.renew_ms
         if storage.read_ms <= self._written_ms:
             return
-        self._is_written = True
-        write_json(self._uri, {"version": _VERSION, **storage.to_json()}, private=True)
-        self._written_ms = storage.read_ms
+        with self._lock:
+            if self._closed.is_set():
+                return
+            self._is_written = True
+            write_json(self._uri, {"version": _VERSION, **storage.to_json()}, private=True)
+            self._written_ms = storage.read_ms

@@ -226,6 +226,7 @@ class LakeMaintenance:
         if not useless or live.snapshot_id is None:
             return
         with lake_errors(f"prepare a conversion of lake table {self._path}"):
+            self._loaded.renew()
             tagged = TaggedUpdate(self._loaded.java, None, "newRowDelta")
             tagged.update.validateFromSnapshot(live.snapshot_id)
             tagged.update.validateDeletedFiles()
@@ -269,6 +270,8 @@ class LakeMaintenance:
 
         :raises LakeNotWritable: the metadata cannot be read.
         """
+        with lake_errors(f"read the snapshots of lake table {self._path}"):
+            self._loaded.renew()
         return due_snapshots(self._gateway, self._loaded.java, self._path, rule)
 
     def remove_metadata_orphans(self, before_ms: int, *, apply: bool = True) -> tuple[int, int]:
@@ -384,6 +387,7 @@ class LakeMaintenance:
         described = [live.descriptions[mark] for mark in replaced]
         described += [live.key_descriptions[k.path] for one in converted for k in one.keys]
         with lake_errors(f"prepare a conversion of lake table {self._path}"):
+            self._loaded.renew()
             tagged = TaggedUpdate(self._loaded.java, None, "newRowDelta")
             delta = tagged.update
             delta.validateFromSnapshot(live.snapshot_id)

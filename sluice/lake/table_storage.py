@@ -17,7 +17,7 @@ from typing import Any
 from sluice.masking import secrets_in
 from sluice.storage import credentials_end_ms, storage_options
 
-_TOKEN = "s3.session-token"  # noqa: S105
+_TOKEN, _GCS_TOKEN = "s3.session-token", "gcs.oauth2.token"
 _KEYS = {
     "s3": ("s3.access-key", "s3.secret", _TOKEN),
     "gcs": ("gcs.oauth2.", "gcs.no-auth"),
@@ -136,4 +136,5 @@ def _expires_ms(
     given = {name: value for name, value in options.items() if name not in user}
     if (told := credentials_end_ms(uri, given)) is not None:
         return told
-    return read_ms + _ASSUMED_LIFE_MS if _TOKEN in given else None
+    has_token = _TOKEN in given or _GCS_TOKEN in given
+    return read_ms + _ASSUMED_LIFE_MS if has_token else None

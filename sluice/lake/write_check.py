@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import uuid
+from contextlib import suppress
 from typing import Any
 
 from sluice.errors import LakeNotWritable
@@ -10,8 +13,9 @@ from sluice.lake.java import lake_errors
 from sluice.lake.loaded_table import LoadedTable
 from sluice.lake.small_files import read_file, storage_errors, write_file
 
-_NAME = "_sluice-check"
-"""Always the same, so at most one such file is left in a table. Readers ignore the name."""
+_LOG = logging.getLogger(__name__)
+_NAME = "_sluice-check-"
+"""How the files begin. Readers ignore such a name."""
 _CONTENT = b"sluice was here"
 
 
@@ -28,7 +32,10 @@ def check_writable(loaded: LoadedTable) -> None:
         if loaded.is_local:
             return
     write_file(uri, b"", loaded.files)
-    _delete(uri, loaded.files)
+    try:
+        _delete(uri, loaded.files)
+    except LakeNotWritable as error:  # a store may allow no deletion by clients (S3 Tables)
+        _LOG.warning("a file of a check stays: %s", error.message)
 
 
 def check_both_ways(loaded: LoadedTable) -> str:
@@ -42,21 +49,27 @@ def check_both_ways(loaded: LoadedTable) -> str:
         write_file(uri, _CONTENT, loaded.files)
         with lake_errors(f"read {uri} by Iceberg's own client"):
             _compare(uri, _read(io, uri), "Iceberg's client reads another file than Sluice wrote")
-    finally:
-        _delete(uri, loaded.files)
+    except BaseException:
+        with suppress(LakeNotWritable):  # the first error counts
+            _delete(uri, loaded.files)
+        raise
+    _delete(uri, loaded.files)
     with lake_errors(f"write {uri} by Iceberg's own client"):
         _write(io, uri)
     try:
         found = read_file(uri, 2 * len(_CONTENT), loaded.files)
         _compare(uri, found, "Sluice reads another file than Iceberg's client wrote")
-    finally:
-        with lake_errors(f"delete {uri} by Iceberg's own client"):
+    except BaseException:
+        with suppress(LakeNotWritable), lake_errors(f"delete {uri}"):
             io.deleteFile(uri)
+        raise
+    with lake_errors(f"delete {uri} by Iceberg's own client"):
+        io.deleteFile(uri)
     return uri.rpartition("/")[0]
 
 
 def _place(loaded: LoadedTable) -> str:
-    return str(loaded.java.locationProvider().newDataLocation(_NAME))
+    return str(loaded.java.locationProvider().newDataLocation(f"{_NAME}{uuid.uuid4().hex[:12]}"))
 
 
 def _delete(uri: str, files: FileSystems) -> None:
@@ -74,8 +87,10 @@ def _read(io: Any, uri: str) -> bytes:
 
 def _write(io: Any, uri: str) -> None:
     stream = io.newOutputFile(uri).createOrOverwrite()
-    stream.write(_CONTENT)
-    stream.close()
+    try:
+        stream.write(_CONTENT)
+    finally:
+        stream.close()
 
 
 def _compare(uri: str, found: bytes | None, why: str) -> None:

@@ -429,7 +429,7 @@ def delete_keys(uri: str) -> None:
     """
     folder, _, start = uri.rpartition("/")
     try:
-        for one in listed(folder, f"{glob.escape(start)}-*.json"):
+        for one in listed(folder, f"{glob.escape(start)}-*.json*"):
             delete_file(one.uri)
     except Exception as error:  # file systems raise errors of many kinds
         _LOG.warning("cannot delete %s-*.json: %s", mask(uri), mask(str(error)))

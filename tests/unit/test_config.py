@@ -276,6 +276,8 @@ def test_the_values_of_secret_settings_are_known() -> None:
         ({"warehouse": "s3://lake/w", "io-impl": "x.Y", "s3.endpoint": "http://s3"}, "hadoop"),
         ({"warehouse": "/lake", "type": "rest"}, "rest"),
         ({"warehouse": "s3://lake", "uri": "thrift://metastore"}, None),  # Iceberg's default, hive
+        ({"warehouse": "/w", "hadoop.hive.metastore.uris": "thrift://metastore"}, None),
+        ({"warehouse": "s3://w", "glue.id": "1"}, None),
         ({"warehouse": "lake"}, None),  # a name
         ({"warehouse": "s3://lake", "typ": "rest"}, None),  # misspelt: the check says so
         ({"warehouse": "s3://lake", "catalog_impl": "x.Y"}, None),

@@ -142,7 +142,15 @@ def test_an_option_that_iceberg_would_ignore_is_warned_of(
 
 @pytest.mark.parametrize(
     "name",
-    ["header.X-Team", "table-default.write.x", "my.own.option", "ref", "jdbc.user", "glue.id"],
+    [
+        "header.X-Team",
+        "table-default.write.x",
+        "my.own.option",
+        "ref",
+        "jdbc.user",
+        "jdbc.useSSL",
+        "glue.id",
+    ],
 )
 def test_other_options_are_left_alone(name: str) -> None:
     assert near_misses({"type": "rest", "uri": "http://127.0.0.1:1", name: "x"}) == []

@@ -185,3 +185,54 @@ def test_a_data_file_ends_before_its_keys_do(catalog: Catalog) -> None:
         for one in found
     ]
     assert rows == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_nobody_goes_on_with_keys_that_have_ended(catalog: Catalog) -> None:
+    """All who come after the end wait for the one that asks."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    def slow() -> TableStorage:
+        asked.set()
+        assert go_on.wait(30)
+        return catalog.keys()
+
+    first = catalog.keys()
+    files = FileSystems(first, "", slow, catalog.clock)
+    catalog.advance(LIFE_MS)
+    found: list[TableStorage] = []
+    threads = [threading.Thread(target=lambda: found.append(files.newest())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    assert asked.wait(30)
+    go_on.set()
+    for thread in threads:
+        thread.join(30)
+    assert len(found) == 8
+    assert first not in found
+    assert catalog.given == 2
+
+
+def test_keys_that_come_after_the_end_are_not_written(
+    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalog answers so late that the lake is closed: nobody would delete the file."""
+    monkeypatch.setattr("sluice.lake.keys_file._END_S", 0.01)
+    asked, go_on = threading.Event(), threading.Event()
+    uri = f"{tmp_path}/round/keys.json"
+    first = catalog.keys()
+    answers = iter([first])
+
+    def newest() -> TableStorage:
+        if (found := next(answers, None)) is not None:
+            return found
+        asked.set()
+        assert go_on.wait(30)
+        return catalog.keys()
+
+    keys_file = KeysFile(uri, newest, catalog.clock)
+    catalog.advance(LIFE_MS)
+    assert asked.wait(30)
+    keys_file.close()
+    go_on.set()
+    keys_file._thread.join(30)
+    assert not Path(uri).exists()
