@@ -21,6 +21,7 @@ from sluice.lake import (
     key_deletes,
     position_commit,
     position_deletes,
+    update_content,
 )
 from sluice.lake.earlier_marks import Positions
 from sluice.lake.iceberg_table import IcebergTable
@@ -95,7 +96,7 @@ class Guards:
             now = {k: v and partial(v, table) for k, v in left_out.items()}
             whole(gateway, table, Without(delta, now), *others)
 
-        self.patch.setattr(iceberg_table, "validate_positions", some)
+        self.patch.setattr(update_content, "validate_positions", some)
 
     def call(self, procedure: str) -> None:
         options = "map('rewrite-all', 'true')"
