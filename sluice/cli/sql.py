@@ -90,8 +90,11 @@ def sql(
 
     Lake tables: give --warehouse PATH, or a lake in --config FILE, and name them
     lake.DATABASE.TABLE. The rows in the lake may be older than those in Fluss by the lag that
-    `sluice status` shows. A JDBC catalog stores its own name: there, name tables
-    `fluss-iceberg-catalog`.DATABASE.TABLE, in backquotes, or by the option name of the catalog.
+    `sluice status` shows.
+
+    A JDBC catalog stores its own name, so lake finds nothing there: name its tables
+    `fluss-iceberg-catalog`.DATABASE.TABLE, in backquotes. If datalake.iceberg.name is set, use that
+    name instead.
 
     Spark takes about 10 seconds to start. It needs Java 17 or newer
     and pip install 'fluss-sluice[spark]'.

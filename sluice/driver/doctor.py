@@ -19,7 +19,7 @@ from sluice.driver.opened_lake import opened_lake_findings
 from sluice.driver.table_health import failed_rounds, table_findings, with_failures
 from sluice.errors import SluiceError
 from sluice.masking import mask, reason_text, secrets_of
-from sluice.model import ServerInfo, TableInfo
+from sluice.model import ServerInfo, TableInfo, TablePath
 from sluice.rounds.named_lake import LAKE_OPTIONS
 
 _TIMEOUT_S = 60.0
@@ -76,12 +76,12 @@ def _in_the_lake(config: Config) -> Iterator[Finding]:
     """
     lake = config.datalake.iceberg
     is_folder = lake.get("type") == "hadoop" and local_path(lake["warehouse"]) is not None
+    tiered = _tiered(config)
+    if is_folder and tiered == {}:
+        return
     try:
-        with connect(config.client) as client:
-            if is_folder and not client.statuses.lake_tables():
-                return
         with Jvm(config.tiering.jars) as jvm:
-            opened = list(opened_lake_findings(config, jvm))
+            opened = list(opened_lake_findings(config, jvm, tiered or {}))
             yield from opened
             if all(one.ok is not False for one in opened):
                 yield from table_findings(config, jvm)
@@ -91,12 +91,17 @@ def _in_the_lake(config: Config) -> Iterator[Finding]:
 
 def _named_lake(config: Config) -> TableInfo | None:
     """A tiered table for which the cluster names its lake."""
+    tiered = _tiered(config) or {}
+    return next((info for info in tiered.values() if _lake_options(info)), None)
+
+
+def _tiered(config: Config) -> dict[TablePath, TableInfo] | None:
+    """The tables with tiering enabled; None: the cluster does not tell, as another finding says."""
     try:
         with connect(config.client) as client:
-            tiered = client.admin.known_infos(client.statuses.lake_tables())
-    except SluiceError:  # another finding says so
+            return dict(client.admin.known_infos(client.statuses.lake_tables()))
+    except SluiceError:
         return None
-    return next((info for info in tiered.values() if _lake_options(info)), None)
 
 
 def _lake_options(info: TableInfo) -> dict[str, str]:

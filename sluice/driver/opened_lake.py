@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from sluice.checks.findings import Finding, line_of
-from sluice.client import connect
 from sluice.clock import Clock, SystemClock
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
@@ -19,17 +18,16 @@ OPEN, WRITE, KEYS = "open the lake", "write a table's files", "keys of the lake'
 _NO_TABLE = "the lake has no table yet: a round writes a file before it creates the first one"
 
 
-def opened_lake_findings(config: Config, jvm: Jvm, clock: Clock | None = None) -> Iterator[Finding]:
+def opened_lake_findings(
+    config: Config, jvm: Jvm, tiered: Mapping[TablePath, TableInfo], clock: Clock | None = None
+) -> Iterator[Finding]:
     """Opens the catalog, and has both clients write to the store of a table.
 
     Two files are written, read and deleted in the data folder of one table: of one that the lake
     has, or of one that is staged but not created.
+
+    :param tiered: the tables with tiering enabled.
     """
-    try:
-        with connect(config.client) as client:
-            tiered = client.admin.known_infos(client.statuses.lake_tables())
-    except SluiceError:  # another finding says so
-        tiered = {}
     what = OPEN
     try:
         with open_lake(config, jvm.gateway) as lake:

@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 _AGAIN_MS = 5_000
 """Longest time between two attempts to renew keys after one that failed."""
 _AGAIN_PART = 20
-"""Keys with a short life are asked for after this part of it."""
+"""Keys of a short life are asked for again after a twentieth of it."""
 _WAIT_S = 120.0
 """Longest wait for another thread that asks for keys, once the old ones have ended."""
 _FOLDERS_MAX = 1_000

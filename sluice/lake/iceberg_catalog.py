@@ -19,7 +19,6 @@ from sluice.artifacts.iceberg import CATALOGS, FENCE
 from sluice.catalog_options import name_of
 from sluice.config import TieringConfig
 from sluice.errors import ConfigurationError, LakeNotWritable, SluiceError
-from sluice.failpoints import failpoint
 from sluice.lake.file_io import hadoop_storage
 from sluice.lake.file_systems import FileSystems
 from sluice.lake.iceberg_schema import schema_json, sort_order_json, spec_json, table_properties
@@ -177,7 +176,6 @@ class IcebergLake:
                     self._create_first(path, builder)
                     return
                 check_writable(self._of_java(path, staged.table()))
-                failpoint("lake.create.staged")
                 staged.commitTransaction()
         except JavaThrew as thrown:
             if thrown.kind not in _CREATED_ALREADY or not self._exists(path):

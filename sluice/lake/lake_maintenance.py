@@ -128,15 +128,11 @@ class LakeMaintenance:
             live, unknown = LiveFiles(None, {}), error.message
         useless = [int(one.recordCount()) for one in self._useless_deletes(live)]
         with lake_errors(f"read the metadata of lake table {self._path}"):
-            operations, current = (
-                self._loaded.java.operations(),
-                self._loaded.java.currentSnapshot(),
-            )
+            table = self._loaded.java
+            operations, current = table.operations(), table.currentSnapshot()
             location = operations.current().metadataFileLocation()
-            size = int(self._loaded.java.io().newInputFile(location).getLength()) if location else 0
-            found = (
-                [] if current is None else [*iterate(current.allManifests(self._loaded.java.io()))]
-            )
+            size = int(table.io().newInputFile(location).getLength()) if location else 0
+            found = [] if current is None else [*iterate(current.allManifests(table.io()))]
             sizes: dict[str, list[int]] = {"DATA": [], "DELETES": []}
             for one in found:
                 sizes[str(one.content().toString())].append(int(one.length()))

@@ -84,11 +84,6 @@ class TableStorage:
             min((end for end in ends if end is not None), default=None),
         )
 
-    @classmethod
-    def of_options(cls, options: Mapping[str, str]) -> TableStorage:
-        """The storage of a table whose catalog adds nothing to the user's options."""
-        return cls((PrefixOptions("", storage_options(options)),))
-
     def options_for(self, uri: str) -> Mapping[str, str]:
         """The options for a location: those of the longest prefix."""
         return next((one.options for one in self.places if uri.startswith(one.prefix)), {})

@@ -111,7 +111,7 @@ def test_a_walk_finds_all_files_that_iceberg_wrote(store: Store, jvm: Jvm) -> No
     for uri in uris:
         theirs.write(uri, b"abc")
     theirs.write(f"{store.root}/walked/t2/other", b"abc")
-    files = FileSystems(TableStorage.of_options(store.options))
+    files = FileSystems(TableStorage.of({}, {}, store.options, "", 0))
     found = list(StoredFiles([root], files))
     assert {file.path for file in found} == uris
     assert {file.size_bytes for file in found} == {3}

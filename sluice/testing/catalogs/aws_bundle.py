@@ -1,4 +1,4 @@
-"""Iceberg's S3FileIO for our JVM: a folder with the runtime and the AWS bundle, fetched once."""
+"""Iceberg's FileIOs for our JVM: folders with the runtime and a store's bundle, fetched once."""
 
 from __future__ import annotations
 
@@ -24,8 +24,14 @@ BUNDLE = Jar(
 
 def jars_with_s3() -> Path:
     """The folder; for ``tiering.jars``."""
-    folder = ROOT / ".cache" / "jars-s3"
-    fetch(BUNDLE, folder)
+    return jars_with_bundles("jars-s3", BUNDLE)
+
+
+def jars_with_bundles(name: str, *bundles: Jar) -> Path:
+    """A folder of the cache with these and the runtime; for ``tiering.jars``."""
+    folder = ROOT / ".cache" / name
+    for bundle in bundles:
+        fetch(bundle, folder)
     runtime = iceberg_jar(os.environ.get("SLUICE_TIERING_JARS", ""))
     with (folder / ".lock").open("w") as lock:  # several test runs may begin at once
         fcntl.flock(lock, fcntl.LOCK_EX)

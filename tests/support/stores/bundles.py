@@ -6,14 +6,10 @@ versions of these two could not be had from Maven.
 
 from __future__ import annotations
 
-import fcntl
-import os
-import shutil
 from pathlib import Path
 
-from sluice.artifacts.jars import Jar, fetch
-from sluice.driver.jvm import iceberg_jar
-from sluice.testing.catalogs.maven import CACHE
+from sluice.artifacts.jars import Jar
+from sluice.testing.catalogs.aws_bundle import jars_with_bundles
 
 GCP = Jar(
     "org.apache.iceberg",
@@ -33,14 +29,5 @@ AZURE = Jar(
 
 def jars_with(*bundles: Jar) -> Path:
     """The folder; for ``tiering.jars``."""
-    folder = CACHE / "-".join(["jars", *(jar.artifact.split("-")[1] for jar in bundles)])
-    for bundle in bundles:
-        fetch(bundle, folder)
-    runtime = iceberg_jar(os.environ.get("SLUICE_TIERING_JARS", ""))
-    with (folder / ".lock").open("w") as lock:  # several test runs may begin at once
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / runtime.name).is_file():
-            new = folder / f"{runtime.name}.new"
-            shutil.copy(runtime, new)
-            new.replace(folder / runtime.name)  # whole, or not there
-    return folder
+    name = "-".join(["jars", *(jar.artifact.split("-")[1] for jar in bundles)])
+    return jars_with_bundles(name, *bundles)

@@ -102,22 +102,28 @@ def test_a_catalog_that_is_away_is_asked_again_and_named_at_last(catalog: Catalo
     write_file(FILE, b"1", files)
 
 
+class SlowCatalog:
+    """Answers when the test lets it."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self.asked, self.go_on = threading.Event(), threading.Event()
+
+    def keys(self) -> TableStorage:
+        self.asked.set()
+        assert self.go_on.wait(30)
+        return self._catalog.keys()
+
+
 def test_one_thread_asks_and_the_others_go_on(catalog: Catalog) -> None:
-    asked, go_on = threading.Event(), threading.Event()
-
-    def slow() -> TableStorage:
-        asked.set()
-        assert go_on.wait(30)
-        return catalog.keys()
-
-    first = catalog.keys()
-    files = FileSystems(first, "", slow, catalog.clock)
+    slow, first = SlowCatalog(catalog), catalog.keys()
+    files = FileSystems(first, "", slow.keys, catalog.clock)
     catalog.advance(LIFE_MS - 1)
     asker = threading.Thread(target=files.newest)
     asker.start()
-    assert asked.wait(30)
+    assert slow.asked.wait(30)
     assert files.newest() is first, "still valid: nobody waits"
-    go_on.set()
+    slow.go_on.set()
     asker.join(30)
     assert files.newest() is not first
     assert catalog.given == 2
@@ -189,22 +195,15 @@ def test_a_data_file_ends_before_its_keys_do(catalog: Catalog) -> None:
 
 def test_nobody_goes_on_with_keys_that_have_ended(catalog: Catalog) -> None:
     """All who come after the end wait for the one that asks."""
-    asked, go_on = threading.Event(), threading.Event()
-
-    def slow() -> TableStorage:
-        asked.set()
-        assert go_on.wait(30)
-        return catalog.keys()
-
-    first = catalog.keys()
-    files = FileSystems(first, "", slow, catalog.clock)
+    slow, first = SlowCatalog(catalog), catalog.keys()
+    files = FileSystems(first, "", slow.keys, catalog.clock)
     catalog.advance(LIFE_MS)
     found: list[TableStorage] = []
     threads = [threading.Thread(target=lambda: found.append(files.newest())) for _ in range(8)]
     for thread in threads:
         thread.start()
-    assert asked.wait(30)
-    go_on.set()
+    assert slow.asked.wait(30)
+    slow.go_on.set()
     for thread in threads:
         thread.join(30)
     assert len(found) == 8
@@ -217,7 +216,7 @@ def test_keys_that_come_after_the_end_are_not_written(
 ) -> None:
     """The catalog answers so late that the lake is closed: nobody would delete the file."""
     monkeypatch.setattr("sluice.lake.keys_file._END_S", 0.01)
-    asked, go_on = threading.Event(), threading.Event()
+    slow = SlowCatalog(catalog)
     uri = f"{tmp_path}/round/keys.json"
     first = catalog.keys()
     answers = iter([first])
@@ -225,14 +224,12 @@ def test_keys_that_come_after_the_end_are_not_written(
     def newest() -> TableStorage:
         if (found := next(answers, None)) is not None:
             return found
-        asked.set()
-        assert go_on.wait(30)
-        return catalog.keys()
+        return slow.keys()
 
     keys_file = KeysFile(uri, newest, catalog.clock)
     catalog.advance(LIFE_MS)
-    assert asked.wait(30)
+    assert slow.asked.wait(30)
     keys_file.close()
-    go_on.set()
+    slow.go_on.set()
     keys_file._thread.join(30)
     assert not Path(uri).exists()

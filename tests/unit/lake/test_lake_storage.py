@@ -37,7 +37,7 @@ def s3() -> Iterator[S3Server]:
 
 
 def files_of(options: dict[str, str]) -> FileSystems:
-    return FileSystems(TableStorage.of_options(options))
+    return FileSystems(TableStorage.of({}, {}, options, "", 0))
 
 
 def writer(options: dict[str, str], folder: str = FOLDER, **sizes: int) -> ParquetSplitWriter:

@@ -43,7 +43,7 @@ def test_a_local_folder_is_listed_to_its_depths(tmp_path: Path, scheme: str) -> 
 
 
 def files_of(s3: S3Server, key: str = "tester") -> FileSystems:
-    return FileSystems(TableStorage.of_options(s3.options(key)))
+    return FileSystems(TableStorage.of({}, {}, s3.options(key), "", 0))
 
 
 def test_what_cannot_be_removed_is_told(tmp_path: Path) -> None:

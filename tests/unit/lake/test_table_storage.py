@@ -91,6 +91,6 @@ def test_its_text_has_no_secret() -> None:
 
 
 def test_a_table_without_a_catalogs_word() -> None:
-    found = TableStorage.of_options({"warehouse": "s3://lake", "uri": "x", **OWN})
+    found = TableStorage.of({}, {}, {"warehouse": "s3://lake", "uri": "x", **OWN}, "s3://lake/t", 0)
     assert found == TableStorage((PrefixOptions("", OWN),))
     assert TableStorage().options_for("s3://lake/f") == {}
