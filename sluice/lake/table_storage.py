@@ -15,15 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sluice.masking import secrets_in
-from sluice.storage import credentials_end_ms, storage_options
+from sluice.storage import credentials_end_ms, login_store, storage_options
 
 _TOKEN, _GCS_TOKEN = "s3.session-token", "gcs.oauth2.token"
-_KEYS = {
-    "s3": ("s3.access-key", "s3.secret", _TOKEN),
-    "gcs": ("gcs.oauth2.", "gcs.no-auth"),
-    "adls": ("adls.auth.", "adls.sas-token", "adls.connection-string", "adls.token"),
-}
-"""How the names of the options begin with which one logs in to a store."""
 RENEW_AFTER = 0.75
 """Fraction of the life of keys after which new ones are asked for."""
 _RENEW_MIN_MS = 5_000
@@ -114,14 +108,9 @@ class TableStorage:
 
 def _over(options: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
     """Options overridden by others. Keys of one store are never mixed from both."""
-    stores = {_store_of_keys(name) for name in others} - {""}
-    kept = {name: value for name, value in options.items() if _store_of_keys(name) not in stores}
+    stores = {login_store(name) for name in others} - {""}
+    kept = {name: value for name, value in options.items() if login_store(name) not in stores}
     return {**kept, **others}
-
-
-def _store_of_keys(name: str) -> str:
-    """The store whose keys an option is one of; empty if it is no key."""
-    return next((store for store, names in _KEYS.items() if name.startswith(names)), "")
 
 
 def _expires_ms(

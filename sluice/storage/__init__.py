@@ -11,7 +11,12 @@ from sluice.storage.azure import AZURE_SCHEMES
 from sluice.storage.checksums import CHECKSUM_ADVICE, CHECKSUM_VARIABLE, is_checksum_refusal
 from sluice.storage.gcs import GCS_SCHEMES
 from sluice.storage.hdfs import HDFS_SCHEMES
-from sluice.storage.known import credentials_end_ms, storage_options, unknown_options
+from sluice.storage.known import (
+    credentials_end_ms,
+    login_store,
+    storage_options,
+    unknown_options,
+)
 from sluice.storage.places import (
     OBJECT_STORE_SCHEMES,
     check_scheme,
@@ -38,6 +43,7 @@ __all__ = [
     "file_system",
     "fsspec_file_system",
     "is_checksum_refusal",
+    "login_store",
     "s3_file_system",
     "s3_options",
     "storage_options",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from urllib.parse import parse_qs
@@ -11,7 +12,7 @@ from sluice.errors import ConfigurationError
 from sluice.storage.azure import AZURE_SCHEMES, AzurePlace
 from sluice.storage.azure_table import AZURE_TABLE
 from sluice.storage.gcs import GCS_SCHEMES, GCS_TABLE
-from sluice.storage.rules import HADOOP_PREFIX, Options, Rule, given, has_name
+from sluice.storage.rules import HADOOP_PREFIX, Options, Passed, Rule, Table, given, has_name
 from sluice.storage.s3 import S3_SCHEMES
 from sluice.storage.s3_table import S3_TABLE
 
@@ -33,11 +34,50 @@ _S3_END = "s3.session-token-expires-at-ms"
 _GCS_END = "gcs.oauth2.token-expires-at"
 _AZURE_END = "adls.sas-token-expires-at-ms."
 _AZURE_TOKEN = "adls.sas-token."  # noqa: S105
+_OF_A_BUCKET = re.compile(r"^fs\.s3a\.bucket\.[^.]+(\.[^.]+)*?\.(?=(access|secret|session)[.-])")
+_FLUSS = ("s3.", "s3a.")
+"""How Fluss also writes ``fs.s3a.``."""
+
+
+def _login(table: Table, arguments: set[str], *others: str) -> tuple[str, ...]:
+    """How the options begin that set one of these arguments."""
+    names = (
+        n for n, rule in table.items() if isinstance(rule, Passed) and rule.argument in arguments
+    )
+    return (*(name.removesuffix("HOST") for name in names), *others)
+
+
+_LOGINS = {
+    "s3": _login(S3_TABLE, {"access_key", "secret_key", "session_token"}, _S3_END),
+    "gcs": _login(GCS_TABLE, {"access_token", "credential_token_expiration", "anonymous"}),
+    "azure": _login(
+        AZURE_TABLE,
+        {"sas_token", "account_key", "key_account", "shared_key", "endpoint"}
+        | {"client_id", "client_secret", "tenant_id"},
+        _AZURE_END,
+        "adls.token",
+    ),
+}
+"""The options with which one logs in to a store: names, and beginnings that end with a dot."""
 
 
 def storage_options(options: Mapping[str, str]) -> dict[str, str]:
     """The options that configure file systems, and no other: no credentials of a catalog."""
     return {name: value for name, value in options.items() if name.startswith(_PREFIXES)}
+
+
+def login_store(name: str) -> str:
+    """The store that an option is for logging in to; empty: it is no key, token or the like.
+
+    Keys are meant together: those of one source must not be completed by another's.
+    """
+    plain = _OF_A_BUCKET.sub("fs.s3a.", name.removeprefix(HADOOP_PREFIX))
+    spellings = [plain, *("fs.s3a." + plain.removeprefix(e) for e in _FLUSS if plain.startswith(e))]
+    for store, names in _LOGINS.items():
+        for each in names:
+            if each in spellings or (each.endswith(".") and plain.startswith(each)):
+                return store
+    return ""
 
 
 def unknown_options(options: Mapping[str, str]) -> list[tuple[str, str | None]]:
@@ -64,7 +104,9 @@ def credentials_end_ms(uri: str, options: Mapping[str, str]) -> int | None:
 
     None: they have no end, or none is known. The end of a SAS token is also read from the token.
 
-    :raises ConfigurationError: the end is not a number, or a URI of Azure names no account.
+    :param uri: of a file or folder. Of Azure's, any beginning of one: without its account, the ends
+        for all accounts count.
+    :raises ConfigurationError: the end is not a number.
     """
     scheme = uri.partition("://")[0]
     found = given(options)
@@ -73,17 +115,20 @@ def credentials_end_ms(uri: str, options: Mapping[str, str]) -> int | None:
     if scheme in GCS_SCHEMES:
         return _end(found, _GCS_END) if "gcs.oauth2.token" in found else None
     if scheme in AZURE_SCHEMES:
-        return min(_ends_of_sas(found, AzurePlace.of(uri)), default=None)
+        try:
+            each_of = [AzurePlace.of(uri).names]
+        except ConfigurationError:  # the prefix of a catalog's credentials may end before it
+            each_of = [(n.removeprefix(_AZURE_TOKEN),) for n in found if n.startswith(_AZURE_TOKEN)]
+        return min((end for names in each_of for end in _ends_of_sas(found, names)), default=None)
     return None
 
 
 def _is_known(name: str) -> bool:
     if has_name(_TABLE, name):
         return True
-    fluss = ("s3.", "s3a.")  # Fluss writes fs.s3a. in these ways, too
     return any(
         name.startswith(each) and has_name(S3_TABLE, "fs.s3a." + name.removeprefix(each))
-        for each in fluss
+        for each in _FLUSS
     )
 
 
@@ -102,12 +147,15 @@ def _end(options: Options, name: str) -> int | None:
     return int(option.value)
 
 
-def _ends_of_sas(options: Options, place: AzurePlace) -> Iterator[int]:
-    """The ends of the token that is used: the first one that is set."""
-    used = next((n for n in place.names if _AZURE_TOKEN + n in options), None)
+def _ends_of_sas(options: Options, names: tuple[str, ...]) -> Iterator[int]:
+    """The ends of the token that is used: the first one that is set.
+
+    :param names: how the options of the account may end.
+    """
+    used = next((n for n in names if _AZURE_TOKEN + n in options), None)
     if used is None:
         return
-    for name in place.names:
+    for name in names:
         if (told := _end(options, _AZURE_END + name)) is not None:
             yield told
             break

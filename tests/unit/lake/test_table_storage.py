@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 
+import pytest
+
 from sluice.lake.table_storage import PrefixOptions, TableStorage
 
 READ_MS = 1_000_000
@@ -58,6 +60,22 @@ def test_the_user_overrides_the_catalog_and_keys_are_never_mixed() -> None:
     assert options == {"s3.endpoint": "http://outside", "client.region": "r1", **OWN}
     assert found.expires_ms is None, "the user's keys do not end"
     assert found.renew_ms == float("inf")
+
+
+@pytest.mark.parametrize("prefix", ["fs.s3a.", "hadoop.fs.s3a.", "fs.s3a.bucket.lake."])
+def test_keys_by_hadoops_names_are_not_mixed_either(prefix: str) -> None:
+    own = {f"{prefix}access.key": "own", f"{prefix}secret.key": "own-secret"}
+    found = storage(VENDED, user=own)
+    assert found.options_for("s3://lake/f") == own
+    assert found.expires_ms is None
+    of_spark = {f"{prefix}session.token": "of Spark", **own}
+    assert storage(of_spark, {"s3://lake": VENDED}).options_for("s3://lake/f") == VENDED
+    assert storage(of_spark, user=OWN).options_for("s3://lake/f") == OWN
+
+
+def test_a_prefix_without_an_account() -> None:
+    of_azure = {"adls.sas-token.a": "sig=1", "adls.sas-token-expires-at-ms.a": "1030000"}
+    assert storage({}, {"abfss://": of_azure}).expires_ms == 1_030_000
 
 
 def test_a_token_without_an_end_is_not_trusted_for_ever() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sluice.errors import ConfigurationError
-from sluice.storage import credentials_end_ms, storage_options, unknown_options
+from sluice.storage import credentials_end_ms, login_store, storage_options, unknown_options
 
 HOST = "me.dfs.core.windows.net"
 ABFSS = f"abfss://lake@{HOST}/t"
@@ -89,6 +89,42 @@ def test_what_is_known_or_of_others_is_not_listed() -> None:
         "uri",
     )
     assert unknown_options(dict.fromkeys(known, "x")) == []
+
+
+@pytest.mark.parametrize(
+    ("store", "names"),
+    [
+        (
+            "s3",
+            "s3.access-key-id s3.secret-access-key s3.session-token s3.session-token-expires-at-ms"
+            " s3.access-key s3a.secret.key fs.s3a.access.key hadoop.fs.s3a.session.token"
+            " fs.s3a.bucket.lake.secret.key hadoop.fs.s3a.bucket.my.lake.access.key",
+        ),
+        ("gcs", "gcs.oauth2.token gcs.oauth2.token-expires-at gcs.no-auth fs.gs.auth.type"),
+        (
+            "azure",
+            "adls.sas-token.me adls.sas-token-expires-at-ms.me adls.auth.shared-key.account.key"
+            " adls.auth.shared-key.account.name adls.connection-string.me adls.token"
+            " fs.azure.account.key fs.azure.account.key.me hadoop.fs.azure.sas.fixed.token.me",
+        ),
+        (
+            "",
+            "s3.endpoint client.region fs.s3a.endpoint fs.s3a.bucket.access.endpoint s3.acl"
+            " gcs.project-id adls.read.block-size-bytes token uri fs.azure.account.auth.type",
+        ),
+    ],
+)
+def test_options_to_log_in_with(store: str, names: str) -> None:
+    for name in names.split():
+        assert login_store(name) == store, name
+
+
+def test_a_prefix_may_end_before_the_account() -> None:
+    ends = {"adls.sas-token-expires-at-ms.me": "30", "adls.sas-token-expires-at-ms.you": "20"}
+    tokens = {"adls.sas-token.me": "sv=1", "adls.sas-token.you": "sv=1"}
+    for prefix in ("abfss://", "abfss://lake", "abfs://lake@"):
+        assert credentials_end_ms(prefix, {**tokens, **ends}) == 20
+        assert credentials_end_ms(prefix, {}) is None
 
 
 def test_when_keys_end() -> None:
