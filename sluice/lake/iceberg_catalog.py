@@ -42,6 +42,8 @@ _NOT_STAGED = ("BadRequestException", "UnsupportedOperationException", "RESTExce
 _STAGING = re.compile(r"(?i)stage.?create|staged")
 """What a catalog says that refuses staged tables: S3 Tables, "Stage-create is currently not
 supported"."""
+_NO_NAMESPACE = ("NoSuchNamespaceException", "EntityNotFoundException")
+"""What staging throws if there is no namespace; Glue's client throws AWS's own."""
 _CREATED_ALREADY = ("AlreadyExistsException", "CommitFailedException")
 """What Iceberg throws if another process has created the table first."""
 
@@ -144,7 +146,7 @@ class IcebergLake:
                     with java_errors():
                         staged = self._staged(self._builder(info))
                 except JavaThrew as thrown:
-                    if thrown.kind == "NoSuchNamespaceException":
+                    if thrown.kind in _NO_NAMESPACE:
                         return None
                     raise
                 if staged is None:

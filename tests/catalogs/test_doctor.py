@@ -17,6 +17,7 @@ from sluice.testing.catalogs.iam_s3 import IamS3
 from tests.support.catalogs.oauth_rest import RestSettings, rest_server
 from tests.support.catalogs.operations import fill, numbers_table
 from tests.support.catalogs.rounds import RoundSite, round_site
+from tests.support.catalogs.servers import STATIC
 from tests.support.catalogs.vending import Vending
 
 pytestmark = pytest.mark.long
@@ -72,6 +73,18 @@ def test_a_catalog_that_vends_keys(store: IamS3, tmp_path: Path) -> None:
             assert code == 1
             seen = found[f"table {path}"][1]
             assert seen.startswith("not in this lakeFluss has registered lake snapshot")
+
+
+@pytest.mark.parametrize("name", ["glue", "jdbc-sqlite", "hive3"])
+def test_before_the_first_database(store: IamS3, tmp_path: Path, name: str) -> None:
+    """Some catalogs stage a table without its namespace; to others nothing can be written yet."""
+    with STATIC[name](store) as catalog, round_site(catalog, tmp_path) as site:
+        numbers_table(site)
+        code, found = doctor(site)
+        assert code == 0, found
+        is_staged = name == "jdbc-sqlite"
+        assert found["write a table's files"][0] is (True if is_staged else None)
+        assert found[f"write to the lake, {catalog.options['warehouse']}"][0] is True
 
 
 def test_what_cannot_be_written_is_refused_before_anything_is_made(

@@ -179,6 +179,6 @@ def rest_server(store: IamS3, settings: RestSettings | None = None) -> Iterator[
 @contextmanager
 def oauth_rest(store: IamS3) -> Iterator[Catalog]:
     """The catalog with a login by OAuth2 and a header, and the owner's keys in the options."""
-    settings = RestSettings(token_life_s=20, headers={"X-Team": "lake"})
+    settings = RestSettings(token_life_s=20, headers={"X-Team": "tiering-team"})
     with rest_server(store, settings) as server:
         yield Catalog(server.options, jars_with_s3())
