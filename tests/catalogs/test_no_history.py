@@ -10,6 +10,7 @@ import pytest
 from sluice.catalog_options import CATALOG_NAME
 from sluice.errors import LakeRolledBack
 from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.java import java_map
 from sluice.lake.tiering_note import PROPERTY
 from sluice.testing.catalogs.iam_s3 import IamS3
 from tests.support.catalogs.iceberg_client import IcebergClient, opened
@@ -55,6 +56,18 @@ def test_a_table_that_was_replaced_has_lost_its_rows(site: RoundSite, client: An
     with pytest.raises(LakeRolledBack, match="sluice repair"):
         site.tier(path)
     assert site.rows(path, "id") == []
+
+
+def test_it_has_sequence_numbers_whatever_format_is_asked_for(site: RoundSite, client: Any) -> None:
+    """Iceberg's first format has none, and the property could not be judged by them."""
+    name = client._name("shop.first")
+    client.create("shop.second")  # and the namespace
+    schema = client.load("shop.second").schema()
+    asked = java_map(site.jvm.gateway, {"format-version": "1"})
+    client.catalog.buildTable(name, schema).withProperties(asked).create().newAppend().commit()
+    table = client.load("shop.first")
+    assert table.operations().current().formatVersion() == 2
+    assert table.currentSnapshot().sequenceNumber() == 1
 
 
 def test_the_property_of_another_table_proves_nothing(site: RoundSite, client: Any) -> None:
