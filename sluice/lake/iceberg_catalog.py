@@ -201,8 +201,8 @@ class IcebergLake:
         created = builder.create()
         try:
             check_writable(self._of_java(path, created))
-        except LakeNotWritable as error:
-            raise LakeNotWritable(
+        except SluiceError as error:
+            raise type(error)(
                 f"{error}. The lake table {path} exists now, without rows, because this catalog"
                 " stages no tables",
                 **error.details,
@@ -222,7 +222,11 @@ class IcebergLake:
 
     @contextmanager
     def _namespace(self, database: str) -> Iterator[None]:
-        """Ensures that the namespace exists. If the block fails, a new one is dropped again."""
+        """Ensures that the namespace exists. If the block fails, a new one is dropped again.
+
+        If another process creates a table in it just then, that process may be refused, and tries
+        again in its next round.
+        """
         namespace = self._identifier(TablePath(database, "x")).namespace()
         is_new = False
         if not self._catalog.namespaceExists(namespace):

@@ -139,8 +139,8 @@ def _history_of(
 ) -> tuple[LakeHistory, Iterator[list[HistoryEntry]]]:
     """The existing snapshots of a table, and those of each earlier metadata file, newest first.
 
-    An earlier file is read when the iterator reaches it. Missing files are skipped.
-
+    An earlier file is read when the iterator reaches it. One that cannot be read is skipped:
+    without the right to list, a store calls a missing file forbidden.
     """
     parser = jvm.org.apache.iceberg.TableMetadataParser
     content = json.loads(parser.toJson(metadata))

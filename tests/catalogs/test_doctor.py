@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from sluice.cli.main import cli
-from sluice.errors import LakeNotWritable, UnsupportedLakeOption
+from sluice.errors import ConfigurationError, LakeNotWritable, UnsupportedLakeOption
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.testing.catalogs.aws_bundle import jars_with_s3
 from sluice.testing.catalogs.catalog import Catalog
@@ -135,6 +135,12 @@ def test_a_catalog_that_stages_no_tables(store: IamS3, tmp_path: Path) -> None:
             with pytest.raises(LakeNotWritable, match=r"write s3://.*exists now, without rows"):
                 lake.create(site.client.admin.table_info(path))
             assert lake.has(path)
+            lake.close()
+            other = numbers_table(site)
+            wrong = catalog.options | {"s3.acl": "everybody"}
+            lake = IcebergLake(site.jvm.gateway, wrong)
+            with pytest.raises(ConfigurationError, match=r"s3.acl.*exists now, without rows"):
+                lake.create(site.client.admin.table_info(other))
             lake.close()
             assert site.tier(path).rows == 5
             assert len(site.rows(path, "id")) == 5
