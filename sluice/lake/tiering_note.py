@@ -86,7 +86,9 @@ def noted_snapshot(table: Any, oldest: HistoryEntry) -> HistoryEntry | None:
     is_listed = table.snapshot(entry.snapshot_id) is not None  # then the history is kept
     if is_listed or entry.sequence_number >= oldest.sequence_number:
         return None
-    return None if _is_replaced(oldest, rows) else entry
+    # CREATE OR REPLACE TABLE keeps the properties, but none of the rows.
+    is_replaced = rows.isdecimal() and int(rows) > 0 and oldest.rows_before == 0
+    return None if is_replaced else entry
 
 
 def _read(table: Any) -> tuple[HistoryEntry, str] | None:
@@ -107,18 +109,3 @@ def _read(table: Any) -> tuple[HistoryEntry, str] | None:
         return None
     is_of_table = table_uuid == str(table.operations().current().uuid() or "")
     return (entry, rows) if is_of_table else None
-
-
-def _is_replaced(oldest: HistoryEntry, rows: str) -> bool:
-    """Whether a commit began with an empty table though the tiering snapshot had rows.
-
-    CREATE OR REPLACE TABLE keeps the properties, but none of the rows.
-    """
-    summary = oldest.summary
-    counts = [
-        summary.get(name, "0") for name in ("total-records", "added-records", "deleted-records")
-    ]
-    if not all(one.isdecimal() for one in (*counts, rows)):
-        return False
-    total, added, deleted = map(int, counts)
-    return int(rows) > 0 and total - added + deleted == 0

@@ -44,6 +44,16 @@ class HistoryEntry:
         text = self.summary.get("total-records", "")
         return int(text) if text.isdecimal() else None
 
+    @property
+    def rows_before(self) -> int | None:
+        """Number of rows with which its commit began; None if its writer did not record them."""
+        names = ("total-records", "added-records", "deleted-records")
+        counts = [self.summary.get(name, "0") for name in names]
+        if not all(one.isdecimal() for one in counts):
+            return None
+        total, added, deleted = map(int, counts)
+        return total - added + deleted
+
 
 @dataclass(frozen=True, slots=True)
 class LakeHistory:
@@ -73,8 +83,16 @@ class LakeHistory:
         return self.snapshots.get(snapshot_id) or self.expired.get(snapshot_id)
 
     def is_complete(self) -> bool:
-        """Whether all ancestors of main are known, back to its first snapshot."""
-        return all(self.entry(one) is not None for one in self.ancestors(self.main))
+        """Whether all ancestors of main are known, back to its first snapshot.
+
+        They are not if the catalog hides them: then the oldest one has no parent, but had rows.
+        """
+        entries = [self.entry(one) for one in self.ancestors(self.main)]
+        oldest = entries[-1] if entries else None
+        is_hidden = (
+            oldest is not None and oldest.parent_id is None and (oldest.rows_before or 0) > 0
+        )
+        return None not in entries and not is_hidden
 
     def is_known_since(self, sequence_number: int) -> bool:
         """Whether no ancestor is unknown of any existing snapshot that is newer than this number.

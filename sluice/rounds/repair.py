@@ -217,7 +217,8 @@ def offsets_in_lake(observed: TableState) -> tuple[Mapping[TableBucket, int] | N
     if last is None or observed.table is None:
         return (
             None,
-            "the oldest snapshots of main have expired: the offsets that it holds are unknown",
+            "the oldest snapshots of main have expired, or the catalog hides them: the offsets that"
+            " main holds are unknown",
         )
     entry = LakeSnapshot(last.snapshot_id, last.sequence_number, last.summary)
     try:

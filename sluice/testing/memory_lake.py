@@ -517,11 +517,16 @@ class MemoryLakeTable:
 
     def _put(self, paths: frozenset[str], summary: Mapping[str, str]) -> LakeSnapshot:
         number = next(self._ids)
-        data = [path for path in paths if path in self.files]
+        before = self.paths()
         totals = {
-            "total-records": str(sum(len(self.files[path]) for path in data)),
-            "total-data-files": str(len(data)),
+            "total-records": str(self._count(paths)),
+            "total-data-files": str(sum(path in self.files for path in paths)),
         }
+        changes = {
+            "added-records": self._count(paths - before),
+            "deleted-records": self._count(before - paths),
+        }
+        totals |= {name: str(count) for name, count in changes.items() if count}
         # Iceberg's snapshot ids are not ordered; sequence numbers are.
         snapshot = LakeSnapshot(number * 7919 % 10_007, number, {**totals, **summary})
         for path in paths:
@@ -530,6 +535,9 @@ class MemoryLakeTable:
         self._nodes[snapshot.snapshot_id] = node
         self._main = snapshot.snapshot_id
         return snapshot
+
+    def _count(self, paths: Set[str]) -> int:
+        return sum(len(self.files.get(path, ())) for path in paths)
 
 
 class MemoryReferences:

@@ -15,11 +15,14 @@ from sluice.model import LakeSnapshotInfo, Partition, TableBucket
 from sluice.model import types as t
 from sluice.rounds.bucket_repairs import GAPS_KEY
 from sluice.rounds.commit import commit_round
+from sluice.rounds.history import LakeHistory
 from sluice.rounds.limits import RoundLimits
 from sluice.rounds.phases import Phases
 from sluice.rounds.plan import RoundPlan
 from sluice.rounds.ports import Cluster
 from sluice.rounds.progress import NoProgress
+from sluice.rounds.recover import LakeComparison, LakeStatus
+from sluice.rounds.repair import diagnose, read_table_state
 from sluice.rounds.retier import RepairMode, plan_retier
 from sluice.rounds.round_files import RoundFiles
 from sluice.testing.simulation.clock import ManualClock
@@ -344,7 +347,7 @@ def test_without_proof_adopting_must_be_wanted(world: World) -> None:
     forget_ours(world, world.round())
     world.table.forget_expired()
     assert ways(world) == {"adopt": False}
-    assert "the offsets that it holds are unknown" in " ".join(found(world).advice)
+    assert "the offsets that main holds are unknown" in " ".join(found(world).advice)
     with pytest.raises(LakeRolledBack, match="does not repair this table"):
         mended(world, RepairMode.RETIER)  # it would double what main holds
     mended(world, RepairMode.ADOPT)
@@ -362,6 +365,20 @@ def test_a_copy_put_in_place_is_not_taken_for_an_empty_table(world: World) -> No
     assert ways(world) == {"adopt": False, "retier": False}
     mended(world, RepairMode.ADOPT)
     world.assert_exactly_once()
+
+
+def test_a_catalog_that_hides_snapshots_does_not_make_a_table_empty(world: World) -> None:
+    """Only the newest snapshot is known, without its parent, as on Nessie."""
+    world.append(0, 3)
+    world.round()
+    main = world.table.foreign_commit()
+    state = read_table_state(world.cluster.begin_round().path, world.cluster, world.lake)
+    shown = replace(state.history.snapshots[main], parent_id=None)
+    hidden = replace(state, ours=None, history=LakeHistory(main, None, {main: shown}))
+    told = diagnose(replace(hidden, comparison=LakeComparison(LakeStatus.BEHIND)), world.cluster)
+    assert [action.name for action in told.actions] == ["adopt"]  # retier would double the rows
+    assert told.recommended is None
+    assert any("or the catalog hides them" in one for one in told.advice)
 
 
 def test_main_set_back_to_before_the_first_round(world: World) -> None:
