@@ -31,13 +31,14 @@ class Catalog:
     """Environment variables of all processes that open it, where options do not suffice."""
 
 
-def jars_with(folder: str, *more: MavenJar) -> Path:
+def jars_with(folder: str, *more: MavenJar, base: Path | None = None) -> Path:
     """A folder for ``tiering.jars``: Iceberg, its S3FileIO, and more jars.
 
     :param folder: its name in the cache; each set of jars has one of its own.
+    :param base: a folder of the cache with Iceberg and the FileIO of another store.
     """
     place = fetch_jars(more, folder)
-    for jar in jars_with_s3().glob("*.jar"):
+    for jar in (base or jars_with_s3()).glob("*.jar"):
         if not (place / jar.name).exists():
             new = place / f"{jar.name}.{os.getpid()}"
             new.hardlink_to(jar)  # both lie in the cache
