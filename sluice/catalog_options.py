@@ -8,6 +8,11 @@ from sluice.did_you_mean import closest
 
 CATALOG_NAME = "fluss-iceberg-catalog"
 """The name that Fluss gives the catalog (``IcebergCatalogUtils``)."""
+_CLASSES = {
+    "org.apache.iceberg.jdbc.JdbcCatalog": "jdbc",
+    "org.apache.iceberg.rest.RESTCatalog": "rest",
+}
+"""The type of a class that ``catalog-impl`` may name, where the type matters."""
 _TYPES = ("type", "catalog-type", "catalog-impl")
 _OF_CATALOGS = ("hive.", "hadoop.hive.", "glue.", "jdbc.", "nessie.", "rest.")
 _ALIKE = 0.85
@@ -27,6 +32,15 @@ def with_type(options: Mapping[str, str]) -> Mapping[str, str]:
     return {"type": "hadoop", **options}
 
 
+def kind_of(options: Mapping[str, str]) -> str:
+    """The type of the catalog in lower case, also if its class is named instead.
+
+    :returns: empty if neither says it.
+    """
+    kind = options.get("type", "").lower()
+    return kind or _CLASSES.get(options.get("catalog-impl", ""), "")
+
+
 def name_of(options: Mapping[str, str]) -> str:
     """The name of the catalog, which JDBC stores with each table."""
     return options.get("name", CATALOG_NAME)
@@ -34,5 +48,5 @@ def name_of(options: Mapping[str, str]) -> str:
 
 def sql_names(options: Mapping[str, str]) -> tuple[str, ...]:
     """How SQL may name the catalog: by its own name, also as ``lake`` unless it is stored."""
-    stores_name = options.get("type", "").lower() == "jdbc"
+    stores_name = kind_of(options) == "jdbc"
     return (name_of(options),) if stores_name else ("lake", name_of(options))

@@ -16,7 +16,7 @@ from typing import Any
 from py4j.java_gateway import JavaClass
 
 from sluice.artifacts.iceberg import CATALOGS, FENCE
-from sluice.catalog_options import name_of
+from sluice.catalog_options import kind_of, name_of
 from sluice.config import TieringConfig
 from sluice.errors import ConfigurationError, LakeNotWritable, SluiceError
 from sluice.lake.file_io import hadoop_storage
@@ -69,7 +69,7 @@ class IcebergLake:
         self._gateway = gateway
         self._tiering = tiering or TieringConfig()
         self.options: Mapping[str, str] = dict(properties)
-        if properties.get("type", "").lower() == "rest":
+        if kind_of(properties) == "rest":
             # reports of scans and commits would double the requests
             properties = {"rest-metrics-reporting-enabled": "false", **properties}
         ensure_callbacks(gateway)
