@@ -21,6 +21,7 @@ from sluice.testing.catalogs.iam_s3 import BUCKET, IamS3
 from .http_server import JsonServer, Request
 from .jdbc import SQLITE
 from .oauth import Login, not_authorized
+from .rest_logins import RestLogin
 from .rest_tables import ENDPOINTS, Answer, RestTables, refused
 from .vending import Vending, Vendor
 
@@ -37,6 +38,8 @@ class RestSettings:
 
     login: bool = True
     """Whether requests need a token."""
+    other_login: RestLogin | None = None
+    """In place of the token."""
     token_life_s: float = 3600.0
     headers: dict[str, str] = field(default_factory=dict)
     """That each request must have, beside the token."""
@@ -74,7 +77,9 @@ class RestServer:
     def options(self) -> dict[str, str]:
         """A client's properties; with the owner's keys if the catalog vends none."""
         found = {"type": "rest", "uri": self.uri, "warehouse": WAREHOUSE}
-        if self._settings.login:
+        if self._settings.other_login is not None:
+            found |= self._settings.other_login.options
+        elif self._settings.login:
             found["credential"] = self.login.credential
         found |= {f"header.{name}": value for name, value in self._settings.headers.items()}
         if self._settings.vending is Vending.NOTHING:
@@ -107,15 +112,19 @@ class RestServer:
         for name, value in self._settings.headers.items():
             if request.headers.get(name.lower()) != value:
                 return refused(403, "ForbiddenException", f"the header {name} is missing or wrong")
-        if self._settings.login and not self.login.lets_in(
-            request.headers.get("authorization", "")
-        ):
-            return not_authorized()
+        if (answer := self._no_entry(request)) is not None:
+            return answer
         if path == ["config"]:
             return self._config(request)
         if not path or path[0] != PREFIX:
             return refused(404, "NotFoundException", f"no such prefix: {request.path}")
         return self._below_prefix(path[1:], request)
+
+    def _no_entry(self, request: Request) -> Answer | None:
+        if self._settings.other_login is not None:
+            return self._settings.other_login.refusal(request)
+        has_token = self.login.lets_in(request.headers.get("authorization", ""))
+        return not_authorized() if self._settings.login and not has_token else None
 
     def _config(self, request: Request) -> Answer:
         if request.query.get("warehouse") != WAREHOUSE:
