@@ -5,11 +5,7 @@ Only what stands for a place or a secret is replaced: addresses, keys, passwords
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +17,7 @@ from sluice.testing.catalogs.catalog import Catalog
 from sluice.testing.catalogs.iam_s3 import IamS3
 from tests.docs.blocks import ROOT, Block, Page, claimed_blocks
 from tests.support.catalogs.cookbook_cases import CASES, Case
+from tests.support.catalogs.readers import duckdb_rows, pyiceberg_rows, spark_rows
 from tests.support.catalogs.rounds import (
     DATABASE,
     RoundSite,
@@ -28,7 +25,6 @@ from tests.support.catalogs.rounds import (
     log_rounds,
     round_site,
 )
-from tests.support.lake_engines import catalog_engines
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 BLOCKS = {
@@ -41,34 +37,7 @@ BLOCKS = {
 COLUMNS = {"log0": ("id", "item", "note"), "stock1": ("day", "id", "item", "n")}
 """The tables of the two operations, in their order, and the columns that are compared."""
 NO_GET_TABLE = "Invalid method name: 'get_table'"
-_TIMEOUT_S = 200
 _JAR = re.compile(r"/srv/sluice/jars/(?P<name>\S+)")
-_PYICEBERG = """
-import json
-print(json.dumps([[row[name] for name in {columns}] for row in rows.to_pylist()], default=str))
-"""
-_DUCKDB = """
-import json, sys
-import duckdb
-for extension in ("avro", "httpfs", "iceberg"):
-    duckdb.sql(f"LOAD {extension}")
-*before, last = [each for each in sys.argv[1].split(";") if each.strip()]
-for statement in before:
-    duckdb.sql(statement)
-rows = duckdb.sql(f"SELECT {sys.argv[2]} FROM ({last})").fetchall()
-print(json.dumps(rows, default=str))
-"""
-_SPARK = """
-import json, sys
-from pyspark.sql import SparkSession
-builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-for name, value in json.loads(sys.argv[1]).items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-for query in sys.argv[2:]:
-    rows = [list(row) for row in spark.sql(query).collect()]
-    print("ROWS " + json.dumps(rows, default=str))
-"""
 
 
 class Cookbook:
@@ -150,47 +119,26 @@ def test_spark(tiered: Tiered) -> None:
         f"SELECT {', '.join(columns)} FROM `{catalog}`.shop.{name}"
         for name, columns in COLUMNS.items()
     ]
-    out = run([sys.executable, "-c", _SPARK, json.dumps(properties), *queries], cookbook)
-    found = [json.loads(line[5:]) for line in out.splitlines() if line.startswith("ROWS ")]
-    assert [sorted(rows) for rows in found] == [*expected(site).values()]
+    found = spark_rows(cookbook.catalog, properties, queries)
+    assert found == [*expected(site).values()]
 
 
 def test_pyiceberg(tiered: Tiered, request: pytest.FixtureRequest) -> None:
     cookbook, site = tiered
     code = cookbook.of("python")
-    engines = catalog_engines()
     if "hive4" in request.node.name:
         with pytest.raises(AssertionError, match=re.escape(NO_GET_TABLE)):
-            run([engines.python, "-c", code], cookbook, engines.variables)
+            pyiceberg_rows(cookbook.catalog, code, ())
         return
     for name, rows in expected(site).items():
         of_table = code.replace("shop.orders", f"shop.{name}")
         assert of_table != code
-        of_table += _PYICEBERG.format(columns=COLUMNS[name])
-        out = run([engines.python, "-c", of_table], cookbook, engines.variables)
-        assert sorted(json.loads(out.splitlines()[-1])) == rows
+        assert pyiceberg_rows(cookbook.catalog, of_table, COLUMNS[name]) == rows
 
 
 @pytest.mark.parametrize("tiered", ["rest", "nessie"], indirect=True)
 def test_duckdb(tiered: Tiered) -> None:
     cookbook, site = tiered
-    engines = catalog_engines()
     for name, rows in expected(site).items():
         code = cookbook.of("sql").replace("shop.orders", f"shop.{name}")
-        words = [code, ", ".join(COLUMNS[name])]
-        out = run([engines.python, "-c", _DUCKDB, *words], cookbook, engines.variables)
-        assert sorted(json.loads(out.splitlines()[-1])) == rows
-
-
-def run(command: list[str], cookbook: Cookbook, env: dict[str, str] | None = None) -> str:
-    """What a program prints; it has the catalog's environment."""
-    done = subprocess.run(
-        command,
-        env={**(env or os.environ), **cookbook.catalog.env, "SPARK_LOCAL_IP": "127.0.0.1"},
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}"[-4000:]
-    return done.stdout
+        assert duckdb_rows(cookbook.catalog, code, COLUMNS[name]) == rows
