@@ -13,6 +13,7 @@ from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.java import java_map
 from sluice.lake.tiering_note import PROPERTY
 from sluice.testing.catalogs.iam_s3 import IamS3
+from tests.support.catalogs.foreign_writer import foreign_writer
 from tests.support.catalogs.iceberg_client import IcebergClient, opened
 from tests.support.catalogs.jdbc import sqlite
 from tests.support.catalogs.nessie import nessie
@@ -71,6 +72,48 @@ def test_it_has_sequence_numbers_whatever_format_is_asked_for(site: RoundSite, c
     table = client.load("shop.first")
     assert table.operations().current().formatVersion() == 2
     assert table.currentSnapshot().sequenceNumber() == 1
+
+
+def test_another_writer_adds_and_deletes_rows(site: RoundSite) -> None:
+    path = numbers_table(site)
+    fill(site, path, 0, 10)
+    site.tier(path)
+    with foreign_writer(site, path) as other:
+        other.append([-1, -2])
+        other.delete([-1, 3])
+    fill(site, path, 10, 10)
+    assert site.tier(path).rows == 10
+    kept = [-2, *(one for one in range(20) if one != 3)]
+    assert [row[0] for row in site.rows(path, "id")] == kept
+
+
+def test_another_writer_deletes_all_rows(site: RoundSite) -> None:
+    """One commit behind it tells the table apart from a replaced one, two do not."""
+    path, other_path = numbers_table(site), numbers_table(site)
+    for each in (path, other_path):
+        fill(site, each, 0, 10)
+        site.tier(each)
+        with foreign_writer(site, each) as other:
+            other.delete_all()
+        fill(site, each, 10, 10)
+    assert site.tier(path).rows == 10
+    assert [row[0] for row in site.rows(path, "id")] == [*range(10, 20)]
+    foreign_commit(site, other_path)
+    with pytest.raises(LakeRolledBack, match="sluice repair"):
+        site.tier(other_path)
+
+
+def test_another_writer_deletes_all_rows_by_key(site: RoundSite) -> None:
+    """The deleted rows still count, so it is not taken for a replaced table."""
+    path = numbers_table(site)
+    fill(site, path, 0, 10)
+    site.tier(path)
+    with foreign_writer(site, path) as other:
+        other.delete(range(10))
+    foreign_commit(site, path)
+    fill(site, path, 10, 10)
+    assert site.tier(path).rows == 10
+    assert [row[0] for row in site.rows(path, "id")] == [*range(10, 20)]
 
 
 def test_the_property_of_another_table_proves_nothing(site: RoundSite, client: Any) -> None:
