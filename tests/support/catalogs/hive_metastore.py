@@ -85,7 +85,11 @@ def hive4(store: IamS3) -> Iterator[Catalog]:
     It takes a new column in front of others if the table has Hive's class of Iceberg tables.
     """
     with metastore(4) as uri:
-        options = hive_options(store, uri) | {"hadoop.iceberg.engine.hive.enabled": "true"}
+        options = {
+            **hive_options(store, uri),
+            "warehouse": f"s3://{BUCKET}/hive4",  # the other metastore's tables have the same names
+            "hadoop.iceberg.engine.hive.enabled": "true",
+        }
         yield Catalog(options, jars_with("jars-hive4", CLIENT_4))
 
 

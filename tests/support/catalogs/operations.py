@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import partial
 
 import pyarrow as pa
 import pytest
 
-from sluice.catalog_options import CATALOG_NAME, sql_names
+from sluice.catalog_options import CATALOG_NAME
 from sluice.client.log_source import ClientLogSource
 from sluice.driver.threads import ThreadRunner
 from sluice.lake.iceberg_catalog import IcebergLake
@@ -21,6 +22,7 @@ from sluice.rounds.progress import NoProgress, Progress
 from sluice.rounds.round import run_round
 from tests.support.keyed_stock import DUE
 
+from .foreign_writer import foreign_writer
 from .iceberg_client import opened
 from .rounds import RoundSite
 from .spark_round import spark_round
@@ -44,11 +46,19 @@ class Killed(Exception):
     """Stands for the death of the driver."""
 
 
-def numbers_table(site: RoundSite, properties: dict[str, str] | None = None) -> TablePath:
-    """A log table with one column."""
+def numbers_table(
+    site: RoundSite, properties: dict[str, str] | None = None, custom: dict[str, str] | None = None
+) -> TablePath:
+    """A log table with one column.
+
+    :param custom: custom properties, such as those of the lake table.
+    """
     path = site.new_path("numbers")
     described = TableDescriptor(
-        Schema(_FIELDS, highest_field_id=0), bucket_count=2, properties=DUE | (properties or {})
+        Schema(_FIELDS, highest_field_id=0),
+        bucket_count=2,
+        properties=DUE | (properties or {}),
+        custom_properties=custom or {},
     )
     site.client.admin.create_table(path, described)
     return path
@@ -59,9 +69,12 @@ def fill(site: RoundSite, path: TablePath, start: int, count: int) -> None:
         writer.write(pa.table({"id": pa.array(range(start, start + count), pa.int64())}))
 
 
-def check(site: RoundSite, path: TablePath, count: int) -> None:
-    """Each number is in the lake once, and Fluss knows about all of them."""
-    assert [row[0] for row in site.rows(path, "id")] == [*range(count)]
+def check(site: RoundSite, path: TablePath, count: int, *others: int) -> None:
+    """Each number is in the lake once, and Fluss knows about all of them.
+
+    :param others: numbers that another writer has added.
+    """
+    assert [row[0] for row in site.rows(path, "id")] == sorted([*others, *range(count)])
     registered = site.client.admin.lake_snapshot(path)
     assert registered is not None
     assert sum(registered.offsets.values()) == count
@@ -74,22 +87,30 @@ def foreign_commit(site: RoundSite, path: TablePath) -> None:
 
 
 def foreign_commits(site: RoundSite) -> None:
-    """Other writers commit between two rounds, and during one."""
+    """Other writers add and delete rows between two rounds, and during one."""
     path = numbers_table(site)
     fill(site, path, 0, 10)
     site.tier(path)
-    for start in (10, 20):
-        foreign_commit(site, path)
-        fill(site, path, start, 10)
+    added: set[int] = set()
+
+    def act(number: int) -> None:
+        """Adds two rows, and deletes one of them."""
+        with foreign_writer(site, path) as other:
+            other.append([-2 * number, -2 * number - 1])
+            other.delete([-2 * number])
+        added.add(-2 * number - 1)
+
+    for number in (1, 2):
+        act(number)
+        fill(site, path, 10 * number, 10)
         assert site.tier(path).rows == 10
-    for phase in ("copy", "prepare", "lake_commit", "fluss_commit"):
-        start += 10
-        fill(site, path, start, 10)
-        act = Meanwhile(phase, lambda: foreign_commit(site, path))
-        assert site.tier(path, progress=act).rows == 10
+    for number, phase in enumerate(("copy", "prepare", "lake_commit", "fluss_commit"), 3):
+        fill(site, path, 10 * number, 10)
+        during = Meanwhile(phase, partial(act, number))
+        assert site.tier(path, progress=during).rows == 10
     foreign_commit(site, path)
     assert site.tier(path).outcome == "nothing_new"
-    check(site, path, 70)
+    check(site, path, 70, *added)
 
 
 def recovery(site: RoundSite) -> None:
@@ -205,60 +226,14 @@ def partitions(site: RoundSite) -> None:
     assert site.rows(path, "day", "id") == [("a-b_c", 3), ("mon", 7)]
 
 
-def compaction(site: RoundSite) -> None:
-    """Rounds compact their table, and its old snapshots expire."""
-    path = numbers_table(site, {"table.datalake.auto-compaction": "true"})
-    compacted = 0
-    for start in range(0, 120, 10):
-        fill(site, path, start, 10)
-        compacted += site.tier(path).files_compacted
-    assert compacted
-    check(site, path, 120)
-
-
-def commands(site: RoundSite) -> None:
-    """doctor, maintain, clean, repair and sql, as a user runs them."""
-    path = numbers_table(site)
-    fill(site, path, 0, 5)
-    site.tier(path)
-    fill(site, path, 5, 5)
-    site.tier(path)
-    seen = site.command("doctor")
-    assert "Iceberg's client has opened the catalog" in seen
-    assert "Sluice and Iceberg's client have written, read and deleted a file in" in seen
-    assert f"table {path}" in seen
-    assert f"{path}" in site.command("maintain", str(path), "--yes")
-    site.command("clean", str(path), "--yes")
-    assert "nothing to repair" in site.command("repair", str(path))
-    foreign_commit(site, path)
-    assert "nothing to repair" in site.command("repair", str(path))
-    lake = sql_names(site.catalog.options)[0]
-    query = f"SELECT count(*) AS n, sum(id) AS s FROM `{lake}`.{path}"
-    assert site.command("sql", query, "--format", "csv").splitlines()[-1] == "10,45"
-    check(site, path, 10)
-
-
 def executors(site: RoundSite) -> None:
     """spark-submit, whose executors write with the keys of the driver's plan."""
     path = numbers_table(site)
-    rows = 0
-    for number in range(2):
-        fill(site, path, rows, 50)
-        rows += 50
-        folder = site.folder / f"{path}-{number}"
-        result = spark_round(site, path, folder)
-        assert isinstance(result, RoundResult), (result, (folder / "spark-submit.log").read_text())
-        assert (result.rows, result.copied_by) == (50, "executors")
-        check(site, path, rows)
-
-
-MORE_OPERATIONS: dict[str, Callable[[RoundSite], None]] = {
-    "partitions": partitions,
-    "foreign commits": foreign_commits,
-    "recovery": recovery,
-    "race": race,
-    "created at once": at_once,
-    "compaction": compaction,
-    "commands": commands,
-    "executors": executors,
-}
+    fill(site, path, 0, 5)
+    site.tier(path)
+    fill(site, path, 5, 50)
+    folder = site.folder / str(path)
+    result = spark_round(site, path, folder)
+    assert isinstance(result, RoundResult), (result, (folder / "spark-submit.log").read_text())
+    assert (result.rows, result.copied_by) == (50, "executors")
+    check(site, path, 55)

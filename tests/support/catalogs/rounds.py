@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +57,15 @@ class RoundSite:
         """A table of a name that no other test has."""
         return TablePath(DATABASE, f"{name}{next(self._numbers)}")
 
-    def tier(self, path: TablePath, progress: Progress | None = None) -> RoundResult:
-        """One round in this process."""
-        return tier_once(self.config, path, now=True, jvm=self.jvm, progress=progress)
+    def tier(
+        self, path: TablePath, progress: Progress | None = None, **settings: Any
+    ) -> RoundResult:
+        """One round in this process.
+
+        :param settings: of ``tiering``, for this round.
+        """
+        config = replace(self.config, tiering=replace(self.config.tiering, **settings))
+        return tier_once(config, path, now=True, jvm=self.jvm, progress=progress)
 
     def command(self, *words: str) -> str:
         """What a command of Sluice prints; its settings are in a file."""
@@ -146,10 +152,3 @@ def keyed_rounds(site: RoundSite) -> None:
         assert site.tier(path).outcome == "committed"
     expected = sorted((*key, *row) for key, row in stock.held.items())
     assert site.rows(path, "day", "id", "item", "n") == expected
-
-
-OPERATIONS: dict[str, Callable[[RoundSite], None]] = {
-    "log": log_rounds,
-    "keyed": keyed_rounds,
-}
-"""The rows of the matrix."""

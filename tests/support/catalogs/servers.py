@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
+from sluice.testing.catalogs.aws_bundle import jars_with_s3
 from sluice.testing.catalogs.catalog import Catalog
 from sluice.testing.catalogs.iam_s3 import IamS3
 
@@ -12,10 +13,40 @@ from .glue import glue
 from .hive_metastore import hive3, hive4
 from .jdbc import postgresql, sqlite
 from .nessie import nessie
-from .oauth_rest import oauth_rest
+from .oauth_rest import RestSettings, oauth_rest, rest_server
+from .other_names import basic_rest, nessie_by_its_api, signed_rest, sqlite_by_class
 from .s3proxy import sqlite_on_s3proxy
+from .vending import Vending
 
-STATIC: dict[str, Callable[[IamS3], AbstractContextManager[Catalog]]] = {
+Server = Callable[[IamS3], AbstractContextManager[Catalog]]
+LIFE_S = 8
+"""Of vended keys: shorter than the rounds of one test together."""
+
+
+@contextmanager
+def vended_in_config(store: IamS3) -> Iterator[Catalog]:
+    settings = RestSettings(vending=Vending.CONFIG, key_life_s=LIFE_S)
+    with rest_server(store, settings) as server:
+        yield Catalog(server.options, jars_with_s3())
+
+
+@contextmanager
+def vended_by_prefix(store: IamS3) -> Iterator[Catalog]:
+    """The catalog that says the most: keys of some seconds, others for each prefix."""
+    settings = RestSettings(
+        vending=Vending.CREDENTIALS, key_life_s=LIFE_S, below=("", "/data", "/metadata")
+    )
+    with rest_server(store, settings) as server:
+        yield Catalog(server.options, jars_with_s3())
+
+
+@contextmanager
+def vended_by_nessie(store: IamS3) -> Iterator[Catalog]:
+    with nessie(store, vended_life_s=3600) as catalog:
+        yield catalog
+
+
+STATIC: dict[str, Server] = {
     "nessie": nessie,
     "oauth-rest": oauth_rest,
     "jdbc-sqlite": sqlite,
@@ -26,3 +57,17 @@ STATIC: dict[str, Callable[[IamS3], AbstractContextManager[Catalog]]] = {
     "s3proxy": lambda store: sqlite_on_s3proxy(),
 }
 """Those whose clients have keys of their own."""
+VENDED: dict[str, Server] = {
+    "vended-in-config": vended_in_config,
+    "vended-by-prefix": vended_by_prefix,
+    "vended-by-nessie": vended_by_nessie,
+}
+"""Those whose clients have none."""
+OTHER_NAMES: dict[str, Server] = {
+    "catalog-impl": sqlite_by_class,
+    "nessie-api": nessie_by_its_api,
+    "basic-rest": basic_rest,
+    "sigv4-rest": signed_rest,
+}
+"""Catalogs of the other lists, named or logged in to in another way."""
+COLUMNS = STATIC | VENDED | OTHER_NAMES
