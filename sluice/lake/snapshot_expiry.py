@@ -146,11 +146,23 @@ class _Expiry:
 
     def _delete(self, files: Any) -> None:
         storage = self._transaction.underlyingOps().io()
-        if is_instance_of(self._gateway, storage, "org.apache.iceberg.io.SupportsBulkOperations"):
+        if self._is(storage, "SupportsBulkOperations") and not self._has_keys_of_folders(storage):
             storage.deleteFiles(files)
             return
         for path in iterate(files):
             storage.deleteFile(path)
+
+    def _has_keys_of_folders(self, storage: Any) -> bool:
+        """Whether the catalog gave keys by prefix.
+
+        Iceberg's S3FileIO deletes many objects with its keys for their bucket, and may have none.
+        """
+        return self._is(storage, "SupportsStorageCredentials") and not (
+            storage.credentials().isEmpty()
+        )
+
+    def _is(self, storage: Any, interface: str) -> bool:
+        return is_instance_of(self._gateway, storage, f"org.apache.iceberg.io.{interface}")
 
     def _check(self, after: Any) -> None:
         """Checks that no other snapshot goes, and that main and Sluice's tag stay where they are.
