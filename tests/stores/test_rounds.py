@@ -10,15 +10,16 @@ import pytest
 from sluice.testing.catalogs.catalog import Catalog, jars_with
 from tests.stores.conftest import ADLS_IO, GCS_IO, needs_sas
 from tests.support.catalogs.jdbc import SQLITE
-from tests.support.catalogs.operations import MORE_OPERATIONS
-from tests.support.catalogs.rounds import OPERATIONS, RoundSite, round_site
+from tests.support.catalogs.matrix import ROWS
+from tests.support.catalogs.rounds import RoundSite, round_site
 from tests.support.stores import bundles
 from tests.support.stores.azurite import Azurite
 from tests.support.stores.fake_gcs import FakeGcs
 
 pytestmark = pytest.mark.long
-NAMES = ("partitions", "recovery", "compaction", "commands", "executors")
-ALL = OPERATIONS | {name: MORE_OPERATIONS[name] for name in NAMES}
+_OTHERS = ("race", "created at once", "foreign commits", "repair", "sql")
+"""Rows that are about the catalog, or about readers."""
+RUN = [row for row in ROWS if row not in _OTHERS and "reader" not in row]
 
 
 def on_gcs(server: FakeGcs) -> Catalog:
@@ -49,6 +50,6 @@ def site(
         yield running
 
 
-@pytest.mark.parametrize("operation", ALL)
-def test_rounds(site: RoundSite, operation: str) -> None:
-    ALL[operation](site)
+@pytest.mark.parametrize("row", RUN)
+def test_rounds(site: RoundSite, row: str) -> None:
+    ROWS[row](site)
