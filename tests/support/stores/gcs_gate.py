@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import re
 import sys
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 _TIMEOUT_S = 60
 _NOT_PASSED_ON = ("connection", "transfer-encoding", "content-length", "keep-alive")
+_BEARER = re.compile(rb"(?im)^authorization: Bearer (\S+)")
+_PART = re.compile(rb"(?m)^(?:GET|POST|PUT|PATCH|DELETE) ")
 _REFUSAL = b'{"error": {"code": 401, "message": "Invalid Credentials"}}'
 
 
@@ -22,12 +25,11 @@ class Gate(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     server_port: int
-    tokens: frozenset[str]
+    tokens: frozenset[bytes]
 
     def _pass_on(self) -> None:
         body = self._body()
-        token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
-        if token not in self.tokens:
+        if not self._is_let_in(body):
             self._answer(401, [("Content-Type", "application/json")], _REFUSAL)
             return
         inner = http.client.HTTPConnection("127.0.0.1", self.server_port, timeout=_TIMEOUT_S)
@@ -37,6 +39,14 @@ class Gate(BaseHTTPRequestHandler):
         with contextlib.suppress(ConnectionError):  # who needs no more of it hangs up
             self._answer(answer.status, answer.getheaders(), answer.read())
         inner.close()
+
+    def _is_let_in(self, body: bytes) -> bool:
+        """Each part of a batch has a token of its own."""
+        if self.path.startswith("/batch/"):
+            tokens = _BEARER.findall(body)
+            return len(tokens) == len(_PART.findall(body)) > 0 and {*tokens} <= self.tokens
+        token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        return token.encode() in self.tokens
 
     def _body(self) -> bytes:
         if "chunked" not in (self.headers.get("Transfer-Encoding") or ""):
@@ -65,7 +75,7 @@ class Gate(BaseHTTPRequestHandler):
 
 def main(port: str, server_port: str, *tokens: str) -> None:
     """Serves until it is killed."""
-    Gate.server_port, Gate.tokens = int(server_port), frozenset(tokens)
+    Gate.server_port, Gate.tokens = int(server_port), frozenset(t.encode() for t in tokens)
     ThreadingHTTPServer(("127.0.0.1", int(port)), Gate).serve_forever()
 
 
