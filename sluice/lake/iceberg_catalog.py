@@ -235,7 +235,9 @@ class IcebergLake:
                     self._catalog.createNamespace(namespace)
                 is_new = True
             except JavaThrew as thrown:
-                if thrown.kind != "AlreadyExistsException":  # another process created it first
+                # Another process created it first; JDBC says that a key is not unique.
+                is_there = thrown.kind == "AlreadyExistsException"
+                if not is_there and not self._catalog.namespaceExists(namespace):
                     raise
         try:
             yield
