@@ -39,6 +39,7 @@ def test_the_owner_and_a_session_may_write(store: IamS3) -> None:
     session = store.assume_role()
     assert write_and_read(store, session) == b"words"
     assert session.access_key in {request["key"] for request in store.requests()}
+    assert {session.secret_key, session.session_token} <= {*store.session_secrets()}
 
 
 def test_other_keys_are_refused(store: IamS3) -> None:

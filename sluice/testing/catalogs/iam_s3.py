@@ -113,9 +113,17 @@ class IamS3:
 
     def requests(self) -> list[dict[str, str]]:
         """All requests so far: ``method``, ``path``, ``key`` (of the signer) and ``service``."""
-        with urllib.request.urlopen(f"{self.endpoint}{CONTROL}requests", timeout=_TIMEOUT_S) as f:
-            found: list[dict[str, str]] = json.load(f)
+        found: list[dict[str, str]] = self._get("requests")
         return found
+
+    def session_secrets(self) -> list[str]:
+        """The secret keys and the tokens of all sessions so far."""
+        found: list[str] = self._get("secrets")
+        return found
+
+    def _get(self, what: str) -> Any:
+        with urllib.request.urlopen(f"{self.endpoint}{CONTROL}{what}", timeout=_TIMEOUT_S) as f:
+            return json.load(f)
 
     def _is_up(self, file: Path) -> bool:
         if not file.is_file() or not (port := file.read_text()).endswith("\n"):

@@ -17,10 +17,11 @@ Start = Callable[..., Any]
 Wsgi = Callable[[dict[str, Any], Start], Iterable[bytes]]
 
 CONTROL = "/session-layer/"
-"""Below it are the layer's own paths: ``requests`` (GET) and ``life`` (POST, seconds)."""
+"""Below it are the layer's own paths: ``requests``, ``secrets`` (GET), ``life`` (POST, seconds)."""
 _SCOPE = re.compile(r"Credential=([^/,\s]+)/[^/]+/[^/]+/([^/]+)/aws4_request")
 _KEY = re.compile(rb"<AccessKeyId>([^<]+)</AccessKeyId>")
 _END = re.compile(rb"<Expiration>([^<]+)</Expiration>")
+_SECRET = re.compile(rb"<(?:SecretAccessKey|SessionToken)>([^<]+)</")
 _TEXT = "The provided token has expired."
 _EXPIRED = {
     "s3": (
@@ -57,6 +58,7 @@ class SessionLayer:
         self._lock = threading.Lock()
         self._ends: dict[str, float] = {}
         self._seen: list[dict[str, str]] = []
+        self._secrets: list[str] = []
 
     def __call__(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
@@ -81,7 +83,8 @@ class SessionLayer:
         with self._lock:
             if what == "life":
                 self._life_s = float(body) if body else None
-            answer = json.dumps(self._seen if what == "requests" else {}).encode()
+            noted = {"requests": self._seen, "secrets": self._secrets}
+            answer = json.dumps(noted.get(what, {})).encode()
         start("200 OK", [("Content-Type", "application/json")])
         return [answer]
 
@@ -98,6 +101,7 @@ class SessionLayer:
                 if self._life_s is not None:
                     at = min(at, time.time() + self._life_s)
                 self._ends[key[1].decode()] = at
+                self._secrets += [found.decode() for found in _SECRET.findall(body)]
             text = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
             body = _END.sub(f"<Expiration>{text}</Expiration>".encode(), body)
         status, headers, *more = begun
