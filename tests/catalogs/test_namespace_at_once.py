@@ -20,7 +20,7 @@ from sluice.model import types as t
 from sluice.testing.catalogs.catalog import jars_with
 from tests.support.catalogs.jdbc import SQLITE
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 ORDERS = TablePath("shop", "orders")
 INFO = TableInfo(
     ORDERS, 1, 1, TableDescriptor(Schema((Column("id", t.BIGINT, 0),), highest_field_id=0)), 0, 0
