@@ -111,6 +111,10 @@ class IamS3:
         """Caps the life of session keys that are given from now on, in seconds; None: as asked."""
         self._post(f"{CONTROL}life", "" if life_s is None else str(life_s))
 
+    def delay(self, delay_s: float) -> None:
+        """Delays requests with session keys, in seconds; not those for a table's metadata."""
+        self._post(f"{CONTROL}delay", str(delay_s))
+
     def requests(self) -> list[dict[str, str]]:
         """All requests so far: ``method``, ``path``, ``key`` (of the signer) and ``service``."""
         found: list[dict[str, str]] = self._get("requests")

@@ -1,6 +1,7 @@
 """A layer before moto that ends session keys by time, which moto does not do.
 
-It also notes each request, and caps the life of keys far below the 15 minutes that AWS allows.
+It also notes each request, and caps the life of keys far below the 15 minutes that AWS allows. It
+can delay what clients with session keys ask, so that their keys end during some work.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Start = Callable[..., Any]
 Wsgi = Callable[[dict[str, Any], Start], Iterable[bytes]]
 
 CONTROL = "/session-layer/"
-"""Below it are the layer's own paths: ``requests``, ``secrets`` (GET), ``life`` (POST, seconds)."""
+"""Its own paths are below it: ``requests``, ``secrets`` (GET), ``life``, ``delay`` (POST, seconds)."""
 _SCOPE = re.compile(r"Credential=([^/,\s]+)/[^/]+/[^/]+/([^/]+)/aws4_request")
 _KEY = re.compile(rb"<AccessKeyId>([^<]+)</AccessKeyId>")
 _END = re.compile(rb"<Expiration>([^<]+)</Expiration>")
@@ -55,6 +56,7 @@ class SessionLayer:
         """:param life_s: caps the life of keys that are given from now on; None: as asked."""
         self._inner = inner
         self._life_s = life_s
+        self._delay_s = 0.0
         self._lock = threading.Lock()
         self._ends: dict[str, float] = {}
         self._seen: list[dict[str, str]] = []
@@ -70,6 +72,8 @@ class SessionLayer:
         with self._lock:
             self._seen.append({"method": method, "path": path, "key": key, "service": service})
             is_over = key in self._ends and time.time() >= self._ends[key]
+            delay_s = self._delay_s if key in self._ends and "/metadata/" not in path else 0.0
+        time.sleep(delay_s)  # after the look at the keys, as a store that is slow to answer
         if is_over:
             return _answer(_EXPIRED.get(service, _EXPIRED["s3"]), environ, start)
         if not key:  # moto itself would fail where it checks signatures
@@ -83,6 +87,8 @@ class SessionLayer:
         with self._lock:
             if what == "life":
                 self._life_s = float(body) if body else None
+            elif what == "delay":
+                self._delay_s = float(body)
             noted = {"requests": self._seen, "secrets": self._secrets}
             answer = json.dumps(noted.get(what, {})).encode()
         start("200 OK", [("Content-Type", "application/json")])

@@ -1,0 +1,111 @@
+"""Keys of some seconds end during a compaction, a conversion of deletes, and a clean-up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from sluice.driver.cleaning import clean_tables
+from sluice.driver.maintaining import maintain_tables
+from sluice.testing.catalogs.aws_bundle import jars_with_s3
+from sluice.testing.catalogs.catalog import Catalog
+from sluice.testing.catalogs.iam_s3 import IamS3
+from tests.support.catalogs.oauth_rest import RestSettings, rest_server
+from tests.support.catalogs.operations import Killed, Meanwhile, check, fill, numbers_table
+from tests.support.catalogs.rounds import RoundSite, round_site
+from tests.support.catalogs.vending import Vending
+from tests.support.keyed_stock import Stock, stock_table
+
+pytestmark = pytest.mark.long
+LIFE_S = 8
+
+
+@pytest.fixture(scope="module")
+def site(store: IamS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoundSite]:
+    settings = RestSettings(
+        vending=Vending.CREDENTIALS, key_life_s=LIFE_S, below=("", "/data", "/metadata")
+    )
+    with rest_server(store, settings) as server:
+        catalog = Catalog(server.options, jars_with_s3())
+        with round_site(catalog, tmp_path_factory.mktemp("rounds")) as running:
+            yield running
+
+
+@contextmanager
+def slow(store: IamS3, delay_s: float) -> Iterator[None]:
+    """Delays each request of the block for files that are not metadata.
+
+    The block must last so long that its first keys end, and several keys must have been used. One
+    file must be read within a quarter of their life: its reader has the keys that it began with.
+    """
+    owner = store.owner.access_key
+    before, began_s = len(store.requests()), time.monotonic()
+    store.delay(delay_s)
+    try:
+        yield
+    finally:
+        store.delay(0)
+    assert time.monotonic() - began_s > LIFE_S
+    seen = store.requests()[before:]
+    assert len({one["key"] for one in seen if "/metadata/" not in one["path"]} - {owner}) > 1
+
+
+def test_a_compaction(site: RoundSite, store: IamS3) -> None:
+    path = numbers_table(site)
+    for start in range(0, 100, 10):
+        fill(site, path, start, 10)
+        site.tier(path)
+    site.client.statuses.request_compaction(path)
+    fill(site, path, 100, 10)
+    with slow(store, 0.6):
+        result = site.tier(path)
+    assert (result.rows, result.files_compacted) == (10, 10)
+    check(site, path, 110)
+
+
+def test_a_conversion_of_equality_deletes(site: RoundSite, store: IamS3) -> None:
+    path = site.new_path("stock")
+    site.client.admin.create_table(path, stock_table())
+    stock = Stock(site.client, path, lambda query: [])
+    stock.put({key: key for key in range(40)})
+    site.tier(path)
+    for start in range(5):
+        stock.put({key: -key for key in range(start, 40, 5)})
+        site.tier(path, position_lookup_bytes=0)
+    config = replace(site.config, tiering=replace(site.config.tiering, parallelism=1))
+    with slow(store, 0.4):
+        [report] = maintain_tables(config, path, apply=True, jvm=site.jvm)
+    assert report.notes == []
+    assert report.before.equality_files > 0
+    assert report.after is not None
+    assert report.after.equality_files == 0
+    expected = sorted((*key, *row) for key, row in stock.held.items())
+    assert site.rows(path, "day", "id", "item", "n") == expected
+
+
+def test_a_clean_up(site: RoundSite, store: IamS3) -> None:
+    path = numbers_table(site)
+    fill(site, path, 0, 5)
+    site.tier(path)
+    fill(site, path, 5, 5)
+
+    def die() -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        site.tier(path, progress=Meanwhile("lake_commit", die))
+    site.tier(path)
+    [left] = clean_tables(site.config, path, apply=False, jvm=site.jvm)
+    [dead, *_] = [one.path.removeprefix("s3://") for one in left.dead]
+    files = store.file_system()
+    for number in range(2, 92):  # a file after the other, as one writer names them
+        files.copy_file(dead, dead.replace("-00001.parquet", f"-{number:05}.parquet"))
+    with slow(store, 0.2):
+        [report] = clean_tables(site.config, path, apply=True, jvm=site.jvm)
+    assert report.failed == {}
+    assert len(report.removed) == len(left.dead) + 90
+    check(site, path, 10)
