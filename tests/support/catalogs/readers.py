@@ -86,5 +86,7 @@ def run(command: list[str], catalog: Catalog, env: dict[str, str] | None = None)
         timeout=_TIMEOUT_S,
         check=False,
     )
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}"[-4000:]
+    said = f"{done.stdout}{done.stderr}"
+    causes = [line for line in said.splitlines() if line.startswith("Caused by")]
+    assert done.returncode == 0, "\n".join([*causes, said[-4000:]])
     return done.stdout

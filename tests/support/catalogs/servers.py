@@ -21,6 +21,8 @@ from .vending import Vending
 Server = Callable[[IamS3], AbstractContextManager[Catalog]]
 LIFE_S = 8
 """Of vended keys: shorter than the rounds of one test together."""
+_LONGER_S = 60
+"""So that Spark, whose tables keep their keys, can read before they end."""
 
 
 @contextmanager
@@ -31,10 +33,10 @@ def vended_in_config(store: IamS3) -> Iterator[Catalog]:
 
 
 @contextmanager
-def vended_by_prefix(store: IamS3) -> Iterator[Catalog]:
+def vended_by_prefix(store: IamS3, life_s: int = LIFE_S) -> Iterator[Catalog]:
     """The catalog that says the most: keys of some seconds, others for each prefix."""
     settings = RestSettings(
-        vending=Vending.CREDENTIALS, key_life_s=LIFE_S, below=("", "/data", "/metadata")
+        vending=Vending.CREDENTIALS, key_life_s=life_s, below=("", "/data", "/metadata")
     )
     with rest_server(store, settings) as server:
         yield Catalog(server.options, jars_with_s3())
@@ -59,7 +61,7 @@ STATIC: dict[str, Server] = {
 """Those whose clients have keys of their own."""
 VENDED: dict[str, Server] = {
     "vended-in-config": vended_in_config,
-    "vended-by-prefix": vended_by_prefix,
+    "vended-by-prefix": lambda store: vended_by_prefix(store, _LONGER_S),
     "vended-by-nessie": vended_by_nessie,
 }
 """Those whose clients have none."""
