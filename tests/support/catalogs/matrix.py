@@ -35,6 +35,14 @@ _OF_OTHER_NAMES = (
     *("pyiceberg reader", "duckdb reader"),
 )
 """A catalog under another name or login is opened in other ways, and does the same."""
+_OF_NESSIE_API = (
+    *_OF_OTHER_NAMES,
+    "recovery",
+    "race",
+    "created at once",
+    *("expiry", "clean", "repair"),
+)
+"""Iceberg's own client of Nessie writes the metadata files itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,10 @@ _KEEPS_FILES = {
 """Nessie shows one snapshot of a table; its branches may need the files of others."""
 EXCEPTIONS: dict[tuple[str, str], Refusal | Elsewhere] = {
     **{
-        (column, row): _SAME for column in OTHER_NAMES for row in ROWS if row not in _OF_OTHER_NAMES
+        (column, row): _SAME
+        for column in OTHER_NAMES
+        for row in ROWS
+        if row not in (_OF_NESSIE_API if column == "nessie-api" else _OF_OTHER_NAMES)
     },
     **{
         (column, row): Refusal(words)
@@ -79,6 +90,14 @@ EXCEPTIONS: dict[tuple[str, str], Refusal | Elsewhere] = {
         )
         for row in ("spark reader", "pyiceberg reader")
     },
+    **{
+        ("hadoop-on-s3", row): Elsewhere("refused as the row log is")
+        for row in ROWS
+        if row != "log"
+    },
+    ("nessie-api", "expiry"): Refusal("Cannot expire snapshots: GC is disabled"),
+    ("nessie-api", "clean"): Refusal(_KEEPS_FILES["clean"]),
+    ("hadoop-on-s3", "log"): Refusal("Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"),
     ("vended-in-config", "sql"): Elsewhere(
         "its keys end sooner than Spark has read", "tests/catalogs/test_cookbook.py"
     ),

@@ -33,7 +33,7 @@ def pyiceberg_reader(site: RoundSite) -> None:
     options = dict(site.catalog.options)
     if options.get("type") == "rest":
         code = _pyiceberg_catalog(_of_rest(options), path)
-    elif options["uri"].startswith("jdbc:"):
+    elif options.get("uri", "").startswith("jdbc:"):
         uri = "sqlite:///" + options["uri"].removeprefix("jdbc:sqlite:")
         options.pop("catalog-impl", None)
         code = _pyiceberg_catalog({**options, "type": "sql", "uri": uri}, path)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from sluice.testing.catalogs.aws_bundle import jars_with_s3
 from sluice.testing.catalogs.catalog import Catalog
-from sluice.testing.catalogs.iam_s3 import IamS3
+from sluice.testing.catalogs.iam_s3 import BUCKET, IamS3
 
 from .glue import glue
 from .hive_metastore import hive3, hive4
@@ -48,6 +49,20 @@ def vended_by_nessie(store: IamS3) -> Iterator[Catalog]:
         yield catalog
 
 
+@contextmanager
+def hadoop(store: IamS3) -> Iterator[Catalog]:
+    """A folder of this machine."""
+    with tempfile.TemporaryDirectory(prefix="sluice-hadoop-") as folder:
+        yield Catalog({"type": "hadoop", "warehouse": folder}, jars_with_s3())
+
+
+@contextmanager
+def hadoop_on_s3(store: IamS3) -> Iterator[Catalog]:
+    """A folder of the store, without the jars of Hadoop's own client of S3."""
+    options = {"type": "hadoop", "warehouse": f"s3a://{BUCKET}/hadoop", **store.options()}
+    yield Catalog(options, jars_with_s3())
+
+
 STATIC: dict[str, Server] = {
     "nessie": nessie,
     "oauth-rest": oauth_rest,
@@ -72,4 +87,6 @@ OTHER_NAMES: dict[str, Server] = {
     "sigv4-rest": signed_rest,
 }
 """Catalogs of the other lists, named or logged in to in another way."""
-COLUMNS = STATIC | VENDED | OTHER_NAMES
+FOLDERS: dict[str, Server] = {"hadoop": hadoop, "hadoop-on-s3": hadoop_on_s3}
+"""Folders that are catalogs: by Hadoop's file systems, without a server."""
+COLUMNS = STATIC | VENDED | OTHER_NAMES | FOLDERS
