@@ -18,7 +18,7 @@ Start = Callable[..., Any]
 Wsgi = Callable[[dict[str, Any], Start], Iterable[bytes]]
 
 CONTROL = "/session-layer/"
-"""Its own paths are below it: ``requests``, ``secrets`` (GET), ``life``, ``delay`` (POST, seconds)."""
+"""Its own paths are below: ``requests``, ``secrets`` (GET), ``life``, ``delay`` (POST, seconds)."""
 _SCOPE = re.compile(r"Credential=([^/,\s]+)/[^/]+/[^/]+/([^/]+)/aws4_request")
 _KEY = re.compile(rb"<AccessKeyId>([^<]+)</AccessKeyId>")
 _END = re.compile(rb"<Expiration>([^<]+)</Expiration>")
