@@ -91,14 +91,16 @@ def foreign_commits(site: RoundSite) -> None:
     path = numbers_table(site)
     fill(site, path, 0, 10)
     site.tier(path)
-    added: set[int] = set()
+    present: list[int] = []
 
     def act(number: int) -> None:
-        """Adds two rows, and deletes one of them."""
+        """Adds two rows, and the next time deletes one of them."""
         with foreign_writer(site, path) as other:
-            other.append([-2 * number, -2 * number - 1])
-            other.delete([-2 * number])
-        added.add(-2 * number - 1)
+            if number % 2:
+                present.extend([-2 * number, -2 * number - 1])
+                other.append(present[-2:])
+            else:
+                other.delete([present.pop()])
 
     for number in (1, 2):
         act(number)
@@ -110,7 +112,7 @@ def foreign_commits(site: RoundSite) -> None:
         assert site.tier(path, progress=during).rows == 10
     foreign_commit(site, path)
     assert site.tier(path).outcome == "nothing_new"
-    check(site, path, 70, *added)
+    check(site, path, 70, *present)
 
 
 def recovery(site: RoundSite) -> None:
