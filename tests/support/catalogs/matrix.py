@@ -58,7 +58,7 @@ class Elsewhere:
 
     why: str
     test: str = ""
-    """The file of the test that runs it."""
+    """The file or the folder of the tests that run it."""
 
 
 _COOKBOOK = Elsewhere("with the settings of a page", "tests/catalogs/test_cookbook.py")
@@ -94,6 +94,19 @@ EXCEPTIONS: dict[tuple[str, str], Refusal | Elsewhere] = {
         ("hadoop-on-s3", row): Elsewhere("refused as the row log is")
         for row in ROWS
         if row != "log"
+    },
+    **{
+        (column, "spark reader"): Elsewhere("the row sql is Spark's, with the same properties")
+        for column in ("nessie", "oauth-rest", "s3proxy", "hadoop")
+    },
+    **{
+        ("hadoop", row): Elsewhere("most tests run on it", "tests/spark")
+        for row in ROWS
+        if row not in _OF_OTHER_NAMES
+    },
+    **{
+        ("s3proxy", row): Elsewhere("it is about the catalog, which is that of jdbc-sqlite")
+        for row in ("partitions", "foreign commits", "recovery", "race", "created at once")
     },
     ("nessie-api", "expiry"): Refusal("Cannot expire snapshots: GC is disabled"),
     ("nessie-api", "clean"): Refusal(_KEEPS_FILES["clean"]),
