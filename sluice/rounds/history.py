@@ -46,13 +46,15 @@ class HistoryEntry:
 
     @property
     def rows_before(self) -> int | None:
-        """Number of rows with which its commit began; None if its writer did not record them."""
-        names = ("total-records", "added-records", "deleted-records")
-        counts = [self.summary.get(name, "0") for name in names]
-        if not all(one.isdecimal() for one in counts):
+        """Number of rows with which its commit began; None if its writer did not record them.
+
+        Iceberg records no change of 0 rows. DuckDB records no number at all.
+        """
+        changes = [self.summary.get(name, "0") for name in ("added-records", "deleted-records")]
+        if self.total_rows is None or not all(one.isdecimal() for one in changes):
             return None
-        total, added, deleted = map(int, counts)
-        return total - added + deleted
+        added, deleted = map(int, changes)
+        return self.total_rows - added + deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,29 +85,33 @@ class LakeHistory:
         return self.snapshots.get(snapshot_id) or self.expired.get(snapshot_id)
 
     def is_complete(self) -> bool:
-        """Whether all ancestors of main are known, back to its first snapshot.
+        """Whether all ancestors of main are known, back to one that began with an empty table.
 
         They are not if the catalog hides them: then the oldest one has no parent, but had rows.
         """
         entries = [self.entry(one) for one in self.ancestors(self.main)]
         oldest = entries[-1] if entries else None
-        is_hidden = (
-            oldest is not None and oldest.parent_id is None and (oldest.rows_before or 0) > 0
-        )
-        return None not in entries and not is_hidden
+        if oldest is None:
+            return not entries
+        before = oldest.rows_before
+        return before <= 0 if before is not None else oldest.sequence_number <= 1
 
     def is_known_since(self, sequence_number: int) -> bool:
         """Whether no ancestor is unknown of any existing snapshot that is newer than this number.
 
         A snapshot of another branch may have files of an expired ancestor. Iceberg's first format
         has no numbers: all of them are 0, and each snapshot must be known back to its first
-        ancestor.
+        ancestor. A later snapshot without a parent has one that the catalog hides.
         """
         known = set[int]()
         for entry in self.snapshots.values():
             while entry.snapshot_id not in known:
                 known.add(entry.snapshot_id)
-                if entry.parent_id is None or 0 < entry.sequence_number <= sequence_number:
+                if 0 < entry.sequence_number <= sequence_number:
+                    break
+                if entry.parent_id is None:
+                    if entry.sequence_number > sequence_number + 1:
+                        return False
                     break
                 parent = self.entry(entry.parent_id)
                 if parent is None:
