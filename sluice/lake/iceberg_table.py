@@ -58,6 +58,7 @@ _LOG = logging.getLogger(__name__)
 _COMMIT_TRIES_MAX = 10
 _DELETES_VERSION = 2
 """The first format version of Iceberg that supports delete files."""
+_ROW_GROUP_PROPERTY = "write.parquet.row-group-size-bytes"
 _PAGE_VERSION = "write.parquet.page-version"
 _NEW_PAGES = ("v2", "parquet_2_0")
 """The page versions of Parquet that come with DELTA encodings, as Iceberg names them."""
@@ -178,14 +179,16 @@ class IcebergTable:
         with lake_errors(f"plan data files of lake table {self._path}"):
             schema = json.dumps(self._schema())
             folders = {split.bucket: self._folder(split, write_id) for split in splits}
+            limits = self._tiering
+            group_bytes = int(self._property(_ROW_GROUP_PROPERTY, str(limits.row_group_bytes)))
             options = WriteOptions(
                 target_file_bytes=int(self._property(TARGET_FILE_PROPERTY, str(TARGET_FILE_BYTES))),
                 compression=self._property("write.parquet.compression-codec", "zstd").lower(),
                 compression_level=self._property("write.parquet.compression-level", ""),
                 delta_encoding=self._property("write.parquet.page-version", "v1").lower()
                 in _NEW_PAGES,
-                row_group_rows=self._tiering.row_group_rows,
-                row_group_bytes=self._tiering.row_group_bytes,
+                row_group_rows=limits.row_group_rows,
+                row_group_bytes=min(group_bytes, limits.row_group_bytes),  # bounds the memory
             )
         files = self._loaded.files
         self._share_keys(files)

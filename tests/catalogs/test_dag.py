@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.long, pytest.mark.airflow, pytest.mark.spark, pytest.m
 
 ELSEWHERE = {
     "catalog-impl": "jdbc-sqlite is the same catalog; its class is an option like others",
+    "hadoop-on-s3": "test_matrix.py shows that it is refused where the catalog is opened",
     "nessie-api": "nessie is the same server; test_matrix.py runs rounds on its other API",
 }
 """Columns without a run of the DAG, and why. Each that is left has a secret or jars of its own."""

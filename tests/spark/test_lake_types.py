@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,22 @@ def test_spark_reads_numbers_that_are_written_as_differences(
     wanted = "SELECT count(*), sum(c_big) FROM lake.db.t WHERE c_int > 100000 AND __offset >= 20000"
     above = [i for i in expected if i is not None and i > 100_000]
     assert tuple(lake_sql(tmp_path, wanted)[0]) == (len(above), sum(above))
+
+
+def test_row_groups_are_no_larger_than_the_table_says(jvm: Jvm, tmp_path: Path) -> None:
+    batch = pa.RecordBatch.from_pydict({"a": pa.array(range(1000), pa.int64())})
+    lake = IcebergLake(jvm.gateway, {"type": "hadoop", "warehouse": str(tmp_path)})
+    info = table_info({"a": t.BIGINT})
+    for number, (size, groups) in enumerate([("8000", 4), (str(2**40), 1)]):
+        own = {"iceberg.write.parquet.row-group-size-bytes": size}
+        described = replace(info.descriptor, custom_properties=own)
+        one = replace(info, path=TablePath("db", f"t{number}"), descriptor=described)
+        split = Split(TableBucket(1, None, 0), (), 0, 4000)
+        writer = lake.create(one).writer_factory("w0", [split])(split)
+        for start in range(0, 4000, 1000):
+            writer.write(LogRecords(batch, start, start + 1000, 1_700_000_000_123, 1))
+        (file,) = writer.close()
+        assert pq.read_metadata(file.path).num_row_groups == groups
 
 
 def test_times_reach_the_file_as_iceberg_wants_them(jvm: Jvm, tmp_path: Path) -> None:
