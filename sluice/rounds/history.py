@@ -48,7 +48,7 @@ class HistoryEntry:
     def rows_before(self) -> int | None:
         """Number of rows with which its commit began; None if its writer did not record them.
 
-        Iceberg records no change of 0 rows. DuckDB records no number at all.
+        Iceberg records no change of 0 rows. Earlier versions of DuckDB record no numbers at all.
         """
         changes = [self.summary.get(name, "0") for name in ("added-records", "deleted-records")]
         if self.total_rows is None or not all(one.isdecimal() for one in changes):

@@ -38,7 +38,7 @@ def test_rows_with_which_a_commit_began(counts: tuple[int, ...], rows: int | Non
         ([entry(6, 5, 5)], True),  # CREATE OR REPLACE TABLE: a new first snapshot
         ([entry(6, 5)], False),
         ([entry(6, 8, 3)], False),
-        ([entry(6)], False),  # DuckDB on Nessie: nothing says that the table was empty
+        ([entry(6)], False),  # nothing says that the table was empty
         ([entry(0, 5, 5)], True),  # Iceberg's first format
         ([entry(0, 8, 3)], False),
         ([entry(2, 8, 3, parent=101), entry(1, 5, 5)], True),
