@@ -22,8 +22,10 @@ INTRODUCTION = """\
 
 Two clients read and write the files of a lake table: Iceberg's own in the JVM, and pyarrow. Both
 get the same options, under Iceberg's or Hadoop's names. They come from the catalog, with the
-table, and from `datalake.iceberg.*`, which overrides them. This page says what pyarrow does with
-each:
+table, and from `datalake.iceberg.*`. Where both set an option, pyarrow takes that of
+`datalake.iceberg.*`. Iceberg's client takes that of the catalog, if it is a REST catalog. A round
+creates no table before each client has read a file of the other one. This page says what pyarrow
+does with each option:
 
 - **passed**: it sets an argument of pyarrow's file system.
 - **refused**: pyarrow would store, read or delete files otherwise than the option asks. The round

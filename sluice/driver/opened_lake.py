@@ -11,6 +11,7 @@ from sluice.driver.jvm import Jvm
 from sluice.driver.open_lake import open_lake
 from sluice.errors import SluiceError
 from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.write_check import NothingWritten, StoreReport
 from sluice.model import TableInfo, TablePath
 from sluice.storage import CHECKSUM_ADVICE, is_checksum_refusal
 
@@ -61,10 +62,22 @@ def _store(
     if report is None:
         yield Finding(WRITE, None, _NO_TABLE)
         return
-    folder, expires_ms = report
-    seen = f"Sluice and Iceberg's client have written, read and deleted a file in {folder}"
-    yield Finding(WRITE, True, seen)
-    if expires_ms is not None:
-        left_s = max(0, expires_ms - clock.now_ms()) // 1000
+    if isinstance(report, NothingWritten):
+        yield Finding(WRITE, None, report.why)
+        return
+    yield Finding(WRITE, True, _written(report))
+    if report.expires_ms is not None:
+        left_s = max(0, report.expires_ms - clock.now_ms()) // 1000
         left = f"{left_s} s" if left_s < 120 else f"{left_s // 60} min"
         yield Finding(KEYS, True, f"the catalog gives keys that end in {left}; rounds renew them")
+
+
+def _written(report: StoreReport) -> str:
+    both = "Sluice and Iceberg's client have"
+    if not report.kept:
+        return f"{both} written, read and deleted a file in {report.folder}"
+    names = ", ".join(uri.rpartition("/")[2] for uri in report.kept)
+    return (
+        f"{both} written and read files in {report.folder}; the store refused to delete {names}:"
+        " what it refused stays, and belongs to no table"
+    )

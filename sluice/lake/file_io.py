@@ -15,6 +15,7 @@ from py4j.java_gateway import is_instance_of
 from sluice.errors import UnsupportedLakeOption
 from sluice.lake.java import iterate
 from sluice.lake.table_storage import TableStorage
+from sluice.storage import storage_options
 
 _CREDENTIALS = "org.apache.iceberg.io.SupportsStorageCredentials"
 _HADOOP = "org.apache.iceberg.hadoop.HadoopFileIO"
@@ -98,6 +99,16 @@ def check_file_io(file_io: FileIo, user: Mapping[str, str], table: str) -> None:
             f" credentials, or set datalake.iceberg.{_KEY} and s3.secret-access-key. To use the"
             f" keys of the environment or of this machine, set datalake.iceberg.{_SIGNING}=false"
         )
+
+
+def contradictions(file_io: FileIo, user: Mapping[str, str]) -> tuple[str, ...]:
+    """The user's options of stores that a FileIO has with another value, by name.
+
+    A REST catalog's answers override them in Iceberg's client, but not in Sluice.
+    """
+    given = (file_io.properties, *file_io.credentials.values())
+    own = storage_options(user).items()
+    return tuple(sorted({n for n, value in own for one in given if one.get(n, value) != value}))
 
 
 def hadoop_storage(gateway: Any, conf: Any) -> dict[str, str]:

@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -19,6 +20,7 @@ from sluice.artifacts.iceberg import CATALOGS, FENCE
 from sluice.catalog_options import kind_of, name_of
 from sluice.config import TieringConfig
 from sluice.errors import ConfigurationError, LakeNotWritable, SluiceError
+from sluice.lake import write_check
 from sluice.lake.file_io import hadoop_storage
 from sluice.lake.file_systems import FileSystems
 from sluice.lake.iceberg_schema import schema_json, sort_order_json, spec_json, table_properties
@@ -33,7 +35,7 @@ from sluice.lake.java import (
 )
 from sluice.lake.keys_file import KeysFile
 from sluice.lake.loaded_table import LakeOptions, LoadedTable
-from sluice.lake.write_check import check_both_ways, check_writable
+from sluice.lake.write_check import NothingWritten, StoreReport
 from sluice.model import TableInfo, TablePath
 
 _LOG = logging.getLogger(__name__)
@@ -128,13 +130,10 @@ class IcebergLake:
         with lake_errors(f"look for lake table {path}"):
             return self._exists(path)
 
-    def check_store(self, path: TablePath | None, info: TableInfo) -> tuple[str, int | None] | None:
+    def check_store(self, path: TablePath | None, info: TableInfo) -> StoreReport | NothingWritten:
         """Has this process and Iceberg's client write, read and delete a file of a table.
 
         :param path: of a table that the lake has; None: it is staged for ``info``.
-        :returns: the folder of the file, and when the catalog's keys end, epoch milliseconds (None:
-            there are none, or they do not end). None: nothing was written, because the staged table
-            would be a local folder, or the catalog has no namespace for it or stages no tables.
         :raises LakeNotWritable: catalog or storage refuse.
         :raises UnsupportedLakeOption: only Iceberg's own client could write the table's files.
         """
@@ -147,16 +146,16 @@ class IcebergLake:
                         staged = self._staged(self._builder(info))
                 except JavaThrew as thrown:
                     if thrown.kind in _NO_NAMESPACE:
-                        return None
+                        return NothingWritten(write_check.NO_DATABASE.format(info.path.database))
                     raise
                 if staged is None:
-                    return None
+                    return NothingWritten(write_check.STAGES_NOTHING)
                 java = staged.table()
             loaded = self._of_java(path or info.path, java)
-            if path is None and loaded.is_local:
-                return None
-            folder = check_both_ways(loaded)
-            return folder, loaded.files.newest().expires_ms
+            if path is None and write_check.is_local(loaded):
+                return NothingWritten(write_check.IN_A_FOLDER)
+            report = write_check.check_both_ways(loaded)
+            return replace(report, expires_ms=loaded.files.newest().expires_ms)
 
     def _builder(self, info: TableInfo) -> Any:
         """Iceberg's builder of a table as Fluss would create it."""
@@ -171,13 +170,13 @@ class IcebergLake:
         return builder.withProperties(java_map(self._gateway, table_properties(info)))
 
     def _create_staged(self, path: TablePath, builder: Any) -> None:
-        """Stages the table, writes a file as rounds do, and creates the table."""
+        """Stages the table, has both clients write its files, and creates the table."""
         try:
             with java_errors():
                 if (staged := self._staged(builder)) is None:
                     self._create_first(path, builder)
                     return
-                check_writable(self._of_java(path, staged.table()))
+                self._check_files(path, staged.table())
                 staged.commitTransaction()
         except JavaThrew as thrown:
             if thrown.kind not in _CREATED_ALREADY or not self._exists(path):
@@ -194,19 +193,25 @@ class IcebergLake:
             raise
 
     def _create_first(self, path: TablePath, builder: Any) -> None:
-        """Creates the table, and then writes a file as rounds do.
+        """Creates the table, and then has both clients write its files.
 
         If that fails, the empty table stays: another process may have begun to use it.
         """
         created = builder.create()
         try:
-            check_writable(self._of_java(path, created))
+            self._check_files(path, created)
         except SluiceError as error:
             raise type(error)(
                 f"{error}. The lake table {path} exists now, without rows, because this catalog"
                 " stages no tables",
                 **error.details,
             ) from error
+
+    def _check_files(self, path: TablePath, java: Any) -> None:
+        """Has both clients write a file of a table, unless its storage is a local disk."""
+        loaded = self._of_java(path, java)
+        if not write_check.is_local(loaded):
+            write_check.check_both_ways(loaded)
 
     def close(self) -> None:
         """Closes the catalog's connections, but not the gateway. Never raises.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sluice.clock import Clock, SystemClock
-from sluice.lake.file_io import check_file_io, read_file_io, storage_of
+from sluice.lake.file_io import check_file_io, contradictions, read_file_io, storage_of
 from sluice.lake.file_systems import FileSystems
 from sluice.lake.java import lake_errors
 from sluice.lake.table_storage import TableStorage
@@ -49,6 +49,8 @@ class LoadedTable:
         """
         self._gateway, self._path, self._load, self._options = gateway, path, load, options
         self.java = java
+        self.contradictions: tuple[str, ...] = ()
+        """The user's options of stores to which Iceberg's client prefers the catalog's."""
         self._storage = self._storage_of(java)
         keys_uri = options.keys_uri and f"{options.keys_uri}-{path}.json"
         self.files = FileSystems(self._storage, keys_uri, self._newer_keys, options.clock)
@@ -91,5 +93,6 @@ class LoadedTable:
         options = self._options
         file_io = read_file_io(self._gateway, java.io())
         check_file_io(file_io, options.user, str(self._path))
+        self.contradictions = contradictions(file_io, options.user)
         now_ms = options.clock.now_ms()
         return storage_of(file_io, options.user, options.hadoop, str(java.location()), now_ms)

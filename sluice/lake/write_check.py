@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import uuid
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from sluice.errors import LakeNotWritable
 from sluice.lake.file_systems import FileSystems
-from sluice.lake.java import lake_errors
+from sluice.lake.java import JavaThrew, java_errors, lake_errors
 from sluice.lake.loaded_table import LoadedTable
 from sluice.lake.small_files import read_file, storage_errors, write_file
 
@@ -17,43 +18,93 @@ _LOG = logging.getLogger(__name__)
 _NAME = "_sluice-check-"
 """How the files begin. Readers ignore such a name."""
 _CONTENT = b"sluice was here"
+NO_DATABASE = (
+    "the lake has no table yet, and its catalog stages none without a database: the first round"
+    " creates database {}, and writes files of its table before it commits rows"
+)
+STAGES_NOTHING = (
+    "the lake has no table yet, and its catalog stages none: the first round creates the table, and"
+    " then writes files to see whether it can"
+)
+IN_A_FOLDER = (
+    "the lake has no table yet, and its files will be in a local folder: the first round creates it"
+)
+"""Why no file was written for a check."""
 
 
-def check_writable(loaded: LoadedTable) -> None:
-    """Writes a file where the table's data files will be, and deletes it.
+@dataclass(frozen=True, slots=True)
+class StoreReport:
+    """What a check of a table's storage has seen."""
 
-    Iceberg itself writes local files as the same user, so these are not checked.
+    folder: str
+    kept: tuple[str, ...] = ()
+    """Files of the check that the store would not delete."""
+    expires_ms: int | None = None
+    """When the catalog's keys end, epoch milliseconds. None: there are none, or they do not end."""
 
-    :raises LakeNotWritable: the storage refuses, or cannot be reached.
+
+@dataclass(frozen=True, slots=True)
+class NothingWritten:
+    """A storage was not checked, because nothing could be written without creating something."""
+
+    why: str
+
+
+def is_local(loaded: LoadedTable) -> bool:
+    """Whether the data is on a local disk, where Iceberg writes as the same user as rounds do.
+
+    :raises LakeNotWritable: the storage cannot be opened.
     :raises ConfigurationError: a storage option is wrong, or the scheme has no file system.
     """
-    uri = _place(loaded)
-    with storage_errors(f"write {uri}", loaded.files):
-        if loaded.is_local:
-            return
-    write_file(uri, b"", loaded.files)
-    try:
-        _delete(uri, loaded.files)
-    except LakeNotWritable as error:  # a store may allow no deletion by clients (S3 Tables)
-        _LOG.warning("a file of a check stays: %s", error.message)
+    with storage_errors(f"open the storage of {loaded.java.location()}", loaded.files):
+        return loaded.is_local
 
 
-def check_both_ways(loaded: LoadedTable) -> str:
-    """Has each client read a file of the other one; returns the folder.
+def check_both_ways(loaded: LoadedTable) -> StoreReport:
+    """Has each client write a file where data files will be, and read the file of the other one.
+
+    Each then deletes its own. A store may allow no deletion by clients (S3 Tables): that is only
+    logged and reported.
 
     :raises LakeNotWritable: the storage refuses one of them, or they see different files.
-    :raises ConfigurationError: as of :func:`check_writable`.
+    :raises ConfigurationError: a storage option is wrong, or the scheme has no file system.
     """
-    uri, io = _place(loaded), loaded.java.io()
     try:
-        write_file(uri, _CONTENT, loaded.files)
+        mine, is_gone = _sluice_writes(loaded)
+        theirs, is_theirs_gone = _iceberg_writes(loaded)
+    except LakeNotWritable as error:
+        if not loaded.contradictions:
+            raise
+        raise LakeNotWritable(
+            f"{error}; {_shown(loaded.contradictions)} differ from the catalog's, which Iceberg's"
+            " own client uses: remove them",
+            **error.details,
+        ) from error
+    kept = [uri for uri, gone in ((mine, is_gone), (theirs, is_theirs_gone)) if not gone]
+    return StoreReport(mine.rpartition("/")[0], tuple(kept))
+
+
+def _sluice_writes(loaded: LoadedTable) -> tuple[str, bool]:
+    """Iceberg's client reads what Sluice has written; returns the file, and whether it is gone."""
+    uri, io = _place(loaded), loaded.java.io()
+    write_file(uri, _CONTENT, loaded.files)
+    try:
         with lake_errors(f"read {uri} by Iceberg's own client"):
             _compare(uri, _read(io, uri), "Iceberg's client reads another file than Sluice wrote")
     except BaseException:
         with suppress(LakeNotWritable):  # the first error counts
             _delete(uri, loaded.files)
         raise
-    _delete(uri, loaded.files)
+    try:
+        _delete(uri, loaded.files)
+    except LakeNotWritable as error:
+        return uri, _stays(error.message)
+    return uri, True
+
+
+def _iceberg_writes(loaded: LoadedTable) -> tuple[str, bool]:
+    """Sluice reads what Iceberg's client has written; answers as :func:`_sluice_writes`."""
+    uri, io = _place(loaded), loaded.java.io()
     with lake_errors(f"write {uri} by Iceberg's own client"):
         _write(io, uri)
     try:
@@ -64,8 +115,17 @@ def check_both_ways(loaded: LoadedTable) -> str:
             io.deleteFile(uri)
         raise
     with lake_errors(f"delete {uri} by Iceberg's own client"):
-        io.deleteFile(uri)
-    return uri.rpartition("/")[0]
+        try:
+            with java_errors():
+                io.deleteFile(uri)
+        except JavaThrew as thrown:
+            return uri, _stays(f"delete {uri} by Iceberg's own client: {thrown}")
+    return uri, True
+
+
+def _stays(why: str) -> bool:
+    _LOG.warning("a file of a check stays: %s", why)
+    return False
 
 
 def _place(loaded: LoadedTable) -> str:
@@ -98,3 +158,7 @@ def _compare(uri: str, found: bytes | None, why: str) -> None:
         raise LakeNotWritable(
             f"{uri}: {why}: check that the endpoint and the keys of both are for the same store"
         )
+
+
+def _shown(names: tuple[str, ...]) -> str:
+    return ", ".join(f"datalake.iceberg.{name}" for name in names)

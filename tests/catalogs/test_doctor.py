@@ -13,7 +13,7 @@ from sluice.errors import ConfigurationError, LakeNotWritable, UnsupportedLakeOp
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.testing.catalogs.aws_bundle import jars_with_s3
 from sluice.testing.catalogs.catalog import Catalog
-from sluice.testing.catalogs.iam_s3 import IamS3
+from sluice.testing.catalogs.iam_s3 import BUCKET, IamS3
 from tests.support.catalogs.oauth_rest import RestSettings, rest_server
 from tests.support.catalogs.operations import fill, numbers_table
 from tests.support.catalogs.rounds import RoundSite, round_site
@@ -119,6 +119,45 @@ def test_what_cannot_be_written_is_refused_before_anything_is_made(
             lake.create(site.client.admin.table_info(path))
             assert lake.has(path)
             lake.close()
+
+
+def test_options_that_contradict_the_catalog_are_refused_before_a_table_is_made(
+    store: IamS3, tmp_path: Path
+) -> None:
+    """The catalog's win in Iceberg's client, the user's in pyarrow: each would write elsewhere."""
+    with (
+        IamS3() as other,
+        rest_server(store, RestSettings(vending=Vending.CONFIG)) as server,
+        round_site(Catalog(server.options, jars_with_s3()), tmp_path) as site,
+    ):
+        path = numbers_table(site)
+        fill(site, path, 0, 5)
+        lake = IcebergLake(site.jvm.gateway, server.options | other.options())
+        told = r"^read s3://.* by Iceberg's own client: .*, datalake\.iceberg\.s3\.endpoint, "
+        with pytest.raises(LakeNotWritable, match=told):
+            lake.create(site.client.admin.table_info(path))
+        assert not lake.has(path)
+        lake.close()
+        left = other.client("s3").list_objects_v2(Bucket=BUCKET).get("Contents", [])
+        assert [one["Key"] for one in left if "_sluice-check" in one["Key"]] == []
+
+
+def test_a_store_that_lets_nobody_delete(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        IamS3() as store,
+        rest_server(store, RestSettings(vending=Vending.CONFIG)) as server,
+        round_site(Catalog(server.options, jars_with_s3()), tmp_path) as site,
+    ):
+        path = numbers_table(site)
+        fill(site, path, 0, 5)
+        store.forbid("s3:DeleteObject")
+        code, found = doctor(site)
+        assert (code, found["write a table's files"][0]) == (0, True), found
+        assert "refused to delete" in found["write a table's files"][1]
+        assert site.tier(path).rows == 5
+        kept = [text for text in caplog.messages if text.startswith("a file of a check stays")]
+        assert len(kept) == 4, "each client's, at doctor's look and before the table was created"
+        assert len(site.rows(path, "id")) == 5
 
 
 def test_a_catalog_that_stages_no_tables(store: IamS3, tmp_path: Path) -> None:

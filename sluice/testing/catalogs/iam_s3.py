@@ -107,6 +107,15 @@ class IamS3:
         end_ms = int(found["Expiration"].timestamp() * 1000)
         return Keys(found["AccessKeyId"], found["SecretAccessKey"], found["SessionToken"], end_ms)
 
+    def forbid(self, action: str) -> None:
+        """Forbids an action of S3 to all keys from now on.
+
+        :param action: such as ``s3:DeleteObject``.
+        """
+        iam, denied = self.client("iam"), _policy(action, Effect="Deny")
+        iam.put_user_policy(UserName="owner", PolicyName="denied", PolicyDocument=denied)
+        iam.put_role_policy(RoleName="tables", PolicyName="denied", PolicyDocument=denied)
+
     def cap_life(self, life_s: float | None) -> None:
         """Caps the life of session keys that are given from now on, in seconds; None: as asked."""
         self._post(f"{CONTROL}life", "" if life_s is None else str(life_s))
