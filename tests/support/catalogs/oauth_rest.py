@@ -29,6 +29,7 @@ WAREHOUSE = "main lake"
 PREFIX = "p%2F1"
 """As the client must send it; quoted, since a prefix may have a slash."""
 _CREDENTIALS = "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials"
+_METRICS = "POST /v1/{prefix}/namespaces/{namespace}/tables/{table}/metrics"
 _TABLE_PARTS = 4
 
 
@@ -130,12 +131,14 @@ class RestServer:
         if request.query.get("warehouse") != WAREHOUSE:
             return refused(404, "NotFoundException", f"no such warehouse: {request.query}")
         more = [_CREDENTIALS] if self._settings.vending is Vending.CREDENTIALS else []
-        overrides = {"prefix": PREFIX, "rest-metrics-reporting-enabled": "false"}
-        return 200, {"defaults": {}, "overrides": overrides, "endpoints": ENDPOINTS + more}
+        offered = [*ENDPOINTS, _METRICS, *more]
+        return 200, {"defaults": {}, "overrides": {"prefix": PREFIX}, "endpoints": offered}
 
     def _below_prefix(self, path: list[str], request: Request) -> Answer:
         if path[-1] == "sign":
             return 200, self.vendor.sign(json.loads(request.body))
+        if path[-1] == "metrics" and len(path) > _TABLE_PARTS:
+            return 204, {}
         if path[-1] == "credentials" and len(path) > _TABLE_PARTS:
             code, found = self._tables.answer("GET", path[:-1], {}, "")
             if code != 200:
