@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sluice.did_you_mean import closest
+from sluice.did_you_mean import closest, is_slip
 
 CATALOG_NAME = "fluss-iceberg-catalog"
 """The name that Fluss gives the catalog (``IcebergCatalogUtils``)."""
@@ -16,6 +16,7 @@ _CLASSES = {
 _TYPES = ("type", "catalog-type", "catalog-impl")
 _OF_CATALOGS = ("hive.", "hadoop.hive.", "glue.", "jdbc.", "nessie.", "rest.")
 _ALIKE = 0.85
+"""Higher than the similarity of catalog-id or Iceberg's own lock-impl to catalog-impl."""
 
 
 def with_type(options: Mapping[str, str]) -> Mapping[str, str]:
@@ -26,10 +27,25 @@ def with_type(options: Mapping[str, str]) -> Mapping[str, str]:
     names_catalog = any(
         name in (*_TYPES, "uri") or name.startswith(_OF_CATALOGS) for name in options
     )
-    is_misspelt = any(closest(name, options, cutoff=_ALIKE) for name in _TYPES)
-    if "/" not in options.get("warehouse", "") or names_catalog or is_misspelt:
+    if "/" not in options.get("warehouse", "") or names_catalog or misspelt(options):
         return options
     return {"type": "hadoop", **options}
+
+
+def misspelt(options: Mapping[str, str]) -> tuple[str, str] | None:
+    """The option that looks like a misspelt type, class or address, and what seems to be meant.
+
+    :returns: None if none does, or the options have a type or a class.
+    """
+    if "type" in options or "catalog-impl" in options:
+        return None
+    others = [name for name in options if name not in (*_TYPES, "uri", "warehouse")]
+    for meant in (*_TYPES, "uri"):
+        slips = (name for name in others if is_slip(name, meant))
+        found = next(slips, None) or closest(meant, others, cutoff=_ALIKE)
+        if found is not None and meant not in options:
+            return found, "type" if meant == "catalog-type" else meant
+    return None
 
 
 def kind_of(options: Mapping[str, str]) -> str:

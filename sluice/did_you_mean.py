@@ -22,3 +22,16 @@ def closest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | No
     by_lower = {candidate.lower(): candidate for candidate in known}
     found = get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
     return by_lower[found[0]] if found else None
+
+
+def is_slip(name: str, meant: str) -> bool:
+    """Whether one slip makes the other name: a letter changed, missing, added, or two swapped.
+
+    Upper and lower case count as equal. For short names, where similarity says little.
+    """
+    short, long = sorted((name.lower(), meant.lower()), key=len)
+    same = next((i for i, letter in enumerate(short) if letter != long[i]), len(short))
+    short, long = short[same:], long[same:]
+    if len(short) < len(long):
+        return short == long[1:]
+    return short[1:] == long[1:] or (short[1::-1] == long[:2] and short[2:] == long[2:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sluice.catalog_options import misspelt
 from sluice.did_you_mean import closest, did_you_mean
 from sluice.storage import unknown_options
 
@@ -41,8 +42,6 @@ _ELSEWHERE = {"type": "catalog-type"}
 """Flink's names of Iceberg's options."""
 _NAMES = ("type", "catalog-impl", "uri", "warehouse")
 _ALIKE = 0.65
-_NEARLY_THE_SAME = 0.85
-"""Higher than the similarity of catalog-id or Iceberg's own lock-impl to catalog-impl."""
 
 
 def type_of(options: Mapping[str, str]) -> str:
@@ -74,11 +73,12 @@ def missing(options: Mapping[str, str]) -> str:
     """The missing option, and where to set it; empty if none is missing.
 
     Without a type, Iceberg uses hive. That is accepted, unless another option looks like a
-    misspelt type.
+    misspelt type, class or address.
     """
     if "type" not in options and "catalog-impl" not in options:
-        meant = _meant("type", options, _NEARLY_THE_SAME)
-        meant = meant or _meant("catalog-impl", options, _NEARLY_THE_SAME)
+        meant = _foreign("type", options)
+        if not meant and (found := misspelt(options)) is not None:
+            meant = _hint(*found)
         return f"{_PREFIX}type is not set; {meant}" if meant else ""
     for option in NEEDS.get(type_of(options), ()):
         if not options.get(option):
@@ -87,7 +87,7 @@ def missing(options: Mapping[str, str]) -> str:
                 f" where the type is set (in Airflow: iceberg.{option} in the field Lake of the"
                 " Fluss connection)"
             )
-            meant = _meant(option, options, _ALIKE)
+            meant = _meant(option, options)
             return f"{why}; {meant}" if meant else why
     return ""
 
@@ -107,10 +107,17 @@ def near_misses(options: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _meant(option: str, options: Mapping[str, str], alike: float) -> str:
+def _meant(option: str, options: Mapping[str, str]) -> str:
     """A hint at a given option that may be a misspelling of this one; empty if there is none."""
-    others = [name for name in options if name not in _NAMES]
-    foreign = [name for name in others if name == _ELSEWHERE.get(option)]
-    foreign = [name for name in foreign if options[name].lower() != "hive"]  # as without a type
-    near = foreign[0] if foreign else closest(option, others, cutoff=alike)
-    return f"{_PREFIX}{near}: did you mean {_PREFIX}{option}?" if near else ""
+    near = closest(option, (name for name in options if name not in _NAMES), cutoff=_ALIKE)
+    return _hint(near, option) if near else ""
+
+
+def _foreign(option: str, options: Mapping[str, str]) -> str:
+    """A hint at Flink's name of an option; empty if it is not given, or hive as without a type."""
+    name = _ELSEWHERE[option]
+    return "" if options.get(name, "hive").lower() == "hive" else _hint(name, option)
+
+
+def _hint(given: str, meant: str) -> str:
+    return f"{_PREFIX}{given}: did you mean {_PREFIX}{meant}?"

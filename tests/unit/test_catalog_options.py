@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.catalog_options import CATALOG_NAME, kind_of, sql_names
+from sluice.catalog_options import CATALOG_NAME, kind_of, sql_names, with_type
 
 JDBC = {"catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog"}
 
@@ -27,3 +27,24 @@ def test_sql_has_no_second_name_for_a_catalog_that_stores_its_own() -> None:
     assert sql_names(JDBC) == sql_names({"type": "jdbc"}) == (CATALOG_NAME,)
     assert sql_names(JDBC | {"name": "mine"}) == ("mine",)
     assert sql_names({"type": "rest"}) == ("lake", CATALOG_NAME)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"io-impl": "a.B"}, {"s3.endpoint": "http://x"}, {"user": "u", "prefix": "p", "ref": "r"}],
+)
+def test_a_folder_and_nothing_that_names_a_catalog_is_of_type_hadoop(more: dict[str, str]) -> None:
+    assert with_type({"warehouse": "/lake", **more})["type"] == "hadoop"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("type", "catalog-impl", "uri", "jdbc.user"),
+        *("url", "uir", "ur", "URI", "tpye", "tyep", "typ", "types", "Type"),
+        *("catalog-imp", "catalog-ipml", "catalogtype"),
+    ],
+)
+def test_a_folder_is_no_hadoop_lake_beside_what_names_a_catalog_or_seems_to(name: str) -> None:
+    options = {"warehouse": "/lake", name: "x"}
+    assert with_type(options) == options

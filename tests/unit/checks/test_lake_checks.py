@@ -107,6 +107,10 @@ def test_what_iceberg_demands_of_a_type(options: dict[str, str], missing: str) -
         ({"type": "rest", "url": "http://x"}, "url: did you mean datalake.iceberg.uri?"),
         ({"typ": "hadoop", "warehouse": "/x"}, "typ: did you mean datalake.iceberg.type?"),
         ({"catalog_type": "hadoop", "warehouse": "/x"}, "catalog-type: did you mean"),
+        ({"url": "http://x", "warehouse": "/x"}, "url: did you mean datalake.iceberg.uri?"),
+        ({"URI": "http://x", "warehouse": "/x"}, "URI: did you mean datalake.iceberg.uri?"),
+        ({"tpye": "rest", "warehouse": "/x"}, "tpye: did you mean datalake.iceberg.type?"),
+        ({"tpye": "rest", "warehouse": "main"}, "tpye: did you mean datalake.iceberg.type?"),
         ({"catalog_imp": "a.B"}, "catalog-imp: did you mean datalake.iceberg.catalog-impl?"),
     ],
 )
