@@ -9,10 +9,15 @@ from sluice.did_you_mean import closest, is_slip
 CATALOG_NAME = "fluss-iceberg-catalog"
 """The name that Fluss gives the catalog (``IcebergCatalogUtils``)."""
 _CLASSES = {
+    "org.apache.iceberg.aws.glue.GlueCatalog": "glue",
+    "org.apache.iceberg.gcp.bigquery.BigQueryMetastoreCatalog": "bigquery",
+    "org.apache.iceberg.hadoop.HadoopCatalog": "hadoop",
+    "org.apache.iceberg.hive.HiveCatalog": "hive",
     "org.apache.iceberg.jdbc.JdbcCatalog": "jdbc",
+    "org.apache.iceberg.nessie.NessieCatalog": "nessie",
     "org.apache.iceberg.rest.RESTCatalog": "rest",
 }
-"""The type of a class that ``catalog-impl`` may name, where the type matters."""
+"""The types of Iceberg's own classes, which ``catalog-impl`` may name (``CatalogUtil``)."""
 _TYPES = ("type", "catalog-type", "catalog-impl")
 _OF_CATALOGS = ("hive.", "hadoop.hive.", "glue.", "jdbc.", "nessie.", "rest.")
 _ALIKE = 0.85
@@ -55,6 +60,13 @@ def kind_of(options: Mapping[str, str]) -> str:
     """
     kind = options.get("type", "").lower()
     return kind or _CLASSES.get(options.get("catalog-impl", ""), "")
+
+
+def shown_kind(options: Mapping[str, str]) -> str:
+    """The type of the catalog in words, also if nothing says it."""
+    if kind := kind_of(options):
+        return kind
+    return "of a custom class" if "catalog-impl" in options else "hive (Iceberg's default)"
 
 
 def name_of(options: Mapping[str, str]) -> str:

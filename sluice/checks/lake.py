@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import fsspec
 from fsspec.implementations.arrow import ArrowFSWrapper
 
+from sluice.catalog_options import shown_kind
 from sluice.checks import iceberg_options
 from sluice.checks.findings import Check, NotChecked
 from sluice.checks.folders import SHORT_TIMEOUTS, local_path, scheme_of, write_and_remove
@@ -88,12 +89,10 @@ def _configured(config: Config, scope: CheckScope) -> str | NotChecked:
         return NotChecked(f"the driver may have its own settings; on this machine: {why}")
     iceberg = config.datalake.iceberg
     where = iceberg.get("uri") or iceberg.get("warehouse", "")
+    seen = f"iceberg, catalog {shown_kind(iceberg)} at {where}"
     if "type" in iceberg or "catalog-impl" in iceberg:
-        return f"iceberg, catalog {iceberg.get('type', 'of a custom class')} at {where}"
-    return NotChecked(
-        f"iceberg, catalog hive (Iceberg's default) at {where};"
-        " set datalake.iceberg.type to be sure"
-    )
+        return seen
+    return NotChecked(f"{seen}; set datalake.iceberg.type to be sure")
 
 
 def _catalog(iceberg: Mapping[str, str], scope: CheckScope) -> list[Check]:

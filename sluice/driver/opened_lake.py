@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from sluice.catalog_options import shown_kind
 from sluice.checks.findings import Finding, line_of
 from sluice.clock import Clock, SystemClock
 from sluice.config import Config
@@ -33,7 +34,7 @@ def opened_lake_findings(
     try:
         with open_lake(config, jvm.gateway) as lake:
             table = _any_table(lake, tiered)
-            kind = config.datalake.iceberg.get("type", "of a custom class")
+            kind = shown_kind(config.datalake.iceberg)
             yield Finding(OPEN, True, f"Iceberg's client has opened the catalog {kind}")
             what = WRITE
             yield from _store(lake, table, tiered, clock or SystemClock())

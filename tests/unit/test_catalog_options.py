@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.catalog_options import CATALOG_NAME, kind_of, sql_names, with_type
+from sluice.catalog_options import CATALOG_NAME, kind_of, shown_kind, sql_names, with_type
 
 JDBC = {"catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog"}
 
@@ -21,6 +21,13 @@ JDBC = {"catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog"}
 )
 def test_the_type_of_a_class(options: dict[str, str], kind: str) -> None:
     assert kind_of(options) == kind
+
+
+def test_the_type_in_words() -> None:
+    assert shown_kind({"type": "REST"}) == "rest"
+    assert shown_kind({"catalog-impl": "org.apache.iceberg.hive.HiveCatalog"}) == "hive"
+    assert shown_kind({"catalog-impl": "com.example.Catalog"}) == "of a custom class"
+    assert shown_kind({"uri": "thrift://x"}) == "hive (Iceberg's default)"
 
 
 def test_sql_has_no_second_name_for_a_catalog_that_stores_its_own() -> None:
