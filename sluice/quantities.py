@@ -17,3 +17,11 @@ def byte_size(size: int) -> str:
         value /= 1000
         units.pop(0)
     return f"{value:,.1f} {units[0]}"
+
+
+def time_left(left_ms: int) -> str:
+    """How long something is still valid: ``50 s``, ``16 min``, ``30 h``; rounded down."""
+    seconds = max(0, left_ms) // 1000
+    if seconds < 120:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600:,} h"

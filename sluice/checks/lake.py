@@ -16,13 +16,16 @@ from sluice.catalog_options import shown_kind
 from sluice.checks import iceberg_options
 from sluice.checks.findings import Check, NotChecked
 from sluice.checks.folders import SHORT_TIMEOUTS, local_path, scheme_of, write_and_remove
+from sluice.clock import Clock, SystemClock
 from sluice.config import Config, DatalakeConfig
 from sluice.errors import ConfigurationError
-from sluice.storage import HDFS_SCHEMES, file_system
+from sluice.quantities import time_left
+from sluice.storage import HDFS_SCHEMES, OBJECT_STORE_SCHEMES, credentials_end_ms, file_system
 
 _LOG = logging.getLogger(__name__)
 _CONNECT_TIMEOUT_S = 3.0
 _PORTS = {"http": 80, "https": 443, "thrift": 9083, "postgresql": 5432, "mysql": 3306}
+KEYS = "keys of the lake's store"
 _PROXY = "rest.client.proxy.hostname"
 
 
@@ -66,8 +69,8 @@ class CheckScope:
     """Whether to check HDFS, which starts a JVM in this process."""
 
 
-def lake_checks(config: Config, scope: CheckScope) -> list[Check]:
-    """The checks of the lake's settings, its catalog and its warehouse.
+def lake_checks(config: Config, scope: CheckScope, clock: Clock | None = None) -> list[Check]:
+    """The checks of the lake's settings, its catalog, its keys and its warehouse.
 
     If only Spark can access the lake, catalog and warehouse count as not checked.
     """
@@ -77,7 +80,8 @@ def lake_checks(config: Config, scope: CheckScope) -> list[Check]:
         return settings
     if misspelt := iceberg_options.near_misses(iceberg):
         settings.append(Check("options of the lake", lambda: NotChecked("; ".join(misspelt))))
-    return [*settings, *_catalog(iceberg, scope), _warehouse(iceberg, scope)]
+    keys = _own_keys(iceberg, scope, clock or SystemClock())
+    return [*settings, *_catalog(iceberg, scope), *keys, _warehouse(iceberg, scope)]
 
 
 def _configured(config: Config, scope: CheckScope) -> str | NotChecked:
@@ -123,6 +127,37 @@ def _address(uri: str) -> tuple[str, int] | None:
     is_plain = "," not in parts.netloc and "@" not in parts.path + parts.query + parts.fragment
     is_known = parts.scheme in _PORTS and is_plain
     return (host, port) if is_known and host and port else None
+
+
+def _own_keys(iceberg: Mapping[str, str], scope: CheckScope, clock: Clock) -> list[Check]:
+    """Checks when a token among the user's options ends, if it has an end."""
+
+    def run() -> str | NotChecked:
+        if (end_ms := _own_end_ms(iceberg)) is None:
+            return NotChecked("they have no end")
+        left_ms, own = end_ms - clock.now_ms(), "the token of the store in datalake.iceberg"
+        if left_ms <= 0:
+            ago = time_left(-left_ms)
+            raise ConfigurationError(f"{own} ended {ago} ago, and nobody renews it: set a new one")
+        return f"{own} ends in {time_left(left_ms)}; nobody renews it: set a new one before then"
+
+    try:
+        has_end = _own_end_ms(iceberg) is not None
+    except ConfigurationError:
+        has_end = True  # the check says what is wrong with it
+    return [Check(KEYS, run, is_certain=scope.driver_is_here)] if has_end else []
+
+
+def _own_end_ms(iceberg: Mapping[str, str]) -> int | None:
+    """When the first token of the warehouse's store ends, or of any store if that is not known.
+
+    :raises ConfigurationError: the end is not a number.
+    """
+    warehouse = iceberg.get("warehouse", "")
+    is_store = scheme_of(warehouse) in OBJECT_STORE_SCHEMES
+    places = (warehouse,) if is_store else ("s3://", "gs://", "abfss://")
+    ends = (credentials_end_ms(place, iceberg) for place in places)
+    return min((end for end in ends if end is not None), default=None)
 
 
 def _warehouse(iceberg: Mapping[str, str], scope: CheckScope) -> Check:

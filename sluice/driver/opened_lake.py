@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from sluice.catalog_options import shown_kind
 from sluice.checks.findings import Finding, line_of
+from sluice.checks.lake import KEYS
 from sluice.clock import Clock, SystemClock
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
@@ -14,9 +15,10 @@ from sluice.errors import SluiceError
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.write_check import NothingWritten, StoreReport
 from sluice.model import TableInfo, TablePath
+from sluice.quantities import time_left
 from sluice.storage import CHECKSUM_ADVICE, is_checksum_refusal
 
-OPEN, WRITE, KEYS = "open the lake", "write a table's files", "keys of the lake's store"
+OPEN, WRITE = "open the lake", "write a table's files"
 _NO_TABLE = "the lake has no table yet: a round writes a file before it creates the first one"
 
 
@@ -68,9 +70,9 @@ def _store(
         return
     yield Finding(WRITE, True, _written(report))
     if report.expires_ms is not None:
-        left_s = max(0, report.expires_ms - clock.now_ms()) // 1000
-        left = f"{left_s} s" if left_s < 120 else f"{left_s // 60} min"
-        yield Finding(KEYS, True, f"the catalog gives keys that end in {left}; rounds renew them")
+        left = time_left(report.expires_ms - clock.now_ms())
+        told = f"the catalog gives keys that end in {left}; rounds renew them"
+        yield Finding(KEYS, True, told)
 
 
 def _written(report: StoreReport) -> str:

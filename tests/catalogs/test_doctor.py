@@ -64,6 +64,15 @@ def test_a_catalog_that_vends_keys(store: IamS3, tmp_path: Path) -> None:
             assert (code, found["open the lake"][0]) == (1, False)
             assert "with-no-secret" not in str(found)
 
+            own = {n.replace(".", "__"): v for n, v in store.assume_role(1000).options().items()}
+            code, found = doctor(site, **own)
+            assert code == 0, found
+            ends = "the token of the store in datalake.iceberg ends in 16 min; nobody renews it"
+            assert found["keys of the lake's store"][1].startswith(ends)
+            code, found = doctor(site, **own | {"s3__session-token-expires-at-ms": "1000"})
+            assert code == 1
+            assert "h ago, and nobody renews it" in found["keys of the lake's store"][1]
+
             # the user's own options override those of the catalog, also wrong ones
             code, found = doctor(site, s3__endpoint="http://127.0.0.1:1")
             assert (code, found["write a table's files"][0]) == (1, False)

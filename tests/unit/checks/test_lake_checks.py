@@ -9,9 +9,10 @@ import pytest
 
 from sluice.checks.findings import Finding, run_checks
 from sluice.checks.iceberg_options import near_misses
-from sluice.checks.lake import CheckScope, check_lake, lake_checks
+from sluice.checks.lake import KEYS, CheckScope, check_lake, lake_checks
 from sluice.config import Config, DatalakeConfig
 from sluice.testing.ports import kept_port
+from sluice.testing.simulation.clock import START_MS, ManualClock
 from tests.support.s3_server import S3Server
 
 ALL_HERE = CheckScope()
@@ -247,6 +248,68 @@ def test_a_catalog_that_listens_and_one_that_does_not(uri: str) -> None:
 def test_catalogs_that_only_spark_reaches(options: dict[str, str]) -> None:
     _, catalog, _ = looked(**options)
     assert catalog == Finding("lake catalog", None, "only Spark can check it")
+
+
+END = str(START_MS + 1_000_000)
+S3_ENDS = {"s3.session-token": "planted", "s3.session-token-expires-at-ms": END}
+GCS_ENDS = {"gcs.oauth2.token": "planted", "gcs.oauth2.token-expires-at": END}
+AZURE_ENDS = {"adls.sas-token.a": "se=2023-11-14T22%3A30%3A00Z&sig=planted"}
+
+
+@pytest.mark.parametrize(
+    ("options", "warehouse"),
+    [
+        (S3_ENDS, "s3a://lake/house"),
+        (S3_ENDS, "main"),
+        (GCS_ENDS, "gs://lake/house"),
+        (AZURE_ENDS, "abfss://lake@a.dfs.core.windows.net/house"),
+        (AZURE_ENDS, "main"),
+    ],
+)
+def test_the_end_of_a_token_of_the_users(options: dict[str, str], warehouse: str) -> None:
+    """Only a catalog's own keys are renewed."""
+
+    def found(passed_ms: int, scope: CheckScope = ALL_HERE) -> Finding:
+        lake = {"type": "rest", "uri": "http://127.0.0.1:1", "warehouse": warehouse, **options}
+        config = Config(datalake=DatalakeConfig(iceberg=lake))
+        clock = ManualClock()
+        clock.advance(passed_ms)
+        checks = lake_checks(config, scope, clock)
+        [keys] = run_checks([one for one in checks if one.what == KEYS], config.secrets())
+        return keys
+
+    ends = "the token of the store in datalake.iceberg ends in 16 min; nobody renews it"
+    assert found(0).ok is True
+    assert found(0).seen.startswith(ends)
+    ended = found(1_000_000 + 50_000)
+    assert (ended.ok, ended.seen) == (
+        False,
+        "the token of the store in datalake.iceberg ended 50 s ago, and nobody renews it: set a new"
+        " one",
+    )
+    assert found(2_000_000, NOTHING_HERE).ok is None, "the driver may have settings of its own"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"s3.session-token": "planted"},
+        {"s3.session-token-expires-at-ms": "1"},
+        {**GCS_ENDS, "warehouse": "s3://lake/house"},
+    ],
+)
+def test_a_token_without_an_end_or_of_another_store(options: dict[str, str]) -> None:
+    config = Config(datalake=DatalakeConfig(iceberg={"type": "glue", **options}))
+    assert KEYS not in {one.what for one in lake_checks(config, ALL_HERE)}
+
+
+def test_an_end_that_is_no_time() -> None:
+    lake = {"type": "glue", **S3_ENDS, "s3.session-token-expires-at-ms": "soon"}
+    config = Config(datalake=DatalakeConfig(iceberg=lake))
+    [keys] = run_checks([one for one in lake_checks(config, ALL_HERE) if one.what == KEYS])
+    assert keys.ok is False
+    assert keys.seen.startswith("s3.session-token-expires-at-ms=")
+    assert keys.seen.endswith("a time in epoch milliseconds is expected")
 
 
 def test_hdfs_is_left_to_spark() -> None:
