@@ -19,7 +19,9 @@ from sluice.quantities import time_left
 from sluice.storage import CHECKSUM_ADVICE, is_checksum_refusal
 
 OPEN, WRITE = "open the lake", "write a table's files"
-_NO_TABLE = "the lake has no table yet: a round writes a file before it creates the first one"
+_NOT_TIERED = "no table has tiering enabled, so there is none whose files could be written"
+_TABLES_MAX = 20
+"""Tables that the catalog is asked for, one request each, to find one that the lake has."""
 
 
 def opened_lake_findings(
@@ -48,10 +50,15 @@ def opened_lake_findings(
 
 
 def _any_table(lake: IcebergLake, tiered: Mapping[TablePath, TableInfo]) -> TablePath | None:
-    """One of the tables that the lake has; it also shows that the catalog answers."""
+    """One of the tables asked for that the lake has; it also shows that the catalog answers."""
     if not tiered:
         lake.has(TablePath("sluice", "doctor"))
-    return next((path for path in sorted(tiered, key=str) if lake.has(path)), None)
+    return next((path for path in _asked(tiered) if lake.has(path)), None)
+
+
+def _asked(tiered: Mapping[TablePath, TableInfo]) -> list[TablePath]:
+    """The tables that the catalog is asked for."""
+    return sorted(tiered, key=str)[:_TABLES_MAX]
 
 
 def _store(
@@ -60,13 +67,15 @@ def _store(
     tiered: Mapping[TablePath, TableInfo],
     clock: Clock,
 ) -> Iterator[Finding]:
-    info = next(iter(tiered.values()), None)
-    report = None if info is None else lake.check_store(table, info)
-    if report is None:
-        yield Finding(WRITE, None, _NO_TABLE)
+    if not tiered:
+        yield Finding(WRITE, None, _NOT_TIERED)
         return
+    report = lake.check_store(table, tiered[table or _asked(tiered)[0]])
     if isinstance(report, NothingWritten):
-        yield Finding(WRITE, None, report.why)
+        has_none = "no table yet"
+        if len(tiered) > _TABLES_MAX:
+            has_none = f"none of the first {_TABLES_MAX} of {len(tiered):,} tables"
+        yield Finding(WRITE, None, f"the lake has {has_none}; {report.why}")
         return
     yield Finding(WRITE, True, _written(report))
     if report.expires_ms is not None:

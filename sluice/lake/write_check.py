@@ -19,16 +19,14 @@ _NAME = "_sluice-check-"
 """How the files begin. Readers ignore such a name."""
 _CONTENT = b"sluice was here"
 NO_DATABASE = (
-    "the lake has no table yet, and its catalog stages none without a database: the first round"
-    " creates database {}, and writes files of its table before it commits rows"
+    "the catalog stages no table without its database: the first round creates database {}, and has"
+    " both clients write a file before the lake has rows"
 )
 STAGES_NOTHING = (
-    "the lake has no table yet, and its catalog stages none: the first round creates the table, and"
-    " then writes files to see whether it can"
+    "the catalog stages no tables: the first round creates a table, and then has both clients write"
+    " a file before it has rows"
 )
-IN_A_FOLDER = (
-    "the lake has no table yet, and its files will be in a local folder: the first round creates it"
-)
+IN_A_FOLDER = "the files of the first one will be in a local folder: its first round creates it"
 """Why no file was written for a check."""
 
 

@@ -9,8 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from sluice.cli.main import cli
+from sluice.driver.opened_lake import opened_lake_findings
 from sluice.errors import ConfigurationError, LakeNotWritable, UnsupportedLakeOption
 from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.model import TablePath
 from sluice.testing.catalogs.aws_bundle import jars_with_s3
 from sluice.testing.catalogs.catalog import Catalog
 from sluice.testing.catalogs.iam_s3 import BUCKET, IamS3
@@ -21,6 +23,7 @@ from tests.support.catalogs.servers import STATIC
 from tests.support.catalogs.vending import Vending
 
 pytestmark = pytest.mark.long
+HAS_TABLE = "HEAD /v1/p%2F1/namespaces/{namespace}/tables/{table}"
 Findings = dict[str, tuple[bool | None, str]]
 
 
@@ -46,7 +49,9 @@ def test_a_catalog_that_vends_keys(store: IamS3, tmp_path: Path) -> None:
         catalog = Catalog(server.options, jars_with_s3())
         with round_site(catalog, tmp_path) as site:
             code, found = doctor(site)
-            assert (code, found["write a table's files"][0]) == (0, None), "there is none yet"
+            told = "no table has tiering enabled, so there is none whose files could be written"
+            assert (code, found["write a table's files"]) == (0, (None, told))
+            assert found["open the lake"][1] == "Iceberg's client has opened the catalog rest"
             path = numbers_table(site)
             code, found = doctor(site)
             assert (code, found["write a table's files"][0]) == (0, True), "of a staged table"
@@ -92,7 +97,9 @@ def test_before_the_first_database(store: IamS3, tmp_path: Path, name: str) -> N
         code, found = doctor(site)
         assert code == 0, found
         is_staged = name == "jdbc-sqlite"
-        assert found["write a table's files"][0] is (True if is_staged else None)
+        ok, seen = found["write a table's files"]
+        assert ok is (True if is_staged else None)
+        assert is_staged or "the first round creates database shop" in seen
         assert found[f"write to the lake, {catalog.options['warehouse']}"][0] is True
 
 
@@ -177,7 +184,15 @@ def test_a_catalog_that_stages_no_tables(store: IamS3, tmp_path: Path) -> None:
             path = numbers_table(site)
             fill(site, path, 0, 5)
             code, found = doctor(site)
-            assert (code, found["write a table's files"][0]) == (0, None)
+            ok, seen = found["write a table's files"]
+            assert (code, ok) == (0, None)
+            assert seen.startswith("the lake has no table yet; the catalog stages no tables: ")
+            info = site.client.admin.table_info(path)
+            many = {TablePath("shop", f"absent{place}"): info for place in range(50)}
+            server.requests.clear()
+            last = list(opened_lake_findings(site.config, site.jvm, many))[-1]
+            assert last.seen.startswith("the lake has none of the first 20 of 50 tables; ")
+            assert server.counts()[HAS_TABLE] == 20
             wrong = catalog.options | {"s3.endpoint": "http://127.0.0.1:1"}
             lake = IcebergLake(site.jvm.gateway, wrong)
             with pytest.raises(LakeNotWritable, match=r"write s3://.*exists now, without rows"):
