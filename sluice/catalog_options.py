@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sluice.did_you_mean import closest, is_slip
+from sluice.storage import OBJECT_STORE_SCHEMES
 
 CATALOG_NAME = "fluss-iceberg-catalog"
 """The name that Fluss gives the catalog (``IcebergCatalogUtils``)."""
@@ -32,7 +33,9 @@ def with_type(options: Mapping[str, str]) -> Mapping[str, str]:
     names_catalog = any(
         name in (*_TYPES, "uri") or name.startswith(_OF_CATALOGS) for name in options
     )
-    if "/" not in options.get("warehouse", "") or names_catalog or misspelt(options):
+    warehouse = options.get("warehouse", "")
+    is_path = "/" in warehouse and warehouse.partition("://")[0].lower() not in OBJECT_STORE_SCHEMES
+    if not is_path or names_catalog or misspelt(options):
         return options
     return {"type": "hadoop", **options}
 

@@ -42,6 +42,10 @@ class NotChecked:
     why: str
 
 
+class CertainFailure(ConfigurationError):
+    """A failure that does not depend on the machine, also of a check that is not certain."""
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One check: its name and the function that makes it."""
@@ -68,7 +72,7 @@ def run_check(check: Check, secrets: Iterable[str] = ()) -> Finding:
         seen = check.run()
     except Exception as error:  # storage libraries raise errors of their own
         said = _line(_text(error), hidden)
-        if not check.is_certain:
+        if not check.is_certain and not isinstance(error, CertainFailure):
             return Finding(
                 what, None, f"fails on this machine, but may work where the round runs: {said}"
             )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sluice.catalog_options import misspelt
 from sluice.did_you_mean import closest, did_you_mean
-from sluice.storage import unknown_options
+from sluice.storage import OBJECT_STORE_SCHEMES, unknown_options
 
 _PREFIX = "datalake.iceberg."
 NEEDS: dict[str, tuple[str, ...]] = {
@@ -38,6 +38,9 @@ _KNOWN = (
 _OPEN = ("jdbc.", "io.manifest.", "header.", "table-default.", "table-override.")
 """How names begin that drivers and servers choose, or of which there are many."""
 _ALIKE_ANY = 0.8
+_AIRFLOW = "iceberg."
+"""How Airflow's connection begins these names, which have the whole prefix in a file."""
+_TYPE_OF_SCHEME = {"http": "rest", "https": "rest", "jdbc": "jdbc"}
 _ELSEWHERE = {"type": "catalog-type"}
 """Flink's names of Iceberg's options."""
 _NAMES = ("type", "catalog-impl", "uri", "warehouse")
@@ -52,6 +55,11 @@ def type_of(options: Mapping[str, str]) -> str:
 def wrong(options: Mapping[str, str]) -> str:
     """An error that further options cannot fix; empty if there is none."""
     kind, own = options.get("type"), options.get("catalog-impl")
+    if prefixed := next((name for name in sorted(options) if name.startswith(_AIRFLOW)), None):
+        plain = prefixed.removeprefix(_AIRFLOW)
+        return f"{_PREFIX}{prefixed}: write {_PREFIX}{plain}, without the second iceberg."
+    if type_of(options) == "rest" and options.get("uri") and "://" not in options["uri"]:
+        return f"{_PREFIX}uri={options['uri']} has no scheme: write https:// or http:// before it"
     if kind is not None and own is not None:
         return (
             f"{_PREFIX}type={kind} and {_PREFIX}catalog-impl exclude each other: remove one of them"
@@ -79,6 +87,7 @@ def missing(options: Mapping[str, str]) -> str:
         meant = _foreign("type", options)
         if not meant and (found := misspelt(options)) is not None:
             meant = _hint(*found)
+        meant = meant or _needed_type(options)
         return f"{_PREFIX}type is not set; {meant}" if meant else ""
     for option in NEEDS.get(type_of(options), ()):
         if not options.get(option):
@@ -89,6 +98,22 @@ def missing(options: Mapping[str, str]) -> str:
             )
             meant = _meant(option, options)
             return f"{why}; {meant}" if meant else why
+    return ""
+
+
+def _needed_type(options: Mapping[str, str]) -> str:
+    """What to set where Iceberg's default type, hive, cannot be meant; empty if it can."""
+    scheme = options.get("uri", "").partition(":")[0].lower()
+    if scheme in _TYPE_OF_SCHEME:
+        return (
+            f"{_PREFIX}uri={scheme}:... is of a catalog of type {_TYPE_OF_SCHEME[scheme]}: set it"
+        )
+    store = options.get("warehouse", "").partition("://")[0].lower()
+    if store in OBJECT_STORE_SCHEMES and "uri" not in options:
+        return (
+            f"a warehouse on {store}:// needs a catalog: set it to rest, jdbc, glue or nessie, or"
+            " to hive and its uri. hadoop is safe on stores with rename only, as HDFS"
+        )
     return ""
 
 

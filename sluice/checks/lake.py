@@ -14,7 +14,7 @@ from fsspec.implementations.arrow import ArrowFSWrapper
 
 from sluice.catalog_options import shown_kind
 from sluice.checks import iceberg_options
-from sluice.checks.findings import Check, NotChecked
+from sluice.checks.findings import CertainFailure, Check, NotChecked
 from sluice.checks.folders import SHORT_TIMEOUTS, local_path, scheme_of, write_and_remove
 from sluice.clock import Clock, SystemClock
 from sluice.config import Config, DatalakeConfig
@@ -24,6 +24,10 @@ from sluice.storage import HDFS_SCHEMES, OBJECT_STORE_SCHEMES, credentials_end_m
 
 _LOG = logging.getLogger(__name__)
 _CONNECT_TIMEOUT_S = 3.0
+_KEY = "s3.access-key-id"
+_NO_KEY = ("INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH", "INVALID_SIGNATURE")
+_NO_BUCKET = ("NO_SUCH_BUCKET",)
+"""What pyarrow says of keys and buckets that the store does not know."""
 _PORTS = {"http": 80, "https": 443, "thrift": 9083, "postgresql": 5432, "mysql": 3306}
 KEYS = "keys of the lake's store"
 _PROXY = "rest.client.proxy.hostname"
@@ -175,9 +179,26 @@ def _warehouse(iceberg: Mapping[str, str], scope: CheckScope) -> Check:
     # In other catalogs each table has its own location, which may be elsewhere.
     is_certain = kind == "hadoop" and (scope.executors_are_here or local_path(uri) is not None)
     remedy = "let this user write there, or correct datalake.iceberg.warehouse"
-    return Check(
-        what, lambda: write_and_remove(*_opened(uri.rstrip("/"), iceberg)), remedy, is_certain
-    )
+    return Check(what, lambda: _write(uri.rstrip("/"), iceberg, scope), remedy, is_certain)
+
+
+def _write(uri: str, iceberg: Mapping[str, str], scope: CheckScope) -> str | NotChecked:
+    """Writes a file with the options of the lake.
+
+    :raises CertainFailure: no machine could: an option is wrong, or the store does not know the
+        bucket, or the keys among the options. Only where the driver has the same options.
+    """
+    try:
+        opened = _opened(uri, iceberg)
+    except ConfigurationError as error:
+        raise (CertainFailure(str(error)) if scope.driver_is_here else error) from error
+    try:
+        return write_and_remove(*opened)
+    except OSError as error:
+        signs = (*_NO_BUCKET, *(_NO_KEY if _KEY in iceberg else ()))
+        if scope.driver_is_here and any(one in str(error) for one in signs):
+            raise CertainFailure(str(error)) from error
+        raise
 
 
 def _opened(uri: str, options: Mapping[str, str]) -> tuple[Any, str]:

@@ -18,6 +18,16 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from sluice.errors import LakeNotWritable
 
 _TRACE = re.compile(r"\n\s+at \S")
+_LACKS = ("NoClassDefFoundError", "ClassNotFoundException", "No suitable driver found")
+_JARS = {
+    "software.amazon.awssdk.": "iceberg-aws-bundle of Iceberg's version",
+    "com.google.cloud.": "iceberg-gcp-bundle",
+    "com.azure.": "iceberg-azure-bundle",
+    "jdbc:sqlite:": "org.xerial:sqlite-jdbc",
+    "jdbc:postgresql:": "org.postgresql:postgresql",
+    "jdbc:": "the JDBC driver of this database",
+}
+"""The jars with classes that Java did not find; the first whose sign is in its message counts."""
 _CAUSES_MAX = 50
 """A chain of causes is finite; this one is bounded too."""
 
@@ -62,7 +72,16 @@ def lake_errors(doing: str) -> Iterator[None]:
         with java_errors():
             yield
     except (JavaThrew, JvmLost) as error:
-        raise LakeNotWritable(f"{doing}: {error}") from error
+        raise LakeNotWritable(f"{doing}: {error}{_advice(str(error))}") from error
+
+
+def _advice(said: str) -> str:
+    """What to do about a jar that the JVM lacks; empty if it lacks none that is known."""
+    if not any(sign in said for sign in _LACKS):
+        return ""
+    jars = next((jars for sign, jars in _JARS.items() if sign in said.replace("/", ".")), "")
+    where = "tiering.jars, or packages or jars of Airflow's section sluice"
+    return f"; add {jars} to {where}" if jars else ""
 
 
 def _thrown(error: Exception) -> JavaThrew | None:

@@ -63,7 +63,7 @@ def s3_file_system(
     have = {name for name in ("access_key", "secret_key") if name in arguments}
     if len(have) == 1:
         lack = "s3.secret-access-key" if "access_key" in have else "s3.access-key-id"
-        raise ConfigurationError(f"S3 credentials: {lack} is missing; set both keys, or neither")
+        raise ConfigurationError(f"S3: {lack} is missing; set both keys, or neither")
     return fs.S3FileSystem(
         **{**_from_environment(), **arguments},
         connect_timeout=timeouts.connect_s,

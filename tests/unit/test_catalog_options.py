@@ -44,6 +44,12 @@ def test_a_folder_and_nothing_that_names_a_catalog_is_of_type_hadoop(more: dict[
     assert with_type({"warehouse": "/lake", **more})["type"] == "hadoop"
 
 
+@pytest.mark.parametrize("warehouse", ["s3://lake/w", "gs://lake/w", "abfss://c@a/w", "names"])
+def test_an_object_store_without_a_type_is_no_hadoop_lake(warehouse: str) -> None:
+    assert "type" not in with_type({"warehouse": warehouse})
+    assert with_type({"warehouse": "hdfs://name/w"})["type"] == "hadoop"
+
+
 @pytest.mark.parametrize(
     "name",
     [

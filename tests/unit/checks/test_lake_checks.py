@@ -11,6 +11,7 @@ from sluice.checks.findings import Finding, run_checks
 from sluice.checks.iceberg_options import near_misses
 from sluice.checks.lake import KEYS, CheckScope, check_lake, lake_checks
 from sluice.config import Config, DatalakeConfig
+from sluice.errors import ConfigurationError
 from sluice.testing.ports import kept_port
 from sluice.testing.simulation.clock import START_MS, ManualClock
 from tests.support.s3_server import S3Server
@@ -52,9 +53,31 @@ def test_a_path_below_a_file(scope: CheckScope, ok: bool | None, tmp_path: Path)
 def test_a_catalog_may_keep_its_tables_elsewhere(catalog: str, tmp_path: Path) -> None:
     """A table has a location of its own there: the warehouse need not be writable."""
     (tmp_path / "lake").touch()
-    uri = {"uri": "other:catalog"} if catalog in ("rest", "jdbc") else {}
+    uri = {"uri": "other://catalog"} if catalog in ("rest", "jdbc") else {}
     write = looked(type=catalog, warehouse=f"{tmp_path}/lake/house", **uri)[-1]
     assert write.ok is None, write
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"uri": "http://catalog/iceberg"}, "uri=http:... is of a catalog of type rest"),
+        ({"uri": "jdbc:sqlite:/c.db", "warehouse": "s3://lake"}, "of a catalog of type jdbc"),
+        ({"warehouse": "s3://lake/w"}, "a warehouse on s3:// needs a catalog"),
+        ({"type": "rest", "uri": "127.0.0.1:8181/iceberg"}, "has no scheme: write https://"),
+        (
+            {"type": "rest", "uri": "http://c", "iceberg.warehouse": "w"},
+            "write datalake.iceberg.warehouse, without the second iceberg.",
+        ),
+    ],
+)
+def test_what_a_first_user_gets_wrong(options: dict[str, str], told: str) -> None:
+    config = Config(datalake=DatalakeConfig(iceberg=options))
+    [found, *_] = run_checks(lake_checks(config, ALL_HERE), (), timeout_s=30)
+    assert found.ok is False
+    assert told in found.seen
+    with pytest.raises(ConfigurationError):
+        check_lake(config)
 
 
 def test_no_lake() -> None:
@@ -331,5 +354,14 @@ def test_s3_with_the_keys_of_the_lake() -> None:
             found = looked(scope, **options, **bad)
             assert found[1].ok is ok, found
             assert "planted" not in str(found)
-        rest = {**options, "type": "rest", "uri": "other:catalog"}
+        rest = {**options, "type": "rest", "uri": "other://catalog"}
         assert looked(NOTHING_HERE, **rest, **bad)[-1].ok is None
+        # a store knows its buckets, whichever machine asks
+        elsewhere = {**rest, **good, "warehouse": "s3://no-such-bucket/house"}
+        assert looked(NOTHING_HERE, **elsewhere)[-1].ok is None
+        assert looked(DRIVER_HERE, **elsewhere)[-1].ok is False
+        half = {**rest, **good}
+        del half["s3__secret_access_key"]
+        lacking = looked(DRIVER_HERE, **half)[-1]
+        assert lacking.ok is False
+        assert "s3.secret-access-key is missing" in lacking.seen
