@@ -143,7 +143,7 @@ def settle(
         outcome = _result(entry["plan_uri"], result)
     else:
         outcome = _outcome_without_result(entry["plan_uri"], failure, state, stop_seen_s)
-        delete_keys(keys_uri(entry["plan_uri"]))  # a killed driver could not
+    delete_keys(keys_uri(entry["plan_uri"]))  # a killed driver could not
     failpoint("airflow.settle.before_report")
     if is_reported and isinstance(outcome, RoundResult):
         verdict = _finished(entry["table"], outcome)
@@ -373,11 +373,11 @@ def _report_held(
     for uri, claim in held:
         if time.monotonic() >= until:
             break
-        outcome = _outcome_in_files(uri)
-        begun = _has_begun(uri)
+        outcome, begun = _outcome_in_files(uri), _has_begun(uri)
         if begun and not _is_final(outcome) and _is_without_failure(uri):
             outcome = _wait_for_stop(uri, outcome, max(0.0, seen_until - time.monotonic()))
         mark_reported(uri)
+        delete_keys(keys_uri(uri))
         if outcome is None and not begun:
             verdicts.append(_release(client, claim, NOT_BEGUN))
         else:

@@ -20,6 +20,7 @@ from sluice.rounds.files import (
     RoundResult,
     claim_of,
     failure_uri,
+    keys_uri,
     plan_uris,
     read_json,
     result_uri,
@@ -332,6 +333,25 @@ def test_settle_of_a_dropped_table(run: Run) -> None:
     assert verdict.reason.startswith("TableNotExist")
 
 
+def keys_of_killed(entry: ClaimedTable) -> Path:
+    """The keys file that a killed attempt has left: the driver of the next one has its own name."""
+    uri = f"{keys_uri(entry['plan_uri'], 'killed')}-{entry['table']}.json"
+    write_json(uri, {"version": 1}, private=True)
+    return Path(uri.removeprefix("file://"))
+
+
+@pytest.mark.parametrize("reported", [False, True])
+def test_settle_of_a_result_deletes_the_keys_of_a_killed_attempt(run: Run, reported: bool) -> None:
+    waiting(run, "a")
+    [entry] = run.acquire()
+    left = keys_of_killed(entry)
+    assert left.exists()
+    xcom = {**left_by(entry, result_of(entry)), "reported": reported}
+    assert settle(run.client, entry, xcom, None).reported == "finished"
+    assert not left.exists()
+    assert read_json(xcom["result_uri"]) is not None, "only keys are deleted"
+
+
 # ---- drop ----
 
 
@@ -367,8 +387,10 @@ def test_drop_of_a_task_that_left_nothing(run: Run) -> None:
     [path] = waiting(run, "a")
     [entry] = run.acquire()
     mark_started(entry["plan_uri"], "1")
+    left = keys_of_killed(entry)
     assert run.drop() == [("shop.a", "failed", RUN_ENDED)]
     assert run.status(path).failures == 1
+    assert not left.exists()
 
 
 def test_what_a_killed_run_claimed_on_apache_fluss_is_found_by_its_name(tmp_path: Path) -> None:
