@@ -19,8 +19,6 @@ import contextlib
 import glob
 import json
 import logging
-import os
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -402,17 +400,10 @@ def write_json(uri: str, content: dict[str, Any], *, private: bool = False) -> N
     :param private: on a local disk, only this user can read the file.
     :raises OSError: from the file system, with its path.
     """
-    fs, path = _file_system(uri)
+    from sluice.storage import write_whole  # loads pyarrow, see _file_system
+
     written = json.dumps(content, indent=2, sort_keys=True).encode()
-    if uri.startswith(("s3:", "s3a:", "s3n:")):  # an object appears once it is complete
-        fs.pipe_file(path, written)
-        return
-    fs.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
-    temporary = f"{path}.{uuid.uuid4().hex}.tmp"
-    if private and "file" in fs.protocol:
-        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-    fs.pipe_file(temporary, written)
-    fs.mv(temporary, path)
+    write_whole(*_file_system(uri), written, private=private)
 
 
 def delete_file(uri: str) -> None:

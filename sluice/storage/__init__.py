@@ -26,6 +26,7 @@ from sluice.storage.places import (
 )
 from sluice.storage.s3 import S3_SCHEMES, s3_file_system, s3_options
 from sluice.storage.timeouts import DEFAULT_TIMEOUTS, StorageTimeouts
+from sluice.storage.whole_files import write_whole
 
 __all__ = [
     "AZURE_SCHEMES",
@@ -48,4 +49,5 @@ __all__ = [
     "s3_options",
     "storage_options",
     "unknown_options",
+    "write_whole",
 ]

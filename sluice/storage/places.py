@@ -25,7 +25,7 @@ from sluice.storage.timeouts import DEFAULT_TIMEOUTS, StorageTimeouts
 
 _ARROW_SCHEMES = S3_SCHEMES | GCS_SCHEMES | AZURE_SCHEMES | HDFS_SCHEMES
 OBJECT_STORE_SCHEMES = S3_SCHEMES | GCS_SCHEMES | AZURE_SCHEMES
-"""Stores without folders, where a file appears when it is closed."""
+"""Stores without folders. A file appears when it is closed; on Azure it is there before, empty."""
 
 
 def file_system(

@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import hmac
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -75,6 +76,11 @@ class Azurite:
         found, path = file_system(self.uri(name), self.options())
         found.create_dir(path.rstrip("/"))
         return found
+
+    def requests(self) -> list[str]:
+        """Method and path of each request, oldest first."""
+        log = (self._folder / "azurite.log").read_text()
+        return re.findall(r'"((?:GET|HEAD|PUT|POST|DELETE) \S+) HTTP', log)
 
     def options(self, key: str = "") -> dict[str, str]:
         """Iceberg's own properties for this server, with the account's key."""

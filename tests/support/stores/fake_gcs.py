@@ -68,6 +68,10 @@ class FakeGcs:
         request = urllib.request.Request(self._buckets, body, {"Content-Type": "application/json"})
         urllib.request.urlopen(request, timeout=_TIMEOUT_S).close()
 
+    def requests(self) -> list[str]:
+        """Method and path of each request that came with a token, oldest first."""
+        return (self._folder / "gate.log").read_text().splitlines()
+
     def options(self, token: str = "") -> dict[str, str]:
         """Iceberg's own properties for this server."""
         who = {"gcs.oauth2.token": token} if token else {"gcs.no-auth": "true"}

@@ -1,5 +1,7 @@
 """A proxy before fake-gcs-server that lets in requests with known access tokens only.
 
+It prints the method and the path of each request.
+
 It is a process of its own: pyarrow holds back all threads of Python while it asks for the size of
 a file. Arguments: its port, the server's port, the tokens.
 """
@@ -29,6 +31,7 @@ class Gate(BaseHTTPRequestHandler):
 
     def _pass_on(self) -> None:
         body = self._body()
+        print(self.command, self.path, flush=True)
         if not self._is_let_in(body):
             self._answer(401, [("Content-Type", "application/json")], _REFUSAL)
             return
