@@ -65,7 +65,10 @@ class LakeError(SluiceError):
 
 
 class LakeTableMismatch(LakeError):
-    """The lake table has another schema, spec or sort order than the Fluss table needs."""
+    """The lake table has another schema, spec or sort order than the Fluss table needs.
+
+    Or it is another table than the one that was loaded.
+    """
 
 
 class LakeTableMissing(LakeError):

@@ -254,6 +254,7 @@ class IcebergTable:
 
         :param positions: the state of the lake in which rows were looked up.
         :raises LakeNotWritable: a file cannot be read; nothing was committed.
+        :raises LakeTableMismatch: another table has the name by now; nothing was committed.
         :raises LakeFilesChanged: since then, other writers have added data files, or removed one
             whose rows the commit deletes by position; nothing was committed.
         :raises LakeCommitRefused: another tiering snapshot came in between, or Iceberg's checks
@@ -306,6 +307,7 @@ class IcebergTable:
         """Puts files in the place of those that contain the same rows. It asks the catalog once.
 
         :raises LakeNotWritable: a file cannot be read; nothing was committed.
+        :raises LakeTableMismatch: another table has the name by now; nothing was committed.
         :raises LakeFilesChanged: other writers have changed files or rows; nothing was committed.
         :raises LakeCommitRefused: another writer was faster, as far as the catalog's answer shows.
         :raises LakeCommitOutcomeUnknown: the commit may have succeeded.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sluice.clock import Clock, SystemClock
+from sluice.errors import LakeTableMismatch
 from sluice.lake.file_io import check_file_io, contradictions, read_file_io, storage_of
 from sluice.lake.file_systems import FileSystems
 from sluice.lake.java import lake_errors
@@ -51,6 +52,7 @@ class LoadedTable:
         self.java = java
         self.contradictions: tuple[str, ...] = ()
         """The user's options of stores to which Iceberg's client prefers the catalog's."""
+        self._uuid = _uuid_of(java)
         self._storage = self._storage_of(java)
         keys_uri = options.keys_uri and f"{options.keys_uri}-{path}.json"
         self.files = FileSystems(self._storage, keys_uri, self._newer_keys, options.clock)
@@ -65,7 +67,10 @@ class LoadedTable:
         return bool(self.files.open(uri)[0].type_name == "local")
 
     def refresh(self) -> None:
-        """Reads the newest metadata. The caller turns Java's exceptions into errors."""
+        """Reads the newest metadata. The caller turns Java's exceptions into errors.
+
+        :raises LakeTableMismatch: as of :meth:`renew`.
+        """
         if not self.renew():
             self.java.refresh()
 
@@ -73,10 +78,12 @@ class LoadedTable:
         """Loads the table again if its keys are due; returns whether it did.
 
         The caller turns Java's exceptions into errors.
+
+        :raises LakeTableMismatch: another table has its name by now. The old object stays.
         """
         if self._options.clock.now_ms() < self._storage.renew_ms:
             return False
-        self.java = self._load()
+        self.java = self._loaded_again()
         self._storage = self._storage_of(self.java)
         self.files.use(self._storage)
         return True
@@ -85,9 +92,23 @@ class LoadedTable:
         """Newer keys for files; any thread may call it.
 
         :raises LakeNotWritable: the catalog does not answer, or refuses.
+        :raises LakeTableMismatch: another table has its name by now.
         """
         with lake_errors(f"renew the keys of lake table {self._path}"):
-            return self._storage_of(self._load())
+            return self._storage_of(self._loaded_again())
+
+    def _loaded_again(self) -> Any:
+        """Iceberg's object from the catalog; Iceberg itself compares uuids in a refresh only."""
+        java = self._load()
+        uuid = _uuid_of(java)
+        if self._uuid and uuid and uuid != self._uuid:
+            raise LakeTableMismatch(
+                f"lake table {self._path} was dropped and created again: its uuid was {self._uuid}"
+                f" when it was loaded, and is {uuid}. The new table was not changed. Check who"
+                " created it, and run the command again",
+                table=str(self._path),
+            )
+        return java
 
     def _storage_of(self, java: Any) -> TableStorage:
         options = self._options
@@ -96,3 +117,8 @@ class LoadedTable:
         self.contradictions = contradictions(file_io, options.user)
         now_ms = options.clock.now_ms()
         return storage_of(file_io, options.user, options.hadoop, str(java.location()), now_ms)
+
+
+def _uuid_of(java: Any) -> str:
+    """The uuid of Iceberg's object of a table; empty: Iceberg's first format may have none."""
+    return str(java.operations().current().uuid() or "")

@@ -22,6 +22,7 @@ from sluice.errors import (
     LakeFilesChanged,
     LakeNotWritable,
     LakeRolledBack,
+    LakeTableMismatch,
     SluiceError,
     TableNotExist,
 )
@@ -248,7 +249,7 @@ def _commit_lake(
             return CommitResult(
                 table.commit(files.files, plan.base, summary, replaced, files.positions)
             )
-        except LakeNotWritable:  # before anything was committed
+        except (LakeNotWritable, LakeTableMismatch):  # before anything was committed
             _discard_all(table, files, summary)
             raise
         except LakeCommitOutcomeUnknown as unknown:

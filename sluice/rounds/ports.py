@@ -166,6 +166,7 @@ class LakeTable(MetadataFiles, Protocol):
         to its snapshot.
 
         :param positions: the state of the lake in which rows were looked up, and files compacted.
+        :raises LakeTableMismatch: another table has the name by now; nothing was committed.
         :raises LakeFilesChanged: since then, other writers have added data files, or removed one
             whose rows the commit deletes by position or has compacted; nothing was committed.
         :raises LakeCommitRefused: another tiering snapshot came in between, or Iceberg's checks
@@ -186,6 +187,7 @@ class LakeTable(MetadataFiles, Protocol):
         The new snapshot is no tiering snapshot, and readers of appended rows ignore it.
 
         :raises LakeNotWritable: a file cannot be read; nothing was committed.
+        :raises LakeTableMismatch: another table has the name by now; nothing was committed.
         :raises LakeFilesChanged: other writers have changed files or rows; nothing was committed.
         :raises LakeCommitRefused: another writer was faster, as far as the catalog's answer shows.
         :raises LakeCommitOutcomeUnknown: the commit may have succeeded.

@@ -53,6 +53,14 @@ class IcebergClient:
         with java_errors():
             return self.catalog.loadTable(self._name(table))
 
+    def drop(self, table: str) -> bool:
+        """Drops a table, but not its files; returns whether there was one.
+
+        :raises JavaThrew: the catalog refuses.
+        """
+        with java_errors():
+            return bool(self.catalog.dropTable(self._name(table), False))
+
     def write(self, table: Any, text: str, name: str = "words.txt") -> str:
         """Writes a file below a table through its own FileIO; returns the address.
 
