@@ -124,6 +124,14 @@ class IamS3:
         """Delays requests with session keys, in seconds; not those for a table's metadata."""
         self._post(f"{CONTROL}delay", str(delay_s))
 
+    def delay_metadata(self, delay_s: float) -> None:
+        """Delays requests with session keys for a table's metadata, in seconds."""
+        self._post(f"{CONTROL}metadata-delay", str(delay_s))
+
+    def keep(self, part: str) -> None:
+        """Refuses to delete objects whose path has this part; empty: none."""
+        self._post(f"{CONTROL}kept", part)
+
     def requests(self) -> list[dict[str, str]]:
         """All requests so far: ``method``, ``path``, ``key`` (of the signer) and ``service``."""
         found: list[dict[str, str]] = self._get("requests")

@@ -1,7 +1,8 @@
 """A layer before moto that ends session keys by time, which moto does not do.
 
 It also notes each request, and caps the life of keys far below the 15 minutes that AWS allows. It
-can delay what clients with session keys ask, so that their keys end during some work.
+can delay what clients with session keys ask, so that their keys end during some work, and refuse
+to delete some files.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ Start = Callable[..., Any]
 Wsgi = Callable[[dict[str, Any], Start], Iterable[bytes]]
 
 CONTROL = "/session-layer/"
-"""Its own paths are below: ``requests``, ``secrets`` (GET), ``life``, ``delay`` (POST, seconds)."""
+"""Its own paths are below: ``requests``, ``secrets`` (GET), ``life``, ``delay`` (POST, seconds),
+``metadata-delay`` (the same for the other files), ``kept`` (POST, a part of a path)."""
 _SCOPE = re.compile(r"Credential=([^/,\s]+)/[^/]+/[^/]+/([^/]+)/aws4_request")
 _KEY = re.compile(rb"<AccessKeyId>([^<]+)</AccessKeyId>")
 _END = re.compile(rb"<Expiration>([^<]+)</Expiration>")
@@ -47,6 +49,11 @@ _UNSIGNED = (
     "application/xml",
     "<Error><Code>AccessDenied</Code><Message>The request is not signed.</Message></Error>",
 )
+_KEPT = (
+    "403 Forbidden",
+    "application/xml",
+    "<Error><Code>AccessDenied</Code><Message>The file is kept.</Message></Error>",
+)
 
 
 class SessionLayer:
@@ -56,7 +63,8 @@ class SessionLayer:
         """:param life_s: caps the life of keys that are given from now on; None: as asked."""
         self._inner = inner
         self._life_s = life_s
-        self._delay_s = 0.0
+        self._delay_s = self._metadata_delay_s = 0.0
+        self._kept = ""
         self._lock = threading.Lock()
         self._ends: dict[str, float] = {}
         self._seen: list[dict[str, str]] = []
@@ -72,10 +80,14 @@ class SessionLayer:
         with self._lock:
             self._seen.append({"method": method, "path": path, "key": key, "service": service})
             is_over = key in self._ends and time.time() >= self._ends[key]
-            delay_s = self._delay_s if key in self._ends and "/metadata/" not in path else 0.0
+            delay_s = self._metadata_delay_s if "/metadata/" in path else self._delay_s
+            delay_s = delay_s if key in self._ends else 0.0
+            is_kept = method == "DELETE" and self._kept != "" and self._kept in path
         time.sleep(delay_s)  # after the look at the keys, as a store that is slow to answer
         if is_over:
             return _answer(_EXPIRED.get(service, _EXPIRED["s3"]), environ, start)
+        if is_kept:
+            return _answer(_KEPT, environ, start)
         if not key:  # moto itself would fail where it checks signatures
             return _answer(_UNSIGNED, environ, start)
         if service == "sts":
@@ -89,6 +101,10 @@ class SessionLayer:
                 self._life_s = float(body) if body else None
             elif what == "delay":
                 self._delay_s = float(body)
+            elif what == "metadata-delay":
+                self._metadata_delay_s = float(body)
+            elif what == "kept":
+                self._kept = body.decode()
             noted = {"requests": self._seen, "secrets": self._secrets}
             answer = json.dumps(noted.get(what, {})).encode()
         start("200 OK", [("Content-Type", "application/json")])
