@@ -136,6 +136,7 @@ class IcebergReferences:
                     continue
                 seen.add(snapshot.snapshotId())
                 self.metadata_names.add(_name(snapshot.manifestListLocation()))
+                self._loaded.renew()  # as each manifest below is read: all may outlast the keys
                 manifests.addAll(snapshot.allManifests(self._loaded.java.io()))
                 summary = snapshot.summary()
                 if summary is not None:  # a snapshot of Iceberg's first format may have none
@@ -145,6 +146,7 @@ class IcebergReferences:
                 if location in self._manifests:
                     continue
                 if self._names:
+                    self._loaded.renew()
                     self._found |= self._names & set(self._paths_in(manifest))
                 self._manifests.add(location)
                 self.metadata_names.add(_name(location))

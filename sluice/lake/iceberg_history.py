@@ -155,6 +155,8 @@ def _history_of(
 
     def earlier() -> Iterator[list[HistoryEntry]]:
         for location in reversed(locations[-_EARLIER_FILES_MAX:]):
+            with java_errors():
+                loaded.renew()  # a file that ended keys cannot read would be skipped
             try:
                 with java_errors():
                     old = json.loads(parser.toJson(parser.read(loaded.java.io(), location)))

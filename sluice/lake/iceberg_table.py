@@ -265,6 +265,7 @@ class IcebergTable:
         if positions is not None:
             self._check_positions(files, positions)
         with lake_errors(f"read the footers of new files of lake table {self._path}"):
+            self._loaded.renew()
             new = to_iceberg_files(self._gateway, self._loaded.java, files)
         update = NewCommit(files, new, summary, replaced, positions)
         for attempt in range(1, _COMMIT_TRIES_MAX + 1):
@@ -449,6 +450,7 @@ class IcebergTable:
         :raises LakeCommitOutcomeUnknown: main may have been set; check :meth:`history`.
         """
         with lake_errors(f"set main of lake table {self._path}"):
+            self._loaded.renew()
             operations = self._loaded.java.operations()
             base = operations.refresh()
             found = base.currentSnapshot()

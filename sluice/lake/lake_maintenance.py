@@ -128,6 +128,7 @@ class LakeMaintenance:
             live, unknown = LiveFiles(None, {}), error.message
         useless = [int(one.recordCount()) for one in self._useless_deletes(live)]
         with lake_errors(f"read the metadata of lake table {self._path}"):
+            self._loaded.renew()
             table = self._loaded.java
             operations, current = table.operations(), table.currentSnapshot()
             location = operations.current().metadataFileLocation()
@@ -205,7 +206,9 @@ class LakeMaintenance:
             current = self._loaded.java.currentSnapshot()
             if current is None or current.summary().get("total-equality-deletes") == "0":
                 return []
+            self._loaded.renew()  # not before: deletes of a newer snapshot are not in `live`
             for manifest in iterate(current.deleteManifests(self._loaded.java.io())):
+                self._loaded.renew()
                 files = read(manifest, self._loaded.java.io(), self._loaded.java.specs())
                 try:
                     for one in iterate(files):
