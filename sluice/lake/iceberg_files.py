@@ -60,11 +60,7 @@ class StoredFiles:
 
     def remove(self, paths: Sequence[str]) -> dict[str, str]:
         """Deletes files of this listing; returns path and reason of each failure."""
-        if not paths:
-            return {}
-        with ThreadPoolExecutor(min(_DELETE_THREADS, len(paths))) as pool:
-            said = pool.map(self._remove, paths)
-            return {path: why for path, why in zip(paths, said, strict=True) if why}
+        return remove_files(paths, self._files)
 
     def head(self, uri: str, bytes_max: int) -> bytes | None:
         """The beginning of a file of this listing; None if it was deleted meanwhile.
@@ -86,12 +82,25 @@ class StoredFiles:
         except (OSError, ValueError, ImportError) as error:
             raise LakeNotWritable(f"open {uri}: {type(error).__name__}: {error}") from error
 
-    def _remove(self, uri: str) -> str:
+
+def remove_files(paths: Sequence[str], files: FileSystems) -> dict[str, str]:
+    """Deletes files on some threads; returns path and reason of each failure, in this order.
+
+    :param files: opens the storage of the table, and renews its keys.
+    """
+
+    def one(uri: str) -> str:
         try:
-            self._files.delete(uri)
+            files.delete(uri)
         except (OSError, ValueError, ImportError, SluiceError) as error:
-            return f"{type(error).__name__}: {error}"
+            return f"{type(error).__name__}: {error}{files.trouble()}"
         return ""
+
+    if not paths:
+        return {}
+    with ThreadPoolExecutor(min(_DELETE_THREADS, len(paths))) as pool:
+        said = pool.map(one, paths)
+        return {path: why for path, why in zip(paths, said, strict=True) if why}
 
 
 class IcebergReferences:

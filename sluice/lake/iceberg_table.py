@@ -437,11 +437,7 @@ class IcebergTable:
         :raises LakeCommitRefused: other writers were faster each time. Nothing was changed.
         :raises LakeCommitOutcomeUnknown: the snapshots may have expired. No file was deleted.
         """
-        with lake_errors(f"read the snapshots of lake table {self._path}"):
-            self._loaded.renew()
-        return expire_snapshots(
-            self._gateway, self._loaded.java, self._path, rule, self._commit_errors
-        )
+        return expire_snapshots(self._gateway, self._loaded, self._path, rule, self._commit_errors)
 
     def set_main(self, snapshot_id: int, expected: int | None) -> None:
         """Sets main to an existing snapshot, if main is still at the expected one.

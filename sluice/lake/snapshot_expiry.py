@@ -3,42 +3,46 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from py4j.java_gateway import is_instance_of
 
-from sluice.errors import LakeCommitRefused, LakeNotWritable
+from sluice.errors import LakeCommitRefused, LakeNotWritable, SluiceError
 from sluice.failpoints import failpoint
+from sluice.lake.iceberg_files import remove_files
 from sluice.lake.iceberg_history import entry_of
-from sluice.lake.java import JavaThrew, JvmLost, iterate, java_errors, lake_errors
+from sluice.lake.java import JavaThrew, JvmLost, java_errors, lake_errors
+from sluice.lake.loaded_table import LoadedTable
+from sluice.masking import mask
 from sluice.model import TablePath
 from sluice.rounds.expiry import MAIN, NOTHING_EXPIRED, TAG, Expired, ExpiryRule, StoredSnapshots
 from sluice.rounds.expiry import Reference as Ref
 from sluice.rounds.reasons import reason_of
 
+_LOG = logging.getLogger(__name__)
 _TRIES_MAX = 3
 _FOREVER_MS = (1 << 63) - 1
 
 
 def expire_snapshots(
     gateway: Any,
-    table: Any,
+    loaded: LoadedTable,
     path: TablePath,
     rule: ExpiryRule,
     commit_errors: Callable[[], AbstractContextManager[None]],
 ) -> Expired:
     """Expires the snapshots that the rule chooses; chooses again if another writer was faster.
 
-    :param table: Iceberg's table object.
     :param commit_errors: turns errors of the JVM into a refusal or an unknown outcome.
     :raises LakeNotWritable: the lake cannot be read, or refuses to expire snapshots.
     :raises LakeCommitRefused: other writers were faster each time. Nothing was changed.
     :raises LakeCommitOutcomeUnknown: the snapshots may have expired. No file was deleted.
     """
     for attempt in range(1, _TRIES_MAX + 1):
-        expiry = _Expiry(gateway, table, path, rule)
+        expiry = _Expiry(gateway, loaded, path, rule)
         if not expiry.going:
             return NOTHING_EXPIRED
         expiry.plan()
@@ -72,14 +76,18 @@ class _Expiry:
     files to delete are found in the same two states of the metadata, before the commit.
     """
 
-    def __init__(self, gateway: Any, table: Any, path: TablePath, rule: ExpiryRule) -> None:
+    def __init__(
+        self, gateway: Any, loaded: LoadedTable, path: TablePath, rule: ExpiryRule
+    ) -> None:
         """Starts the transaction, which refreshes the table.
 
         :raises LakeNotWritable: the metadata cannot be read.
+        :raises LakeTableMismatch: another table has the name by now.
         """
-        self._gateway, self._path = gateway, path
+        self._gateway, self._loaded, self._path = gateway, loaded, path
         with lake_errors(f"read the snapshots of lake table {path}"):
-            self._transaction = table.newTransaction()
+            loaded.renew()
+            self._transaction = loaded.java.newTransaction()
             self._before = self._transaction.startMetadata()
             text = gateway.jvm.org.apache.iceberg.TableMetadataParser.toJson(self._before)
         self._stored = _stored_in(json.loads(text))
@@ -138,19 +146,33 @@ class _Expiry:
                     self._files.accept(location)
                 files = self._files.build().toList()
                 count = int(files.size())
-                self._delete(files)
+                failed, why = self._delete(files)
         except (JavaThrew, JvmLost) as error:
             failed, why = _failed_of(error, count), reason_of(LakeNotWritable(str(error))).text
         note = f"{failed} of {count} files of expired lake snapshots could not be deleted: {why}"
         return Expired(len(self.going), count - failed, (note,) if why else ())
 
-    def _delete(self, files: Any) -> None:
-        storage = self._transaction.underlyingOps().io()
+    def _delete(self, files: Any) -> tuple[int, str]:
+        """Deletes Java's list of files; returns how many stay, and the first reason."""
+        storage = self._storage()
         if self._is(storage, "SupportsBulkOperations") and not self._has_keys_of_folders(storage):
             storage.deleteFiles(files)
-            return
-        for path in iterate(files):
-            storage.deleteFile(path)
+            return 0, ""
+        text = str(self._gateway.jvm.java.lang.String.join("\n", files))
+        paths = text.split("\n") if text else []
+        failed = remove_files(paths, self._loaded.files)
+        first = next(iter(failed.items()), None)
+        why = "" if first is None else ": ".join(first)
+        return len(failed), why and reason_of(LakeNotWritable(why)).text
+
+    def _storage(self) -> Any:
+        """Iceberg's FileIO, with keys that last, if the catalog gives some."""
+        try:
+            with java_errors():
+                self._loaded.renew()
+        except (JavaThrew, JvmLost, SluiceError) as error:
+            _LOG.warning("lake table %s: keys are not renewed: %s", self._path, mask(str(error)))
+        return self._loaded.java.io()
 
     def _has_keys_of_folders(self, storage: Any) -> bool:
         """Whether the catalog gave keys by prefix.
