@@ -129,12 +129,16 @@ def explained(error: QueryFailed, lake_options: Mapping[str, str]) -> QueryFaile
         return QueryFailed(
             "no lake is configured: give --warehouse PATH, or --config FILE with [datalake]"
         )
+    catalog = sql_names(lake_options)[0]
+    catalog = f"`{catalog}`" if "-" in catalog else catalog
+    if catalog != "lake" and _NO_LAKE.search(str(error)):
+        return QueryFailed(
+            f"no catalog lake: a JDBC catalog stores its name, so write {catalog}.DATABASE.TABLE"
+        )
     found = _NO_TABLE.search(str(error))
     if found is None:
         return error
     name = found[1].replace("`", "")
-    catalog = sql_names(lake_options)[0]
-    catalog = f"`{catalog}`" if "-" in catalog else catalog
     lake = f"lake tables are {catalog}.DATABASE.TABLE"
     if not lake_options:
         lake += ", with --warehouse PATH or a lake in --config FILE"

@@ -177,7 +177,7 @@ def _with_noted(history: LakeHistory, table: Any) -> LakeHistory:
         return history
     noted_by = noted_id(table) if history.tagged is None else None
     if noted_by is not None and (noted_by == history.main or is_cut(oldest)):
-        history = replace(history, tagged=noted_by)
+        history = replace(history, tagged=noted_by, is_noted=True)
     if oldest.is_tiering or not is_cut(oldest):
         return history
     noted = noted_snapshot(table, oldest)

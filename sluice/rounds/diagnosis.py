@@ -147,7 +147,9 @@ def _facts(observed: TableState) -> dict[str, str]:
         offsets = observed.comparison.offsets
         held = "" if offsets is None else f", {_size(offsets)}"
         facts["newest tiering snapshot on main"] = f"snapshot {ours.snapshot_id}{held}"
-    facts["tag sluice-tiered"] = f"snapshot {history.tagged}" if history.tagged else "none"
+    tagged = f"snapshot {history.tagged}" if history.tagged else "none"
+    by_property = ", by a property: the catalog keeps no tags" if history.is_noted else ""
+    facts["tag sluice-tiered"] = tagged + by_property
     return facts
 
 

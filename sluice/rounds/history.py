@@ -68,6 +68,8 @@ class LakeHistory:
     snapshots: Mapping[int, HistoryEntry]
     expired: Mapping[int, HistoryEntry] = field(default_factory=dict)
     """Expired snapshots that earlier metadata files still describe."""
+    is_noted: bool = False
+    """Whether a property of the table stands for the tag, because the catalog keeps none."""
 
     def ancestors(self, snapshot_id: int | None) -> list[int]:
         """A snapshot and its ancestors, expired ones included, as far as known."""

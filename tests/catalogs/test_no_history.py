@@ -57,6 +57,7 @@ def test_a_table_that_was_replaced_has_lost_its_rows(site: RoundSite, client: An
     with pytest.raises(LakeRolledBack, match="sluice repair"):
         site.tier(path)
     assert site.rows(path, "id") == []
+    assert "by a property: the catalog keeps no tags" in site.command("repair", str(path))
     site.command("repair", str(path), "--yes")  # they are gone, so copying them is no risk
     assert site.tier(path).rows == 10
     check(site, path, 20)
@@ -132,6 +133,7 @@ def test_the_property_of_another_table_proves_nothing(site: RoundSite, client: A
     # The rows may all be there, so nothing copies them again.
     told = site.command("repair", str(path))
     assert "or the catalog hides them" in told
+    assert "by a property: the catalog keeps no tags" not in told, "it is of another table"
     assert "\nadopt" in told
     assert "\nretier" not in told
     assert "nothing was changed" in told

@@ -110,6 +110,10 @@ def test_a_query_of_the_lake_without_a_lake_names_the_option() -> None:
         "no lake is configured: give --warehouse PATH, or --config FILE with [datalake]"
     )
     assert explained(by_spark, {"type": "hadoop"}) is by_spark
+    assert str(explained(by_spark, {"type": "jdbc"})) == (
+        "no catalog lake: a JDBC catalog stores its name, so write"
+        " `fluss-iceberg-catalog`.DATABASE.TABLE"
+    )
 
 
 @pytest.mark.parametrize(
