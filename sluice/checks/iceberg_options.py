@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sluice.catalog_options import misspelt
 from sluice.did_you_mean import closest, did_you_mean
-from sluice.storage import OBJECT_STORE_SCHEMES, unknown_options
+from sluice.storage import OBJECT_STORE_SCHEMES, storage_options, unknown_options
 
 _PREFIX = "datalake.iceberg."
 NEEDS: dict[str, tuple[str, ...]] = {
@@ -55,9 +55,10 @@ def type_of(options: Mapping[str, str]) -> str:
 def wrong(options: Mapping[str, str]) -> str:
     """An error that further options cannot fix; empty if there is none."""
     kind, own = options.get("type"), options.get("catalog-impl")
-    if prefixed := next((name for name in sorted(options) if name.startswith(_AIRFLOW)), None):
-        plain = prefixed.removeprefix(_AIRFLOW)
-        return f"{_PREFIX}{prefixed}: write {_PREFIX}{plain}, without the second iceberg."
+    for name in sorted(options):
+        plain = name.removeprefix(_AIRFLOW)
+        if plain != name and (plain in _KNOWN or storage_options({plain: options[name]})):
+            return f"{_PREFIX}{name}: write {_PREFIX}{plain}, without the second iceberg."
     if type_of(options) == "rest" and options.get("uri") and "://" not in options["uri"]:
         return f"{_PREFIX}uri={options['uri']} has no scheme: write https:// or http:// before it"
     if kind is not None and own is not None:

@@ -80,6 +80,11 @@ def test_what_a_first_user_gets_wrong(options: dict[str, str], told: str) -> Non
         check_lake(config)
 
 
+def test_iceberg_itself_may_have_such_names() -> None:
+    options = {"type": "hive", "uri": "thrift://m:9083", "iceberg.hive.lock-timeout-ms": "9"}
+    check_lake(Config(datalake=DatalakeConfig(iceberg=options)))
+
+
 def test_no_lake() -> None:
     [found] = looked()
     assert found.ok is False
