@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sluice.did_you_mean import closest, is_slip
-from sluice.storage import OBJECT_STORE_SCHEMES
 
 CATALOG_NAME = "fluss-iceberg-catalog"
 """The name that Fluss gives the catalog (``IcebergCatalogUtils``)."""
@@ -19,6 +18,7 @@ _CLASSES = {
     "org.apache.iceberg.rest.RESTCatalog": "rest",
 }
 """The types of Iceberg's own classes, which ``catalog-impl`` may name (``CatalogUtil``)."""
+_WITH_RENAME = ("file", "hdfs", "viewfs")
 _TYPES = ("type", "catalog-type", "catalog-impl")
 _OF_CATALOGS = ("hive.", "hadoop.hive.", "glue.", "jdbc.", "nessie.", "rest.")
 _ALIKE = 0.85
@@ -34,10 +34,18 @@ def with_type(options: Mapping[str, str]) -> Mapping[str, str]:
         name in (*_TYPES, "uri") or name.startswith(_OF_CATALOGS) for name in options
     )
     warehouse = options.get("warehouse", "")
-    is_path = "/" in warehouse and warehouse.partition("://")[0].lower() not in OBJECT_STORE_SCHEMES
-    if not is_path or names_catalog or misspelt(options):
+    if "/" not in warehouse or is_on_object_store(warehouse) or names_catalog or misspelt(options):
         return options
     return {"type": "hadoop", **options}
+
+
+def is_on_object_store(warehouse: str) -> bool:
+    """Whether a warehouse is on a store that may have no rename, as ``s3://`` and unlike HDFS.
+
+    A catalog of type hadoop commits by a rename.
+    """
+    scheme, is_uri, _ = warehouse.partition("://")
+    return bool(is_uri) and scheme.lower() not in _WITH_RENAME
 
 
 def misspelt(options: Mapping[str, str]) -> tuple[str, str] | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sluice.catalog_options import misspelt
+from sluice.catalog_options import is_on_object_store, misspelt
 from sluice.did_you_mean import closest, did_you_mean
-from sluice.storage import OBJECT_STORE_SCHEMES, storage_options, unknown_options
+from sluice.storage import storage_options, unknown_options
 
 _PREFIX = "datalake.iceberg."
 NEEDS: dict[str, tuple[str, ...]] = {
@@ -109,8 +109,9 @@ def _needed_type(options: Mapping[str, str]) -> str:
         return (
             f"{_PREFIX}uri={scheme}:... is of a catalog of type {_TYPE_OF_SCHEME[scheme]}: set it"
         )
-    store = options.get("warehouse", "").partition("://")[0].lower()
-    if store in OBJECT_STORE_SCHEMES and "uri" not in options:
+    warehouse = options.get("warehouse", "")
+    if is_on_object_store(warehouse) and "uri" not in options:
+        store = warehouse.partition(":")[0]
         return (
             f"a warehouse on {store}:// needs a catalog: set it to rest, jdbc, glue or nessie, or"
             " to hive and its uri. hadoop is safe on stores with rename only, as HDFS"

@@ -273,7 +273,8 @@ def test_the_values_of_secret_settings_are_known() -> None:
     ("options", "kind"),
     [
         ({"warehouse": "/lake"}, "hadoop"),
-        ({"warehouse": "s3://lake/w", "io-impl": "x.Y", "s3.endpoint": "http://s3"}, "hadoop"),
+        ({"warehouse": "hdfs://n/w", "io-impl": "x.Y", "s3.endpoint": "http://s3"}, "hadoop"),
+        ({"warehouse": "s3://lake/w", "s3.endpoint": "http://s3"}, None),  # no rename there
         ({"warehouse": "/lake", "type": "rest"}, "rest"),
         ({"warehouse": "s3://lake", "uri": "thrift://metastore"}, None),  # Iceberg's default, hive
         ({"warehouse": "/w", "hadoop.hive.metastore.uris": "thrift://metastore"}, None),
