@@ -18,6 +18,7 @@ from sluice.model import TablePath
 from sluice.rounds.clean import OffsetsFiles, StoredFile
 
 _DELETE_THREADS = 8
+_TRIES_MAX = 3
 # Table properties that may name folders outside the table's location.
 _FOLDER_PROPERTIES = (
     "write.data.path",
@@ -90,11 +91,18 @@ def remove_files(paths: Sequence[str], files: FileSystems) -> dict[str, str]:
     """
 
     def one(uri: str) -> str:
-        try:
-            files.delete(uri)
-        except (OSError, ValueError, ImportError, SluiceError) as error:
-            return f"{type(error).__name__}: {error}{files.trouble()}"
-        return ""
+        why = ""
+        for _ in range(_TRIES_MAX):
+            keys = files.newest()
+            try:
+                files.delete(uri)
+            except (OSError, ValueError, ImportError, SluiceError) as error:
+                why = f"{type(error).__name__}: {error}{files.trouble()}"
+            else:
+                return ""
+            if files.newest() is keys:  # else they may have ended while the store was busy
+                break
+        return why
 
     if not paths:
         return {}
