@@ -222,7 +222,8 @@ CATALOGS = {
     "jdbc": (
         {"uri": "jdbc:nobody:", "warehouse": "FILE-lake"},
         r"open Iceberg catalog fluss-iceberg-catalog \(FILE-lake\): SQLException: No suitable"
-        r" driver found for jdbc:nobody:",
+        r" driver found for jdbc:nobody:; add the JDBC driver of this database to tiering\.jars, or"
+        r" packages or jars of Airflow's section sluice",
     ),
 }
 
