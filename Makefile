@@ -71,7 +71,7 @@ protos: setup ## generate sluice/wire from protos/
 	@$(PYTHON) scripts/gen_protos.py
 
 docs: setup quick-java config-docs ## write the outputs, settings and commands that pages show (PAGES=...)
-	@$(PYTHON) scripts/command_docs.py
+	@$(PYTHON) -m scripts.command_docs
 	@$(PYTHON) -m tests.docs.runner --write $(PAGES)
 
 page: setup ## build the page's front end into sluice/page/static
@@ -83,8 +83,8 @@ page-test: setup ## run the tests of the page's front end
 	@$(NPM) test
 
 config-docs: setup ## write docs/configuration.md and docs/catalogs/store-options.md from the code
-	@$(PYTHON) scripts/config_docs.py
-	@$(PYTHON) scripts/store_docs.py
+	@$(PYTHON) -m scripts.config_docs
+	@$(PYTHON) -m scripts.store_docs
 
 zip: setup ## write build/sluice.zip and the driver's script, for spark-submit
 	@.venv/bin/sluice spark-files --copy build

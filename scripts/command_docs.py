@@ -1,6 +1,6 @@
 """Generates docs/commands.md from the help of the commands.
 
-``python scripts/command_docs.py`` writes it, ``--check`` compares and fails if it is out of date.
+``python -m scripts.command_docs`` writes it, ``--check`` compares and fails if it is out of date.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 from click.testing import CliRunner
 
+from scripts.written_page import write_or_check
 from sluice.cli.main import cli
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
@@ -58,17 +59,5 @@ def _commands(
                 yield from _commands(inner, (*names, name))
 
 
-def main(check: bool) -> int:
-    """Writes or compares the page and returns the exit code."""
-    page = render()
-    if not check:
-        TARGET.write_text(page, encoding="utf-8")
-        return 0
-    if TARGET.exists() and TARGET.read_text(encoding="utf-8") == page:
-        return 0
-    print(f"{TARGET.name} is out of date: run `make docs`", file=sys.stderr)
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main(check="--check" in sys.argv[1:]))
+    sys.exit(write_or_check(TARGET, render(), "make docs"))

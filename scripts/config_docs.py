@@ -1,6 +1,6 @@
 """Writes docs/configuration.md from sluice/config.py, so that it cannot be wrong.
 
-``python scripts/config_docs.py`` writes it, ``--check`` compares and fails if it is out of date.
+``python -m scripts.config_docs`` writes it, ``--check`` compares and fails if it is out of date.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from scripts.written_page import write_or_check
 from sluice import config
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
@@ -124,17 +125,5 @@ def _meanings(section: Any) -> dict[str, str]:
     return found
 
 
-def main(check: bool) -> int:
-    """Writes or compares the page; answers the exit code."""
-    page = render()
-    if not check:
-        TARGET.write_text(page, encoding="utf-8")
-        return 0
-    if TARGET.exists() and TARGET.read_text(encoding="utf-8") == page:
-        return 0
-    print(f"{TARGET.name} is out of date: run 'make config-docs'", file=sys.stderr)
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main(check="--check" in sys.argv[1:]))
+    sys.exit(write_or_check(TARGET, render(), "make config-docs"))

@@ -1,6 +1,6 @@
 """Writes docs/catalogs/store-options.md from the tables of ``sluice/storage``.
 
-``python scripts/store_docs.py`` writes it, ``--check`` compares and fails if it is out of date.
+``python -m scripts.store_docs`` writes it, ``--check`` compares and fails if it is out of date.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from scripts.written_page import write_or_check
 from sluice.storage.azure_table import AZURE_TABLE
 from sluice.storage.gcs import GCS_TABLE
 from sluice.storage.rules import Ignored, Passed, Refused, Rule
@@ -115,17 +116,5 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def main(check: bool) -> int:
-    """Writes or compares the page; answers the exit code."""
-    page = render()
-    if not check:
-        TARGET.write_text(page, encoding="utf-8")
-        return 0
-    if TARGET.exists() and TARGET.read_text(encoding="utf-8") == page:
-        return 0
-    print(f"{TARGET.name} is out of date: run 'make config-docs'", file=sys.stderr)
-    return 1
-
-
 if __name__ == "__main__":
-    sys.exit(main(check="--check" in sys.argv[1:]))
+    sys.exit(write_or_check(TARGET, render(), "make config-docs"))
