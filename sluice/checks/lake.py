@@ -191,7 +191,9 @@ def _write(uri: str, iceberg: Mapping[str, str], scope: CheckScope) -> str | Not
     try:
         opened = _opened(uri, iceberg)
     except ConfigurationError as error:
-        raise (CertainFailure(str(error)) if scope.driver_is_here else error) from error
+        if scope.driver_is_here:
+            raise CertainFailure(str(error)) from error
+        raise
     try:
         return write_and_remove(*opened)
     except OSError as error:

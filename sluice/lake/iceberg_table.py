@@ -59,7 +59,6 @@ _COMMIT_TRIES_MAX = 10
 _DELETES_VERSION = 2
 """The first format version of Iceberg that supports delete files."""
 _ROW_GROUP_PROPERTY = "write.parquet.row-group-size-bytes"
-_PAGE_VERSION = "write.parquet.page-version"
 _NEW_PAGES = ("v2", "parquet_2_0")
 """The page versions of Parquet that come with DELTA encodings, as Iceberg names them."""
 # What Iceberg throws if a commit did not succeed, as far as the catalog's answer shows.

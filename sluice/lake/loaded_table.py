@@ -50,8 +50,6 @@ class LoadedTable:
         """
         self._gateway, self._path, self._load, self._options = gateway, path, load, options
         self.java = java
-        self.contradictions: tuple[str, ...] = ()
-        """The user's options of stores to which Iceberg's client prefers the catalog's."""
         self._uuid = _uuid_of(java)
         self._storage = self._storage_of(java)
         keys_uri = options.keys_uri and f"{options.keys_uri}-{path}.json"
@@ -97,6 +95,10 @@ class LoadedTable:
         with lake_errors(f"renew the keys of lake table {self._path}"):
             return self._storage_of(self._loaded_again())
 
+    def contradictions(self) -> tuple[str, ...]:
+        """The user's options of stores to which Iceberg's client prefers the catalog's, by name."""
+        return contradictions(read_file_io(self._gateway, self.java.io()), self._options.user)
+
     def _loaded_again(self) -> Any:
         """Iceberg's object from the catalog; Iceberg itself compares uuids in a refresh only."""
         java = self._load()
@@ -114,7 +116,6 @@ class LoadedTable:
         options = self._options
         file_io = read_file_io(self._gateway, java.io())
         check_file_io(file_io, options.user, str(self._path))
-        self.contradictions = contradictions(file_io, options.user)
         now_ms = options.clock.now_ms()
         return storage_of(file_io, options.user, options.hadoop, str(java.location()), now_ms)
 

@@ -71,10 +71,10 @@ def check_both_ways(loaded: LoadedTable) -> StoreReport:
         mine, is_gone = _sluice_writes(loaded)
         theirs, is_theirs_gone = _iceberg_writes(loaded)
     except LakeNotWritable as error:
-        if not loaded.contradictions:
+        if not (differing := loaded.contradictions()):
             raise
         raise LakeNotWritable(
-            f"{error}; {_shown(loaded.contradictions)} differ from the catalog's, which Iceberg's"
+            f"{error}; {_shown(differing)} differ from the catalog's, which Iceberg's"
             " own client uses: remove them",
             **error.details,
         ) from error
