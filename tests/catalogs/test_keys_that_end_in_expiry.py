@@ -15,8 +15,7 @@ from sluice.model import TablePath
 from sluice.rounds.expiry import Expired, ExpiryRule
 from sluice.testing.catalogs.iam_s3 import IamS3
 from tests.support.catalogs.iceberg_client import IcebergClient, opened
-from tests.support.catalogs.oauth_rest import RestServer, RestSettings, rest_server
-from tests.support.catalogs.vending import Vending
+from tests.support.catalogs.servers import vended_by_prefix
 
 pytestmark = pytest.mark.long
 LIFE_S = 12
@@ -24,18 +23,9 @@ SNAPSHOTS = 61
 MONTH_MS = 30 * 86_400_000
 
 
-@pytest.fixture(scope="module")
-def server(store: IamS3) -> Iterator[RestServer]:
-    settings = RestSettings(
-        vending=Vending.CREDENTIALS, key_life_s=LIFE_S, below=("", "/data", "/metadata")
-    )
-    with rest_server(store, settings) as server:
-        yield server
-
-
 @pytest.fixture
-def client(server: RestServer, s3_jvm: Jvm) -> Iterator[IcebergClient]:
-    with opened(s3_jvm, server.options) as client:
+def client(store: IamS3, s3_jvm: Jvm) -> Iterator[IcebergClient]:
+    with vended_by_prefix(store, LIFE_S) as catalog, opened(s3_jvm, catalog.options) as client:
         yield client
 
 

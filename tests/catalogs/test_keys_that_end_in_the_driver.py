@@ -11,39 +11,24 @@ import pytest
 from sluice.catalog_options import CATALOG_NAME
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TablePath
-from sluice.testing.catalogs.aws_bundle import jars_with_s3
-from sluice.testing.catalogs.catalog import Catalog
 from sluice.testing.catalogs.iam_s3 import IamS3
 from tests.support.catalogs.iceberg_client import IcebergClient, opened
-from tests.support.catalogs.oauth_rest import RestSettings, rest_server
 from tests.support.catalogs.operations import Meanwhile, check, fill, numbers_table
-from tests.support.catalogs.rounds import RoundSite, round_site
-from tests.support.catalogs.vending import Vending
+from tests.support.catalogs.rounds import RoundSite
+from tests.support.catalogs.servers import LIFE_S
 
 pytestmark = pytest.mark.long
-LIFE_S = 8
-
-
-@pytest.fixture(scope="module")
-def site(store: IamS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoundSite]:
-    settings = RestSettings(
-        vending=Vending.CREDENTIALS, key_life_s=LIFE_S, below=("", "/data", "/metadata")
-    )
-    with rest_server(store, settings) as server:
-        catalog = Catalog(server.options, jars_with_s3())
-        with round_site(catalog, tmp_path_factory.mktemp("rounds")) as running:
-            yield running
 
 
 @pytest.fixture
-def client(site: RoundSite) -> Iterator[IcebergClient]:
-    with opened(site.jvm, site.reader_options, CATALOG_NAME) as client:
+def client(vending: RoundSite) -> Iterator[IcebergClient]:
+    with opened(vending.jvm, vending.reader_options, CATALOG_NAME) as client:
         yield client
 
 
 @pytest.fixture
-def lake(site: RoundSite) -> Iterator[IcebergLake]:
-    with closing(IcebergLake(site.jvm.gateway, site.config.datalake.iceberg)) as lake:
+def lake(vending: RoundSite) -> Iterator[IcebergLake]:
+    with closing(IcebergLake(vending.jvm.gateway, vending.config.datalake.iceberg)) as lake:
         yield lake
 
 
@@ -59,19 +44,19 @@ def slow_metadata(store: IamS3, delay_s: float) -> Iterator[None]:
     assert time.monotonic() - began_s > LIFE_S
 
 
-def test_before_the_footers_of_new_files_are_read(site: RoundSite) -> None:
-    path = numbers_table(site)
-    fill(site, path, 0, 5)
+def test_before_the_footers_of_new_files_are_read(vending: RoundSite) -> None:
+    path = numbers_table(vending)
+    fill(vending, path, 0, 5)
     wait = Meanwhile("lake_commit", lambda: time.sleep(LIFE_S))
-    assert site.tier(path, progress=wait).rows == 5
-    check(site, path, 5)
+    assert vending.tier(path, progress=wait).rows == 5
+    check(vending, path, 5)
 
 
-def test_while_references_are_read(site: RoundSite, store: IamS3, lake: IcebergLake) -> None:
-    path = numbers_table(site)
+def test_while_references_are_read(vending: RoundSite, store: IamS3, lake: IcebergLake) -> None:
+    path = numbers_table(vending)
     for start in range(0, 50, 5):
-        fill(site, path, start, 5)
-        site.tier(path)
+        fill(vending, path, start, 5)
+        vending.tier(path)
     table = lake.load(path)
     assert table is not None
     wanted = next(one.name for one in table.stored_files() if one.name.endswith(".parquet"))

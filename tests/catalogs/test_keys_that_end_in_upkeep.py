@@ -11,28 +11,13 @@ import pytest
 
 from sluice.driver.cleaning import clean_tables
 from sluice.driver.maintaining import maintain_tables
-from sluice.testing.catalogs.aws_bundle import jars_with_s3
-from sluice.testing.catalogs.catalog import Catalog
 from sluice.testing.catalogs.iam_s3 import IamS3
-from tests.support.catalogs.oauth_rest import RestSettings, rest_server
-from tests.support.catalogs.operations import Killed, Meanwhile, check, fill, numbers_table
-from tests.support.catalogs.rounds import RoundSite, round_site
-from tests.support.catalogs.vending import Vending
+from tests.support.catalogs.operations import check, fill, killed, numbers_table
+from tests.support.catalogs.rounds import RoundSite
+from tests.support.catalogs.servers import LIFE_S
 from tests.support.keyed_stock import Stock, stock_table
 
 pytestmark = pytest.mark.long
-LIFE_S = 8
-
-
-@pytest.fixture(scope="module")
-def site(store: IamS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoundSite]:
-    settings = RestSettings(
-        vending=Vending.CREDENTIALS, key_life_s=LIFE_S, below=("", "/data", "/metadata")
-    )
-    with rest_server(store, settings) as server:
-        catalog = Catalog(server.options, jars_with_s3())
-        with round_site(catalog, tmp_path_factory.mktemp("rounds")) as running:
-            yield running
 
 
 @contextmanager
@@ -54,59 +39,54 @@ def slow(store: IamS3, delay_s: float) -> Iterator[None]:
     assert len({one["key"] for one in seen if "/metadata/" not in one["path"]} - {owner}) > 1
 
 
-def test_a_compaction(site: RoundSite, store: IamS3) -> None:
-    path = numbers_table(site)
+def test_a_compaction(vending: RoundSite, store: IamS3) -> None:
+    path = numbers_table(vending)
     for start in range(0, 100, 10):
-        fill(site, path, start, 10)
-        site.tier(path)
-    site.client.statuses.request_compaction(path)
-    fill(site, path, 100, 10)
+        fill(vending, path, start, 10)
+        vending.tier(path)
+    vending.client.statuses.request_compaction(path)
+    fill(vending, path, 100, 10)
     with slow(store, 0.6):
-        result = site.tier(path)
+        result = vending.tier(path)
     assert result.rows == 10
     assert result.files_compacted >= 9, "one of a bucket's own may stay"
-    check(site, path, 110)
+    check(vending, path, 110)
 
 
-def test_a_conversion_of_equality_deletes(site: RoundSite, store: IamS3) -> None:
-    path = site.new_path("stock")
-    site.client.admin.create_table(path, stock_table())
-    stock = Stock(site.client, path, lambda query: [])
+def test_a_conversion_of_equality_deletes(vending: RoundSite, store: IamS3) -> None:
+    path = vending.new_path("stock")
+    vending.client.admin.create_table(path, stock_table())
+    stock = Stock(vending.client, path, lambda query: [])
     stock.put({key: key for key in range(40)})
-    site.tier(path)
+    vending.tier(path)
     for start in range(5):
         stock.put({key: -key for key in range(start, 40, 5)})
-        site.tier(path, position_lookup_bytes=0)
-    config = replace(site.config, tiering=replace(site.config.tiering, parallelism=1))
+        vending.tier(path, position_lookup_bytes=0)
+    config = replace(vending.config, tiering=replace(vending.config.tiering, parallelism=1))
     with slow(store, 0.4):
-        [report] = maintain_tables(config, path, apply=True, jvm=site.jvm)
+        [report] = maintain_tables(config, path, apply=True, jvm=vending.jvm)
     assert report.notes == []
     assert report.before.equality_files > 0
     assert report.after is not None
     assert report.after.equality_files == 0
     expected = sorted((*key, *row) for key, row in stock.held.items())
-    assert site.rows(path, "day", "id", "item", "n") == expected
+    assert vending.rows(path, "day", "id", "item", "n") == expected
 
 
-def test_a_clean_up(site: RoundSite, store: IamS3) -> None:
-    path = numbers_table(site)
-    fill(site, path, 0, 5)
-    site.tier(path)
-    fill(site, path, 5, 5)
-
-    def die() -> None:
-        raise Killed
-
-    with pytest.raises(Killed):
-        site.tier(path, progress=Meanwhile("lake_commit", die))
-    site.tier(path)
-    [left] = clean_tables(site.config, path, apply=False, jvm=site.jvm)
+def test_a_clean_up(vending: RoundSite, store: IamS3) -> None:
+    path = numbers_table(vending)
+    fill(vending, path, 0, 5)
+    vending.tier(path)
+    fill(vending, path, 5, 5)
+    killed(vending, path, "lake_commit")
+    vending.tier(path)
+    [left] = clean_tables(vending.config, path, apply=False, jvm=vending.jvm)
     [dead, *_] = [one.path.removeprefix("s3://") for one in left.dead]
     files = store.file_system()
     for number in range(2, 92):  # a file after the other, as one writer names them
         files.copy_file(dead, dead.replace("-00001.parquet", f"-{number:05}.parquet"))
     with slow(store, 0.2):
-        [report] = clean_tables(site.config, path, apply=True, jvm=site.jvm)
+        [report] = clean_tables(vending.config, path, apply=True, jvm=vending.jvm)
     assert report.failed == {}
     assert len(report.removed) == len(left.dead) + 90
-    check(site, path, 10)
+    check(vending, path, 10)

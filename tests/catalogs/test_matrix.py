@@ -11,7 +11,7 @@ from sluice.testing.catalogs.iam_s3 import IamS3
 from tests.docs.blocks import ROOT
 from tests.support.catalogs.matrix import CELLS, EXCEPTIONS, ROWS, Elsewhere, Refusal
 from tests.support.catalogs.rounds import RoundSite, round_site
-from tests.support.catalogs.servers import COLUMNS, VENDED, vended_by_prefix
+from tests.support.catalogs.servers import COLUMNS, VENDED
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +42,10 @@ def test_cell(site: RoundSite, cell: tuple[str, str]) -> None:
         act(site)
 
 
-@pytest.fixture(scope="module")
-def ci_site(store: IamS3, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoundSite]:
-    folder = tmp_path_factory.mktemp("rounds")
-    with vended_by_prefix(store) as catalog, round_site(catalog, folder) as running:
-        yield running
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("row", ["log", "keyed", "foreign commits"])
-def test_rounds_in_short(ci_site: RoundSite, row: str) -> None:
-    ROWS[row](ci_site)
+def test_rounds_in_short(vending: RoundSite, row: str) -> None:
+    ROWS[row](vending)
 
 
 def test_each_exception_is_of_a_cell_and_each_test_exists() -> None:

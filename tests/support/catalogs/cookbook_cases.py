@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
-from sluice.testing.catalogs.aws_bundle import jars_with_s3
 from sluice.testing.catalogs.catalog import Catalog
 from sluice.testing.catalogs.iam_s3 import IamS3
 
 from .glue import glue
 from .hive_metastore import hive3, hive4
 from .jdbc import postgresql, sqlite
-from .nessie import nessie
-from .oauth_rest import RestSettings, rest_server
-from .vending import Vending
+from .servers import vended_by_nessie, vended_in_config
 
 
 @dataclass(frozen=True)
@@ -28,19 +26,6 @@ class Case:
     """What replaces the page's names of places and secrets."""
     changed: dict[str, str] = field(default_factory=dict)
     """Words of the page for the other kind of server that it describes."""
-
-
-@contextmanager
-def vending(store: IamS3) -> Iterator[Catalog]:
-    settings = RestSettings(vending=Vending.CONFIG)
-    with rest_server(store, settings) as server:
-        yield Catalog(server.options, jars_with_s3())
-
-
-@contextmanager
-def vending_nessie(store: IamS3) -> Iterator[Catalog]:
-    with nessie(store, vended_life_s=3600) as catalog:
-        yield catalog
 
 
 @contextmanager
@@ -109,10 +94,10 @@ TO_SQLITE = {
 }
 METASTORE = "thrift://metastore.example:9083"
 CASES = {
-    "rest": Case("rest.md", vending, rest_names),
+    "rest": Case("rest.md", partial(vended_in_config, life_s=900), rest_names),
     "nessie": Case(
         "nessie.md",
-        vending_nessie,
+        vended_by_nessie,
         lambda catalog: {"http://nessie.example:19120/iceberg": catalog.options["uri"].rstrip("/")},
     ),
     "glue": Case("glue.md", glue_of_the_environment, glue_names),

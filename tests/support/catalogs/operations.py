@@ -115,18 +115,23 @@ def foreign_commits(site: RoundSite) -> None:
     check(site, path, 70, *present)
 
 
-def recovery(site: RoundSite) -> None:
-    """A driver dies between its two commits; the second time, another writer commits then."""
-    path = numbers_table(site)
+def killed(site: RoundSite, path: TablePath, phase: str) -> None:
+    """A round whose driver dies as a phase begins."""
 
     def die() -> None:
         raise Killed
 
+    with pytest.raises(Killed):
+        site.tier(path, progress=Meanwhile(phase, die))
+
+
+def recovery(site: RoundSite) -> None:
+    """A driver dies between its two commits; the second time, another writer commits then."""
+    path = numbers_table(site)
     rows = 0
     for foreign in (False, True, False):  # the first time it is the table's first round
         fill(site, path, rows, 5)
-        with pytest.raises(Killed):
-            site.tier(path, progress=Meanwhile("fluss_commit", die))
+        killed(site, path, "fluss_commit")
         if foreign:
             foreign_commit(site, path)
         fill(site, path, rows + 5, 5)

@@ -27,8 +27,8 @@ _LONGER_S = 60
 
 
 @contextmanager
-def vended_in_config(store: IamS3) -> Iterator[Catalog]:
-    settings = RestSettings(vending=Vending.CONFIG, key_life_s=LIFE_S)
+def vended_in_config(store: IamS3, life_s: int = LIFE_S) -> Iterator[Catalog]:
+    settings = RestSettings(vending=Vending.CONFIG, key_life_s=life_s)
     with rest_server(store, settings) as server:
         yield Catalog(server.options, jars_with_s3())
 

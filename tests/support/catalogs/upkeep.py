@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from sluice.catalog_options import CATALOG_NAME, sql_names
 from sluice.lake.java import java_errors
 from sluice.model import TablePath
 from tests.support.keyed_stock import Stock, stock_table
 
 from .iceberg_client import opened
-from .operations import Killed, Meanwhile, check, fill, foreign_commit, numbers_table
+from .operations import check, fill, foreign_commit, killed, numbers_table
 from .rounds import RoundSite
 
 _ROUNDS_MAX = 40
@@ -99,12 +97,7 @@ def clean(site: RoundSite) -> None:
     fill(site, path, 0, 5)
     site.tier(path)
     fill(site, path, 5, 5)
-
-    def die() -> None:
-        raise Killed
-
-    with pytest.raises(Killed):
-        site.tier(path, progress=Meanwhile("lake_commit", die))
+    killed(site, path, "lake_commit")
     site.tier(path)
     [done] = json.loads(site.command("clean", str(path), "--yes", "--format", "json"))["tables"]
     if done["kept"]:
