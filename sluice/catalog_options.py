@@ -30,13 +30,17 @@ def with_type(options: Mapping[str, str]) -> Mapping[str, str]:
 
     Iceberg's default is hive, which would start a database in the current folder.
     """
-    names_catalog = any(
-        name in (*_TYPES, "uri") or name.startswith(_OF_CATALOGS) for name in options
-    )
     warehouse = options.get("warehouse", "")
-    if "/" not in warehouse or is_on_object_store(warehouse) or names_catalog or misspelt(options):
+    if "/" not in warehouse or is_on_object_store(warehouse):
+        return options
+    if names_catalog(options) or misspelt(options):
         return options
     return {"type": "hadoop", **options}
+
+
+def names_catalog(options: Mapping[str, str]) -> bool:
+    """Whether options tell a type, a class, an address or what only one type of catalog has."""
+    return any(name in (*_TYPES, "uri") or name.startswith(_OF_CATALOGS) for name in options)
 
 
 def is_on_object_store(warehouse: str) -> bool:

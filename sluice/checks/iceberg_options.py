@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sluice.catalog_options import is_on_object_store, misspelt
+from sluice.catalog_options import is_on_object_store, misspelt, names_catalog
 from sluice.did_you_mean import closest, did_you_mean
 from sluice.storage import storage_options, unknown_options
 
@@ -115,6 +115,11 @@ def _needed_type(options: Mapping[str, str]) -> str:
         return (
             f"a warehouse on {store}:// needs a catalog: set it to rest, jdbc, glue or nessie, or"
             " to hive and its uri. hadoop is safe on stores with rename only, as HDFS"
+        )
+    if warehouse and "/" not in warehouse and not names_catalog(options):
+        return (
+            f"{_PREFIX}warehouse={warehouse} is no path: for a folder write ./{warehouse}, for a"
+            f" warehouse of that name in a REST catalog set {_PREFIX}type=rest and {_PREFIX}uri"
         )
     return ""
 

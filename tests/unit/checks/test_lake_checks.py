@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sluice.checks.findings import Finding, run_checks
-from sluice.checks.iceberg_options import near_misses
+from sluice.checks.iceberg_options import missing, near_misses
 from sluice.checks.lake import KEYS, CheckScope, check_lake, lake_checks
 from sluice.config import Config, DatalakeConfig
 from sluice.errors import ConfigurationError
@@ -148,6 +148,18 @@ def test_an_option_of_nearly_that_name(options: dict[str, str], told: str) -> No
     assert found.ok is False
     assert f"datalake.iceberg.{told}" in found.seen
     assert looked(NOTHING_HERE, **options)[0].ok is None
+
+
+def test_a_name_for_a_warehouse_starts_no_hive_in_the_current_folder() -> None:
+    [found] = looked(warehouse="main")
+    assert found.ok is False
+    assert found.seen == (
+        "datalake.iceberg.type is not set; datalake.iceberg.warehouse=main is no path: for a"
+        " folder write ./main, for a warehouse of that name in a REST catalog set"
+        " datalake.iceberg.type=rest and datalake.iceberg.uri"
+    )
+    for own in ({"uri": "thrift://127.0.0.1:1"}, {"hive.metastore.uris": "thrift://127.0.0.1:1"}):
+        assert missing({"warehouse": "main", **own}) == ""
 
 
 @pytest.mark.parametrize(
