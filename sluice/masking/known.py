@@ -28,7 +28,8 @@ _OF_FILES = ("_FILE", "_PATH", "_CREDENTIALS")
 _WORDS = frozenset({"true", "false", "none", "null"})
 """Values of options that only have a name like a secret."""
 KNOWN_MAX = 2_000
-"""Values that a process keeps. Beyond them, it forgets the one that it was told first."""
+"""Values that a process keeps. Beyond them, it forgets the one that it was told first, of those
+that are short-lived before others."""
 B64 = {"+": r"(?:[+-]|%2[bB])", "/": r"(?:/|_|%2[fF]|\\{1,4}/)"}
 _B64_END = r"[A-Za-z0-9+/_-]?(?:={1,2}|(?:%3[dD]){1,2})?"
 _SPACE = (
@@ -49,21 +50,32 @@ _LINE_CHARS_MIN = 16
 _Patterns = list[tuple[str, str]]
 """A text that must occur, and the pattern to search then; for each kind of encoding."""
 _known: dict[str, _Patterns] = {}
+_short_lived: dict[str, None] = {}
+"""Those known values that end by themselves."""
 _versions = count(1)
 _version = 0
 
 
-def know(secrets: Iterable[str]) -> None:
-    """From now on, no text leaves this process with one of these values. Any thread may call it."""
+def know(secrets: Iterable[str], *, are_short_lived: bool = False) -> None:
+    """From now on, no text leaves this process with one of these values. Any thread may call it.
+
+    :param are_short_lived: they end by themselves, as a catalog's keys, and others follow.
+    """
     global _version
     found = worth(secrets)
+    if not are_short_lived:
+        for one in found:
+            _short_lived.pop(one, None)
     if all(one in _known for one in found):  # most calls
         return
     for one in found:  # one that is known stays so: another thread may mask meanwhile
+        if are_short_lived and one not in _known:
+            _short_lived[one] = None
         _known.setdefault(one, _patterns(one))
-    others = [one for one in list(_known) if one not in found]
-    for one in others[: max(0, len(_known) - KNOWN_MAX)]:
+    others = [one for one in [*list(_short_lived), *list(_known)] if one not in found]
+    for one in list(dict.fromkeys(others))[: max(0, len(_known) - KNOWN_MAX)]:
         _known.pop(one, None)
+        _short_lived.pop(one, None)
     _version = next(_versions)
 
 
@@ -86,6 +98,7 @@ def forget_all() -> None:
     """For tests, which have many configurations in one process."""
     global _version
     _known.clear()
+    _short_lived.clear()
     _version = next(_versions)
 
 

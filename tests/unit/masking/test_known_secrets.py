@@ -197,6 +197,16 @@ def test_what_is_kept_is_bounded_and_texts_that_are_kept_grow_old() -> None:
     assert mask("first-secret other-secret-7") == "first-secret ***"
 
 
+def test_keys_that_end_are_forgotten_before_what_a_configuration_told() -> None:
+    know(["of-the-configuration"])
+    for number in range(KNOWN_MAX):
+        know([f"vended-key-{number}", "of-the-configuration"], are_short_lived=True)
+    know(["vended-key-1990"])
+    know([f"later-key-{number}" for number in range(KNOWN_MAX - 5)], are_short_lived=True)
+    assert mask("of-the-configuration vended-key-7") == "*** vended-key-7"
+    assert mask(f"vended-key-1990 later-key-{KNOWN_MAX - 6}") == "*** ***"
+
+
 def test_values_of_json_are_masked_and_stay_json() -> None:
     know(["planted-value"])
     value = {
