@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sluice.lake.lake_reader import LakeReader, reading
+from sluice.lake.lake_reader import LakeReader
 from sluice.rounds.lake_files import StoredMarks
 
 FILE_PATH, POS = "file_path", "pos"
@@ -55,7 +55,7 @@ def united(parts: Sequence[np.ndarray]) -> np.ndarray:
 def _of_parquet(marks: StoredMarks, reader: LakeReader) -> Iterator[tuple[str, np.ndarray]]:
     source = reader.open(marks.path, marks.size_bytes)
     with (
-        reading("position delete file", marks.path),
+        reader.reading("position delete file", marks.path),
         pq.ParquetFile(source, read_dictionary=[FILE_PATH]) as opened,
     ):
         for batch in opened.iter_batches(columns=[FILE_PATH, POS], use_threads=False):

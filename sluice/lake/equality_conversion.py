@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from sluice.errors import LakeNotWritable, LakeTableMismatch, SluiceError
 from sluice.lake.earlier_marks import POSITION_BYTES, Positions, united
-from sluice.lake.lake_reader import LakeReader, reading
+from sluice.lake.lake_reader import LakeReader
 from sluice.lake.live_rows import EqualityDeletes, names_by_id
 from sluice.lake.parquet import ParquetWriterFactory, key_schema_of, target_of
 from sluice.lake.position_deletes import earlier_count, write_position_files, write_vector_file
@@ -125,7 +125,7 @@ class _Conversion:
             left -= earlier_count(self.bucket.marks, {file.path for file in older})
         found: Positions = {}
         for file, source in self._reader.open_all(older):
-            with reading("data file", file.path), pq.ParquetFile(source) as opened:
+            with self._reader.reading("data file", file.path), pq.ParquetFile(source) as opened:
                 positions = self._positions(file, opened, deletes)
             self._bytes_read += file.key_bytes
             if positions:

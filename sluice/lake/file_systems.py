@@ -14,7 +14,7 @@ from sluice.errors import SluiceError
 from sluice.lake.keys_file import read_keys
 from sluice.lake.table_storage import TableStorage
 from sluice.masking import know, mask
-from sluice.storage import file_system
+from sluice.storage import file_system, root_and_path
 
 _LOG = logging.getLogger(__name__)
 _AGAIN_MS = 5_000
@@ -23,8 +23,6 @@ _AGAIN_PART = 20
 """Keys of a short life are asked for again after a twentieth of it."""
 _WAIT_S = 120.0
 """Longest wait for another thread that asks for keys, once the old ones have ended."""
-_FOLDERS_MAX = 1_000
-"""Folders whose file systems are kept, so that a table of many partitions has a bound."""
 Renew = Callable[[], TableStorage | None]
 
 
@@ -50,10 +48,11 @@ class FileSystems:
         self._keys_uri, self._clock = keys_uri, clock or SystemClock()
         self._renew = renew or self._read
         self._lock, self._renewing = threading.Lock(), threading.Lock()
-        self._opened: dict[str, tuple[Any, str]] = {}
+        self._opened: dict[tuple[str, str], tuple[Any, str]] = {}
+        """File system and path of each root, by prefix and root: each keeps connections open."""
         self._try_ms = 0.0
         self._trouble = ""
-        know(self._storage.secrets())
+        know(self._storage.secrets(), are_short_lived=True)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FileSystems, (self.newest(), self._keys_uri)
@@ -88,7 +87,7 @@ class FileSystems:
 
     def use(self, storage: TableStorage) -> None:
         """Uses these options from now on."""
-        know(storage.secrets())
+        know(storage.secrets(), are_short_lived=True)
         with self._lock:
             self._storage, self._trouble = storage, ""
             self._opened.clear()
@@ -100,19 +99,19 @@ class FileSystems:
         :raises OSError, ValueError, ImportError: as :func:`sluice.storage.file_system`.
         """
         storage = self.newest()
-        folder, _, name = uri.rpartition("/")
-        if folder.endswith(":/"):  # a bucket, without a path
-            return file_system(uri, storage.options_for(uri))
+        root, path = root_and_path(uri)
+        if not root:
+            return file_system(uri, {})
+        place = storage.place_of(uri)
+        key = (place.prefix, root)
         with self._lock:
-            found = self._opened.get(folder)
+            found = self._opened.get(key)
         if found is None:
-            found = file_system(folder, storage.options_for(uri))
+            found = file_system(f"{root}/", place.options)
             with self._lock:
                 if storage is self._storage:
-                    if len(self._opened) >= _FOLDERS_MAX:
-                        self._opened.clear()
-                    self._opened[folder] = found
-        return found[0], f"{found[1].rstrip('/')}/{name}"
+                    found = self._opened.setdefault(key, found)
+        return found[0], f"{found[1].rstrip('/')}/{path}"
 
     def delete(self, uri: str) -> None:
         """Deletes one file; a missing one is ignored.
@@ -143,7 +142,8 @@ class FileSystems:
             return
         finally:  # after the answer: a catalog that hangs is not asked again at once
             self._try_ms = self._clock.now_ms() + min(_AGAIN_MS, life_ms / _AGAIN_PART)
-        if renewed is None or renewed.read_ms <= self._storage.read_ms:
+        # not "<=": this machine's clock may have been set back
+        if renewed is None or renewed.read_ms == self._storage.read_ms:
             self._trouble = f"{self._keys_uri or 'the catalog'} has no new ones"
             return
         self.use(renewed)

@@ -46,18 +46,21 @@ class StoredFiles:
         :raises LakeNotWritable: a folder cannot be listed.
         """
         for root in self._folders:
-            waiting = [self._opened(root)[1]]
+            path = self._opened(root)[1]
+            inside = path.rstrip("/") + "/"
+            waiting = [path]
             try:
                 while waiting:
-                    filesystem, path = self._opened(root)  # each time, because keys are renewed
+                    filesystem, _ = self._opened(root)  # each time, because keys are renewed
                     folder = fs.FileSelector(waiting.pop(), allow_not_found=True)
                     for info in filesystem.get_file_info(folder):
                         if info.type == fs.FileType.Directory:
                             waiting.append(info.path)
                         elif info.type == fs.FileType.File:
-                            yield StoredFile(root + info.path[len(path) :], info.size, _when(info))
+                            name = info.path.removeprefix(inside)
+                            yield StoredFile(f"{root}/{name}", info.size, _when(info))
             except OSError as error:
-                raise LakeNotWritable(f"list {root}: {type(error).__name__}: {error}") from error
+                raise LakeNotWritable(self._text("list", root, error)) from error
 
     def remove(self, paths: Sequence[str]) -> dict[str, str]:
         """Deletes files of this listing; returns path and reason of each failure."""
@@ -75,13 +78,16 @@ class StoredFiles:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise LakeNotWritable(f"read {uri}: {type(error).__name__}: {error}") from error
+            raise LakeNotWritable(self._text("read", uri, error)) from error
+
+    def _text(self, doing: str, uri: str, error: Exception) -> str:
+        return f"{doing} {uri}: {type(error).__name__}: {error}{self._files.trouble()}"
 
     def _opened(self, uri: str) -> tuple[fs.FileSystem, str]:
         try:
             return self._files.open(uri)
         except (OSError, ValueError, ImportError) as error:
-            raise LakeNotWritable(f"open {uri}: {type(error).__name__}: {error}") from error
+            raise LakeNotWritable(self._text("open", uri, error)) from error
 
 
 def remove_files(paths: Sequence[str], files: FileSystems) -> dict[str, str]:

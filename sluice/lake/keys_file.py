@@ -86,7 +86,7 @@ class KeysFile:
     def _write_if_new(self) -> None:
         storage = self._newest()
         self._due_ms = storage.renew_ms
-        if storage.read_ms <= self._written_ms:
+        if storage.read_ms == self._written_ms:  # not "<=": the clock may have been set back
             return
         with self._lock:
             if self._closed.is_set():

@@ -20,21 +20,6 @@ _AHEAD = 16
 """Files of an object store that are fetched at the same time: at most 4 MiB."""
 
 
-@contextmanager
-def reading(kind: str, path: str) -> Iterator[None]:
-    """Names the file in errors of its content, which Arrow does not.
-
-    :param kind: what the file is.
-    :raises LakeFileUnreadable: it is damaged, or not what it should be.
-    """
-    try:
-        yield
-    except (OSError, pa.ArrowException, ValueError, CorruptRecord) as error:
-        raise LakeFileUnreadable(
-            f"{kind} {path} cannot be read: {type(error).__name__}: {error}"
-        ) from error
-
-
 class LakeReader:
     """Opens files by their URI. Used by one thread."""
 
@@ -77,6 +62,21 @@ class LakeReader:
             finally:
                 for _, future in waiting:
                     future.cancel()
+
+    @contextmanager
+    def reading(self, kind: str, path: str) -> Iterator[None]:
+        """Names the file in errors of its content, which Arrow does not.
+
+        :param kind: what the file is.
+        :raises LakeFileUnreadable: it is damaged, or not what it should be; or its keys have ended.
+        """
+        try:
+            yield
+        except (OSError, pa.ArrowException, ValueError, CorruptRecord) as error:
+            raise LakeFileUnreadable(
+                f"{kind} {path} cannot be read: {type(error).__name__}: {error}"
+                f"{self._files.trouble()}"
+            ) from error
 
     def is_local(self, uri: str) -> bool:
         """Whether requests cost no time."""

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from sluice.errors import LakeTableMismatch
 from sluice.lake.earlier_marks import Positions, read_earlier_marks
-from sluice.lake.lake_reader import LakeReader, reading
+from sluice.lake.lake_reader import LakeReader
 from sluice.rounds.key_hashes import KeyColumns
 from sluice.rounds.key_runs import KeySet, find_runs
 from sluice.rounds.lake_files import BucketFiles, LiveFile, StoredKeys
@@ -79,7 +79,7 @@ class EqualityDeletes:
         tables = []
         for one in files:
             source = reader.open(one.path, one.size_bytes)
-            with reading("equality delete file", one.path), pq.ParquetFile(source) as opened:
+            with reader.reading("equality delete file", one.path), pq.ParquetFile(source) as opened:
                 names = names_by_id(schema, opened.schema_arrow, one.path)
                 columns = opened.read(columns=names, use_threads=False).select(names)
                 tables.append(columns.rename_columns(schema.names).cast(schema))
@@ -143,7 +143,7 @@ class LiveRows:
         :raises LakeTableMismatch: a file lacks a required column, or has a column of another type.
         """
         for file, source in self._reader.open_all(files):
-            with reading("data file", file.path), pq.ParquetFile(source) as opened:
+            with self._reader.reading("data file", file.path), pq.ParquetFile(source) as opened:
                 start = 0
                 columns = _Columns(self._schema, opened.schema_arrow, file.path, self._with_default)
                 for batch in opened.iter_batches(

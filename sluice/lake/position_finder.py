@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sluice.lake.column_bounds import KeyBounds
-from sluice.lake.lake_reader import LakeReader, reading
+from sluice.lake.lake_reader import LakeReader
 from sluice.lake.live_rows import names_by_id
 from sluice.rounds.key_hashes import KeyColumns
 from sluice.rounds.key_runs import KeySet, find_runs
@@ -75,7 +75,7 @@ class PositionFinder:
         for file, source in self._reader.open_all(files):
             ahead = not self._reader.is_local(file.path)
             with (
-                reading("data file", file.path),
+                self._reader.reading("data file", file.path),
                 pq.ParquetFile(source, pre_buffer=ahead) as opened,
             ):
                 positions = [*self._positions(file, opened)]

@@ -34,6 +34,9 @@ class PrefixOptions:
     options: Mapping[str, str] = field(repr=False)
 
 
+_NO_OPTIONS = PrefixOptions("", {})
+
+
 @dataclass(frozen=True, slots=True)
 class TableStorage:
     """The storage options of one table. Immutable; can be pickled."""
@@ -80,7 +83,15 @@ class TableStorage:
 
     def options_for(self, uri: str) -> Mapping[str, str]:
         """The options for a location: those of the longest prefix."""
-        return next((one.options for one in self.places if uri.startswith(one.prefix)), {})
+        return self.place_of(uri).options
+
+    def place_of(self, uri: str) -> PrefixOptions:
+        """The longest prefix of a location, and its options.
+
+        A prefix that ends with a slash is one of the folder itself, too.
+        """
+        folder = f"{uri}/"
+        return next((one for one in self.places if folder.startswith(one.prefix)), _NO_OPTIONS)
 
     @property
     def renew_ms(self) -> float:

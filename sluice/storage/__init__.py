@@ -23,6 +23,7 @@ from sluice.storage.places import (
     check_storage,
     file_system,
     fsspec_file_system,
+    root_and_path,
 )
 from sluice.storage.s3 import S3_SCHEMES, s3_file_system, s3_options
 from sluice.storage.timeouts import DEFAULT_TIMEOUTS, StorageTimeouts
@@ -45,6 +46,7 @@ __all__ = [
     "fsspec_file_system",
     "is_checksum_refusal",
     "login_store",
+    "root_and_path",
     "s3_file_system",
     "s3_options",
     "storage_options",

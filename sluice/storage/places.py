@@ -71,6 +71,17 @@ def fsspec_file_system(
     return ArrowFSWrapper(arrow, skip_instance_cache=True), path
 
 
+def root_and_path(uri: str) -> tuple[str, str]:
+    """The root of a URI's store, and the path below it.
+
+    All paths below one root have the same file system, if the options are the same.
+
+    :returns: an empty root for a local path.
+    """
+    scheme, authority, path = _parts(uri)
+    return (f"{scheme}://{authority}", path) if scheme else ("", path)
+
+
 def check_storage(uri: str, options: Mapping[str, str]) -> None:
     """Checks that a URI has a file system that does what the options ask for; opens nothing.
 

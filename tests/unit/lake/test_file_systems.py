@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.errors import LakeNotWritable
+from sluice.errors import LakeFileUnreadable, LakeNotWritable
 from sluice.lake.file_systems import FileSystems
+from sluice.lake.iceberg_files import StoredFiles
 from sluice.lake.keys_file import KeysFile, read_keys
+from sluice.lake.lake_reader import LakeReader
 from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions
 from sluice.lake.small_files import read_file, write_file
 from sluice.lake.table_storage import TableStorage
@@ -97,9 +99,45 @@ def test_a_catalog_that_is_away_is_asked_again_and_named_at_last(catalog: Catalo
     assert "the keys of the catalog have ended" in str(caught.value)
     assert "the catalog is away" in str(caught.value)
     assert "secret-of-key1" not in str(caught.value)
+    with pytest.raises(LakeNotWritable, match="list s3://lake/t: .* the catalog is away"):
+        list(StoredFiles(["s3://lake/t"], files))
+    with pytest.raises(LakeNotWritable, match="read s3://lake/t/f: .* the catalog is away"):
+        StoredFiles([], files).head(FILE, 9)
+    with (
+        pytest.raises(LakeFileUnreadable, match="data file .* the catalog is away"),
+        LakeReader(files).reading("data file", FILE),
+    ):
+        raise OSError("the store refuses")
     catalog.answers = True
     catalog.advance(5_000)
     write_file(FILE, b"1", files)
+
+
+def test_new_keys_count_also_if_the_clock_was_set_back(catalog: Catalog, tmp_path: Path) -> None:
+    first = catalog.keys()
+    now_ms = catalog.clock.now_ms()
+    catalog.clock.advance(-600_000)
+    second = catalog.keys()
+    assert second.read_ms < first.read_ms
+    catalog.clock.advance(now_ms + LIFE_MS - catalog.clock.now_ms())
+    files = FileSystems(first, "", lambda: second, catalog.clock)
+    assert files.newest() is second
+    uri = str(tmp_path / "keys.json")
+    write_json(uri, {"version": 1, **second.to_json()}, private=True)
+    assert FileSystems(first, uri, clock=catalog.clock).newest() == second
+
+
+def test_the_folders_of_a_prefix_share_one_file_system(s3: S3Server) -> None:
+    """Each file system keeps connections open: one a folder takes all that a process may have."""
+    credentials = {"s3://lake/t/": s3.options("a", "b"), "s3://lake/t/secret": {}}
+    files = FileSystems(TableStorage.of({}, credentials, {}, "s3://lake/t", 0))
+    opened = [files.open(f"s3://lake/t/day={day}/f") for day in range(3)]
+    assert [path for _, path in opened] == [f"lake/t/day={day}/f" for day in range(3)]
+    assert len({id(one) for one, _ in opened}) == 1
+    others = [files.open(uri)[0] for uri in ("s3://lake/t/secret/f", "s3://other/f")]
+    assert len({id(one) for one in [opened[0][0], *others]}) == 3
+    assert files.open("s3://lake/t")[0] is opened[0][0], "the folder itself has its keys"
+    assert files.open("s3://lake")[1] == "lake/"
 
 
 class SlowCatalog:

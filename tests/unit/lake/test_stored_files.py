@@ -73,6 +73,20 @@ def test_s3_is_listed_folder_by_folder_and_removed_from(s3: S3Server) -> None:
     assert len(list(StoredFiles(["s3://lake/db/t2"], files_of(s3)))) == 1
 
 
+def test_a_whole_bucket_is_listed_and_removed_from(s3: S3Server) -> None:
+    """As the location of a table of S3 Tables."""
+    bucket = s3.bucket("whole")
+    for name in ("a.parquet", "data/b.parquet"):
+        with bucket.open_output_stream(f"whole/{name}") as sink:
+            sink.write(b"123")
+    stored = StoredFiles(["s3://whole"], files_of(s3))
+    names = {"s3://whole/a.parquet", "s3://whole/data/b.parquet"}
+    assert {file.path for file in stored} == names
+    assert stored.head("s3://whole/data/b.parquet", 2) == b"12"
+    assert stored.remove(sorted(names)) == {}
+    assert list(stored) == []
+
+
 def test_a_storage_that_refuses_or_is_unknown_is_named(s3: S3Server) -> None:
     with pytest.raises(LakeNotWritable, match="open nowhere://x"):
         StoredFiles(["nowhere://x"], FileSystems())
