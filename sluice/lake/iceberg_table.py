@@ -265,7 +265,7 @@ class IcebergTable:
             self._check_positions(files, positions)
         with lake_errors(f"read the footers of new files of lake table {self._path}"):
             self._loaded.renew()
-            new = to_iceberg_files(self._gateway, self._loaded.java, files)
+            new = to_iceberg_files(self._gateway, self._loaded, files)
         update = NewCommit(files, new, summary, replaced, positions)
         for attempt in range(1, _COMMIT_TRIES_MAX + 1):
             try:
@@ -315,7 +315,7 @@ class IcebergTable:
         check_positions(files, planned)
         with lake_errors(f"prepare the compaction of lake table {self._path}"):
             self._loaded.renew()
-            tagged = rewrite_update(self._gateway, self._loaded.java, files, planned, summary)
+            tagged = rewrite_update(self._gateway, self._loaded, files, planned, summary)
             tagged.validateWith(self._fence(base, None))
         failpoint("round.rewrite.ready")
         try:

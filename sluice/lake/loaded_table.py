@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,9 +11,14 @@ from sluice.clock import Clock, SystemClock
 from sluice.errors import LakeTableMismatch
 from sluice.lake.file_io import check_file_io, contradictions, read_file_io, storage_of
 from sluice.lake.file_systems import FileSystems
-from sluice.lake.java import lake_errors
+from sluice.lake.java import JavaThrew, java_errors, lake_errors
 from sluice.lake.table_storage import TableStorage
+from sluice.masking import mask
 from sluice.model import TablePath
+
+_LOG = logging.getLogger(__name__)
+_AGAIN_MS = 5_000
+"""Time between two attempts to renew keys that are still valid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,7 @@ class LoadedTable:
         self.java = java
         self._uuid = _uuid_of(java)
         self._storage = self._storage_of(java)
+        self._try_ms = 0
         keys_uri = options.keys_uri and f"{options.keys_uri}-{path}.json"
         self.files = FileSystems(self._storage, keys_uri, self._newer_keys, options.clock)
 
@@ -75,13 +82,26 @@ class LoadedTable:
     def renew(self) -> bool:
         """Loads the table again if its keys are due; returns whether it did.
 
-        The caller turns Java's exceptions into errors.
+        If the catalog does not answer, the keys stay in use as long as they are valid. The caller
+        turns Java's exceptions into errors.
 
         :raises LakeTableMismatch: another table has its name by now. The old object stays.
         """
-        if self._options.clock.now_ms() < self._storage.renew_ms:
+        now_ms, storage = self._options.clock.now_ms(), self._storage
+        if now_ms < storage.renew_ms:
             return False
-        self.java = self._loaded_again()
+        is_valid = storage.expires_ms is None or now_ms < storage.expires_ms
+        if is_valid and now_ms < self._try_ms:
+            return False
+        try:
+            with java_errors():
+                self.java = self._loaded_again()
+        except JavaThrew as thrown:
+            if not is_valid:
+                raise
+            self._try_ms = self._options.clock.now_ms() + _AGAIN_MS
+            _LOG.warning("the keys of lake table %s stay in use: %s", self._path, mask(str(thrown)))
+            return False
         self._storage = self._storage_of(self.java)
         self.files.use(self._storage)
         return True

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sluice.lake.java import java_list
+from sluice.lake.loaded_table import LoadedTable
 from sluice.lake.part_files import partition_of
 from sluice.lake.position_commit import position_files
 from sluice.rounds.lake_files import DataFile, FileContent, PlannedCommit
 from sluice.rounds.types import LakePart
 
 _THREADS = 8
+_BATCH_FILES = 64
+"""Files whose footers are read before it is looked whether keys are due."""
 _POSITIONS = (FileContent.POSITION_DELETES, FileContent.DELETION_VECTORS)
 
 
@@ -56,23 +59,26 @@ class NewCommit:
         return "newOverwrite" if self.partitions else "newAppend"
 
 
-def to_iceberg_files(gateway: Any, table: Any, files: Sequence[DataFile]) -> NewFiles:
+def to_iceberg_files(gateway: Any, loaded: LoadedTable, files: Sequence[DataFile]) -> NewFiles:
     """Makes Iceberg's objects for data files; reads the statistics in their footers in parallel.
 
-    Java throws if a footer cannot be read.
+    Keys that are due are renewed before each batch of footers. Java throws if a footer cannot be
+    read.
+
+    :raises LakeTableMismatch: another table has the name by now.
     """
     if not files:
         return NewFiles()
     iceberg = gateway.jvm.org.apache.iceberg
-    config = iceberg.MetricsConfig.forTable(table)
-    io, spec = table.io(), table.spec()
+    table = loaded.java
+    config, spec = iceberg.MetricsConfig.forTable(table), table.spec()
     key_ids = list(table.schema().identifierFieldIds())
     ids = gateway.new_array(gateway.jvm.int, len(key_ids))
     for i, key_id in enumerate(sorted(key_ids)):
         ids[i] = key_id
 
     def one(file: DataFile) -> Any:
-        source = io.newInputFile(file.path, file.size_bytes)
+        source = loaded.java.io().newInputFile(file.path, file.size_bytes)
         metrics = iceberg.parquet.ParquetUtil.fileMetrics(source, config)
         if file.deletes:
             builder = iceberg.FileMetadata.deleteFileBuilder(spec).ofEqualityDeletes(ids)
@@ -87,8 +93,10 @@ def to_iceberg_files(gateway: Any, table: Any, files: Sequence[DataFile]) -> New
     found = NewFiles()
     if others:
         with ThreadPoolExecutor(min(_THREADS, len(others))) as pool:
-            described = list(pool.map(one, others))
-        for file, entry in zip(others, described, strict=True):
-            (found.deletes if file.deletes else found.data).append(entry)
+            for start in range(0, len(others), _BATCH_FILES):
+                batch = others[start : start + _BATCH_FILES]
+                loaded.renew()
+                for file, entry in zip(batch, pool.map(one, batch), strict=True):
+                    (found.deletes if file.deletes else found.data).append(entry)
     found.deletes.extend(position_files(gateway, table, of_positions))
     return found

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sluice.lake.live_files import delete_files_of
+from sluice.lake.loaded_table import LoadedTable
 from sluice.lake.new_files import to_iceberg_files
 from sluice.lake.position_commit import removed_files
 from sluice.lake.tagged_update import TaggedUpdate
@@ -14,7 +15,7 @@ from sluice.rounds.lake_files import DataFile, PlannedCommit
 
 def rewrite_update(
     gateway: Any,
-    table: Any,
+    loaded: LoadedTable,
     files: Sequence[DataFile],
     planned: PlannedCommit,
     summary: Mapping[str, str],
@@ -23,9 +24,10 @@ def rewrite_update(
 
     Java throws if a footer of a new file cannot be read.
 
-    :param table: Iceberg's table object.
+    :raises LakeTableMismatch: another table has the name by now.
     """
-    new = to_iceberg_files(gateway, table, files)
+    new = to_iceberg_files(gateway, loaded, files)
+    table = loaded.java
     tagged = TaggedUpdate(table, None, "newRewrite")
     tagged.update.validateFromSnapshot(planned.planned.snapshot_id)
     for removed in removed_files(gateway, table, planned):

@@ -5,17 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 
 from sluice.catalog_options import CATALOG_NAME
+from sluice.clock import SystemClock
+from sluice.driver.jvm import Jvm
+from sluice.errors import LakeNotWritable
 from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.java import lake_errors
+from sluice.lake.loaded_table import LakeOptions, LoadedTable
+from sluice.lake.new_files import to_iceberg_files
 from sluice.model import TablePath
+from sluice.rounds.lake_files import DataFile
 from sluice.testing.catalogs.iam_s3 import IamS3
 from tests.support.catalogs.iceberg_client import IcebergClient, opened
+from tests.support.catalogs.oauth_rest import RestSettings, rest_server
 from tests.support.catalogs.operations import Meanwhile, check, fill, numbers_table
 from tests.support.catalogs.rounds import RoundSite
 from tests.support.catalogs.servers import LIFE_S
+from tests.support.catalogs.vending import Vending
+from tests.support.lease_parts import ManualClock
 
 pytestmark = pytest.mark.long
 
@@ -50,6 +61,56 @@ def test_before_the_footers_of_new_files_are_read(vending: RoundSite) -> None:
     wait = Meanwhile("lake_commit", lambda: time.sleep(LIFE_S))
     assert vending.tier(path, progress=wait).rows == 5
     check(vending, path, 5)
+
+
+def test_while_the_footers_of_new_files_are_read(
+    vending: RoundSite, store: IamS3, lake: IcebergLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sluice.lake.new_files._BATCH_FILES", 8)
+    path = numbers_table(vending)
+    fill(vending, path, 0, 5)
+    vending.tier(path)
+    table = lake.load(path)
+    assert table is not None
+    stored = next(one for one in table.stored_files() if one.name.endswith(".parquet"))
+    file = DataFile(stored.path, 1, stored.size_bytes, ("0",))
+    began_s = time.monotonic()
+    store.delay(1)
+    try:
+        found = to_iceberg_files(vending.jvm.gateway, table._loaded, [file] * 60)
+    finally:
+        store.delay(0)
+    assert time.monotonic() - began_s > LIFE_S
+    assert len(found.data) == 60
+
+
+def test_valid_keys_stay_in_use_if_the_catalog_gives_no_new_ones(
+    store: IamS3, s3_jvm: Jvm, caplog: pytest.LogCaptureFixture
+) -> None:
+    life_ms = 600_000
+    settings = RestSettings(vending=Vending.CREDENTIALS, key_life_s=life_ms // 1000)
+    with rest_server(store, settings) as server, opened(s3_jvm, server.options) as client:
+        clock = ManualClock()
+        clock.ms = SystemClock().now_ms()  # the store gives keys by its own clock
+        path = TablePath("shop", "orders")
+        java = client.create(str(path))
+        asked = []
+
+        def load() -> Any:
+            asked.append(clock.ms)
+            return client.load(str(path))
+
+        options = LakeOptions(server.options, clock=clock)
+        loaded = LoadedTable(s3_jvm.gateway, path, java, load, options)
+        assert client.drop(str(path))
+        clock.ms += life_ms * 8 // 10
+        assert not loaded.renew()
+        assert "the keys of lake table shop.orders stay in use: NoSuchTable" in caplog.text
+        assert not loaded.renew()
+        assert len(asked) == 1, "it is not asked again at once"
+        clock.ms += life_ms
+        with pytest.raises(LakeNotWritable, match="read it: NoSuchTable"), lake_errors("read it"):
+            loaded.renew()
 
 
 def test_while_references_are_read(vending: RoundSite, store: IamS3, lake: IcebergLake) -> None:
