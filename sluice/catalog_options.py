@@ -18,6 +18,19 @@ _CLASSES = {
     "org.apache.iceberg.rest.RESTCatalog": "rest",
 }
 """The types of Iceberg's own classes, which ``catalog-impl`` may name (``CatalogUtil``)."""
+_REST_DEFAULTS = {
+    # reports of scans and commits would double the requests
+    "rest-metrics-reporting-enabled": "false",
+    "rest.client.connection-timeout-ms": "15000",
+    "rest.client.socket-timeout-ms": "60000",
+}
+"""Sources: ``RESTCatalog`` and ``HTTPClient`` of Iceberg 1.12."""
+_SOCKET_TIMEOUTS = {
+    "jdbc:postgresql:": "60",
+    "jdbc:mysql:": "60000",
+    "jdbc:mariadb:": "60000",
+}
+"""A minute in the unit of each driver's ``socketTimeout``: seconds or milliseconds."""
 _WITH_RENAME = ("file", "hdfs", "viewfs")
 _TYPES = ("type", "catalog-type", "catalog-impl")
 _OF_CATALOGS = ("hive.", "hadoop.hive.", "glue.", "jdbc.", "nessie.", "rest.")
@@ -75,6 +88,19 @@ def kind_of(options: Mapping[str, str]) -> str:
     """
     kind = options.get("type", "").lower()
     return kind or _CLASSES.get(options.get("catalog-impl", ""), "")
+
+
+def with_client_defaults(options: Mapping[str, str]) -> Mapping[str, str]:
+    """The options with which a round opens the catalog: the client waits for no answer for ever.
+
+    Iceberg's REST client and the JDBC drivers have no timeout of their own. A request whose
+    connection is dropped without a word would keep the keys of a table from being renewed.
+    """
+    uri = options.get("uri", "")
+    if kind_of(options) == "rest":
+        return {**_REST_DEFAULTS, **options}
+    found = next((value for start, value in _SOCKET_TIMEOUTS.items() if uri.startswith(start)), "")
+    return {"jdbc.socketTimeout": found, **options} if found else options
 
 
 def shown_kind(options: Mapping[str, str]) -> str:

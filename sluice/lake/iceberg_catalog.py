@@ -17,7 +17,7 @@ from typing import Any
 from py4j.java_gateway import JavaClass
 
 from sluice.artifacts.iceberg import CATALOGS, FENCE
-from sluice.catalog_options import kind_of, name_of
+from sluice.catalog_options import name_of, with_client_defaults
 from sluice.config import TieringConfig
 from sluice.errors import ConfigurationError, LakeNotWritable, SluiceError
 from sluice.lake import write_check
@@ -71,9 +71,7 @@ class IcebergLake:
         self._gateway = gateway
         self._tiering = tiering or TieringConfig()
         self.options: Mapping[str, str] = dict(properties)
-        if kind_of(properties) == "rest":
-            # reports of scans and commits would double the requests
-            properties = {"rest-metrics-reporting-enabled": "false", **properties}
+        properties = with_client_defaults(properties)
         ensure_callbacks(gateway)
         conf = hadoop_conf or gateway.jvm.org.apache.hadoop.conf.Configuration()
         for key, value in properties.items():

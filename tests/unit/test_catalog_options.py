@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.catalog_options import CATALOG_NAME, kind_of, shown_kind, sql_names, with_type
+from sluice.catalog_options import (
+    CATALOG_NAME,
+    kind_of,
+    shown_kind,
+    sql_names,
+    with_client_defaults,
+    with_type,
+)
 
 JDBC = {"catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog"}
 
@@ -21,6 +28,17 @@ JDBC = {"catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog"}
 )
 def test_the_type_of_a_class(options: dict[str, str], kind: str) -> None:
     assert kind_of(options) == kind
+
+
+def test_no_client_of_a_catalog_waits_for_ever() -> None:
+    rest = {"type": "rest", "rest.client.socket-timeout-ms": "5"}
+    told = with_client_defaults(rest)
+    assert told["rest.client.connection-timeout-ms"] == "15000"
+    assert told["rest.client.socket-timeout-ms"] == "5", "the user's own counts"
+    postgresql = {"type": "jdbc", "uri": "jdbc:postgresql://db/lake"}
+    assert with_client_defaults(postgresql)["jdbc.socketTimeout"] == "60"
+    sqlite = {"type": "jdbc", "uri": "jdbc:sqlite:/lake.db"}
+    assert with_client_defaults(sqlite) == sqlite
 
 
 def test_the_type_in_words() -> None:
