@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sluice.catalog_options import is_on_object_store, misspelt, names_catalog
+from sluice.catalog_options import is_on_object_store, kind_of, misspelt, names_catalog
 from sluice.did_you_mean import closest, did_you_mean
 from sluice.storage import storage_options, unknown_options
 
@@ -122,6 +122,23 @@ def _needed_type(options: Mapping[str, str]) -> str:
             f" warehouse of that name in a REST catalog set {_PREFIX}type=rest and {_PREFIX}uri"
         )
     return ""
+
+
+def cautions(options: Mapping[str, str]) -> list[str]:
+    """What options let happen that a user hardly wants: misspelt ones, commits that can be lost."""
+    return near_misses(options) + _unsafe_commits(options)
+
+
+def _unsafe_commits(options: Mapping[str, str]) -> list[str]:
+    """A caution about a hadoop catalog on a store that may have no atomic rename."""
+    warehouse = options.get("warehouse", "")
+    if kind_of(options) != "hadoop" or not is_on_object_store(warehouse) or "lock-impl" in options:
+        return []
+    return [
+        f"{_PREFIX}type=hadoop commits by a rename, which is not atomic on {warehouse}: of two"
+        " commits at the same time one can be lost, with its rows. Use a rest, jdbc, glue, hive or"
+        f" nessie catalog, or set {_PREFIX}lock-impl for all writers"
+    ]
 
 
 def near_misses(options: Mapping[str, str]) -> list[str]:

@@ -34,14 +34,14 @@ _PROXY = "rest.client.proxy.hostname"
 
 
 def check_lake(config: Config) -> None:
-    """Checks the lake's settings without a connection; warns of options that look misspelt.
+    """Checks the lake's settings without a connection; warns of options that look wrong.
 
     :raises ConfigurationError: the lake is not Iceberg, or catalog options are wrong or missing.
     """
     if why := _wrong(config.datalake) or _missing(config.datalake):
         raise ConfigurationError(why)
-    for misspelt in iceberg_options.near_misses(config.datalake.iceberg):
-        _LOG.warning("%s", misspelt)
+    for caution in iceberg_options.cautions(config.datalake.iceberg):
+        _LOG.warning("%s", caution)
 
 
 def _wrong(datalake: DatalakeConfig) -> str:
@@ -82,8 +82,8 @@ def lake_checks(config: Config, scope: CheckScope, clock: Clock | None = None) -
     settings = [Check("lake configured", lambda: _configured(config, scope))]
     if not iceberg or iceberg_options.wrong(iceberg) or iceberg_options.missing(iceberg):
         return settings
-    if misspelt := iceberg_options.near_misses(iceberg):
-        settings.append(Check("options of the lake", lambda: NotChecked("; ".join(misspelt))))
+    if cautions := iceberg_options.cautions(iceberg):
+        settings.append(Check("options of the lake", lambda: NotChecked("; ".join(cautions))))
     keys = _own_keys(iceberg, scope, clock or SystemClock())
     return [*settings, *_catalog(iceberg, scope), *keys, _warehouse(iceberg, scope)]
 

@@ -365,6 +365,11 @@ def test_s3_with_the_keys_of_the_lake() -> None:
         server.allowed = {"tester": ""}
         options = {"type": "hadoop", "warehouse": "s3a://lake/house"}
         good = {k.replace(".", "__").replace("-", "_"): v for k, v in server.options().items()}
+        _, unsafe, written = looked(**options, **good)
+        assert written.ok
+        assert unsafe.ok is None
+        assert "one can be lost, with its rows. Use a rest, jdbc" in unsafe.seen
+        options["lock_impl"] = "org.apache.iceberg.aws.dynamodb.DynamoDbLockManager"
         assert looked(**options, **good)[1].ok
         bad = {**good, "s3__access_key_id": "stranger", "s3__secret_access_key": "planted-secret"}
         for scope, ok in ((ALL_HERE, False), (DRIVER_HERE, None)):
