@@ -98,6 +98,12 @@ class LakeHistory:
         before = oldest.rows_before
         return before <= 0 if before is not None else oldest.sequence_number <= 1
 
+    def began_with_hidden_rows(self) -> HistoryEntry | None:
+        """The oldest known ancestor of main, if the catalog hides its parent, which had rows."""
+        oldest = self.entry(self.ancestors(self.main)[-1]) if self.main is not None else None
+        is_hidden = oldest is not None and oldest.parent_id is None and not self.is_complete()
+        return oldest if is_hidden else None
+
     def is_known_since(self, sequence_number: int) -> bool:
         """Whether no ancestor is unknown of any existing snapshot that is newer than this number.
 

@@ -187,12 +187,22 @@ def _foreign_path(path: TablePath, ours: LakeSnapshot) -> str:
 
 
 def _check_never_ours(path: TablePath, table_id: int, table: LakeTable) -> None:
-    """Checks that main has no rows of an expired tiering snapshot that Fluss does not know.
+    """Checks that main has no rows of a tiering snapshot that Fluss does not know.
 
-    :raises LakeTableMismatch: main descends from a tiering snapshot, and Fluss has registered none.
+    :raises LakeTableMismatch: main descends from an expired tiering snapshot, or may descend from
+        one that the catalog hides, and Fluss has registered none.
     """
-    last = table.history().newest_tiering_snapshot()
+    history = table.history()
+    last = history.newest_tiering_snapshot()
     if last is None:
+        if (hidden := history.began_with_hidden_rows()) is not None:
+            raise LakeTableMismatch(
+                f"lake table {path} had rows before its snapshot {hidden.snapshot_id}, of commits"
+                " that the catalog hides, and Fluss has registered no snapshot: a round could copy"
+                " rows a second time that a tiering service has committed. Rename the lake table,"
+                " and compare its rows with those that the next round copies",
+                table_id=table_id,
+            )
         return
     check_owner(path, table_id, LakeSnapshot(last.snapshot_id, last.sequence_number, last.summary))
     raise LakeTableMismatch(

@@ -52,6 +52,22 @@ def test_a_complete_history_begins_with_an_empty_table(
 
 
 @pytest.mark.parametrize(
+    ("entries", "hidden"),
+    [
+        ([], False),
+        ([entry(6, 8, 3)], True),
+        ([entry(6)], True),
+        ([entry(6, 5, 5)], False),
+        ([entry(2, 8, 3, parent=101), entry(1, 5, 5)], False),
+        ([entry(2, 8, 3, parent=101)], False),  # expired, not hidden
+    ],
+)
+def test_rows_of_commits_that_the_catalog_hides(entries: list[HistoryEntry], hidden: bool) -> None:
+    found = history(*entries) if entries else LakeHistory(None, None, {})
+    assert found.began_with_hidden_rows() == (entries[-1] if hidden else None)
+
+
+@pytest.mark.parametrize(
     ("entries", "since", "expected"),
     [
         ([entry(1, 5, 5)], 0, True),
