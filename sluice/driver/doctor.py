@@ -81,7 +81,7 @@ def _in_the_lake(config: Config) -> Iterator[Finding]:
         return
     try:
         with Jvm(config.tiering.jars) as jvm:
-            opened = list(opened_lake_findings(config, jvm, tiered or {}))
+            opened = list(opened_lake_findings(config, jvm, tiered))
             yield from opened
             if all(one.ok is not False for one in opened):
                 yield from table_findings(config, jvm)

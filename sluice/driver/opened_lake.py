@@ -20,28 +20,35 @@ from sluice.storage import CHECKSUM_ADVICE, is_checksum_refusal
 
 OPEN, WRITE = "open the lake", "write a table's files"
 _NOT_TIERED = "no table has tiering enabled, so there is none whose files could be written"
+_TABLES_UNKNOWN = "the cluster does not tell which tables have tiering enabled"
 _TABLES_MAX = 20
 """Tables that the catalog is asked for, one request each, to find one that the lake has."""
 
 
 def opened_lake_findings(
-    config: Config, jvm: Jvm, tiered: Mapping[TablePath, TableInfo], clock: Clock | None = None
+    config: Config,
+    jvm: Jvm,
+    tiered: Mapping[TablePath, TableInfo] | None,
+    clock: Clock | None = None,
 ) -> Iterator[Finding]:
     """Opens the catalog, and has both clients write to the store of a table.
 
     Two files are written, read and deleted in the data folder of one table: of one that the lake
     has, or of one that is staged but not created.
 
-    :param tiered: the tables with tiering enabled.
+    :param tiered: the tables with tiering enabled; None: they are not known.
     """
     what = OPEN
     try:
         with open_lake(config, jvm.gateway) as lake:
-            table = _any_table(lake, tiered)
+            table = _any_table(lake, tiered or {})
             kind = shown_kind(config.datalake.iceberg)
             yield Finding(OPEN, True, f"Iceberg's client has opened the catalog {kind}")
             what = WRITE
-            yield from _store(lake, table, tiered, clock or SystemClock())
+            if tiered:
+                yield from _store(lake, table, tiered, clock or SystemClock())
+            else:
+                yield Finding(WRITE, None, _TABLES_UNKNOWN if tiered is None else _NOT_TIERED)
     except SluiceError as error:
         told = line_of(error, config.secrets())
         if is_checksum_refusal(error):
@@ -67,9 +74,6 @@ def _store(
     tiered: Mapping[TablePath, TableInfo],
     clock: Clock,
 ) -> Iterator[Finding]:
-    if not tiered:
-        yield Finding(WRITE, None, _NOT_TIERED)
-        return
     report = lake.check_store(table, tiered[table or _asked(tiered)[0]])
     if isinstance(report, NothingWritten):
         has_none = "no table yet"

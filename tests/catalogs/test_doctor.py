@@ -193,6 +193,8 @@ def test_a_catalog_that_stages_no_tables(store: IamS3, tmp_path: Path) -> None:
             last = list(opened_lake_findings(site.config, site.jvm, many))[-1]
             assert last.seen.startswith("the lake has none of the first 20 of 50 tables; ")
             assert server.counts()[HAS_TABLE] == 20
+            last = list(opened_lake_findings(site.config, site.jvm, None))[-1]
+            assert last.seen == "the cluster does not tell which tables have tiering enabled"
             wrong = catalog.options | {"s3.endpoint": "http://127.0.0.1:1"}
             lake = IcebergLake(site.jvm.gateway, wrong)
             with pytest.raises(LakeNotWritable, match=r"write s3://.*exists now, without rows"):
