@@ -67,7 +67,6 @@ _SAME = Elsewhere("the same catalog as another column")
 _KEEPS_FILES = {
     "expiry": "its property gc.enabled is false: nothing expires, and no file is deleted",
     "clean": "the property gc.enabled of the lake table is false: others may need its files",
-    "repair": "Cannot roll back to unknown snapshot",
 }
 """Nessie shows one snapshot of a table; its branches may need the files of others."""
 EXCEPTIONS: dict[tuple[str, str], Refusal | Elsewhere] = {
@@ -81,6 +80,13 @@ EXCEPTIONS: dict[tuple[str, str], Refusal | Elsewhere] = {
         (column, row): Refusal(words)
         for column in ("nessie", "vended-by-nessie")
         for row, words in _KEEPS_FILES.items()
+    },
+    **{
+        (column, "repair"): Elsewhere(
+            "main cannot be set back to a snapshot that is hidden",
+            "tests/catalogs/test_no_history.py",
+        )
+        for column in ("nessie", "vended-by-nessie")
     },
     **{
         (column, row): _COOKBOOK
@@ -111,6 +117,10 @@ EXCEPTIONS: dict[tuple[str, str], Refusal | Elsewhere] = {
     ("nessie-api", "expiry"): Refusal("Cannot expire snapshots: GC is disabled"),
     ("nessie-api", "clean"): Refusal(_KEEPS_FILES["clean"]),
     ("hadoop-on-s3", "log"): Refusal("Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"),
+    ("hive4", "pyiceberg reader"): Elsewhere(
+        "PyIceberg's client fails: Invalid method name: 'get_table'",
+        "tests/catalogs/test_cookbook.py",
+    ),
     ("vended-in-config", "sql"): Elsewhere(
         "its keys end sooner than Spark has read", "tests/catalogs/test_cookbook.py"
     ),
