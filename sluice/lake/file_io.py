@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from py4j.java_gateway import is_instance_of
@@ -75,7 +75,8 @@ def storage_of(
     options = dict(file_io.properties)
     if file_io.name == _HADOOP:
         options = {**hadoop, **options}
-    return TableStorage.of(options, file_io.credentials, user, location, read_ms)
+    given = TableStorage.of(options, file_io.credentials, user, location, read_ms)
+    return replace(given, own=frozenset([*user, *hadoop]))
 
 
 def check_file_io(file_io: FileIo, user: Mapping[str, str], table: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sluice.clock import Clock, SystemClock
-from sluice.errors import SluiceError
+from sluice.errors import ConfigurationError, SluiceError
 from sluice.lake.keys_file import read_keys
 from sluice.lake.table_storage import TableStorage
 from sluice.masking import know, mask
@@ -107,7 +107,10 @@ class FileSystems:
         with self._lock:
             found = self._opened.get(key)
         if found is None:
-            found = file_system(f"{root}/", place.options)
+            try:
+                found = file_system(f"{root}/", place.options)
+            except ConfigurationError as error:
+                raise storage.refusal(error) from error
             with self._lock:
                 if storage is self._storage:
                     found = self._opened.setdefault(key, found)

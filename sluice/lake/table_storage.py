@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sluice.errors import ConfigurationError
 from sluice.masking import secrets_in
 from sluice.storage import credentials_end_ms, login_store, storage_options
 
@@ -34,6 +35,8 @@ class PrefixOptions:
     options: Mapping[str, str] = field(repr=False)
 
 
+_OF_THE_CATALOG = ("s3.delete-enabled",)
+"""Options with which a catalog keeps files that Sluice would delete."""
 _NO_OPTIONS = PrefixOptions("", {})
 
 
@@ -47,6 +50,8 @@ class TableStorage:
     """When the catalog gave them, epoch milliseconds."""
     expires_ms: int | None = None
     """When the first of the keys ends, epoch milliseconds. None: they do not end."""
+    own: frozenset[str] | None = field(default=None, compare=False)
+    """The names of the options that a catalog has not sent; None: they are not known."""
 
     @classmethod
     def of(
@@ -100,6 +105,16 @@ class TableStorage:
             return float("inf")
         life_ms = (self.expires_ms - self.read_ms) * RENEW_AFTER
         return self.read_ms + max(life_ms, _RENEW_MIN_MS)
+
+    def refusal(self, error: ConfigurationError) -> ConfigurationError:
+        """The error of an option; says so if the catalog has sent the option."""
+        option = error.details.get("option")
+        if option is None or self.own is None or option in self.own:
+            return error
+        do = "change it there"
+        if option not in _OF_THE_CATALOG:
+            do = f"{do}, or override it with datalake.iceberg.{option}"
+        return ConfigurationError(f"{error}. The catalog sends this option: {do}", **error.details)
 
     def secrets(self) -> Iterable[str]:
         """The values to mask in all texts."""

@@ -107,7 +107,8 @@ def refuse(
 
     :param passed: the arguments that are passed.
     :param places: what HOST may be.
-    :raises ConfigurationError: names the option, its value, and what to do.
+    :raises ConfigurationError: names the option, its value, and what to do. Its detail ``option``
+        is the name.
     """
     for name, rule in table.items():
         if not isinstance(rule, Refused) or any(each in passed for each in rule.unless):
@@ -115,7 +116,7 @@ def refuse(
         for option in _of(name, options, places):
             if rule.when(option.value):
                 shown = "" if rule.is_secret else f"={option.value}"
-                raise ConfigurationError(f"{option.name}{shown}: {rule.why}")
+                raise ConfigurationError(f"{option.name}{shown}: {rule.why}", option=option.name)
 
 
 def has_name(table: Table, name: str) -> bool:

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.errors import LakeFileUnreadable, LakeNotWritable
+from sluice.errors import ConfigurationError, LakeFileUnreadable, LakeNotWritable
+from sluice.lake.file_io import FileIo, storage_of
 from sluice.lake.file_systems import FileSystems
 from sluice.lake.iceberg_files import StoredFiles
 from sluice.lake.keys_file import KeysFile, read_keys
@@ -138,6 +139,23 @@ def test_the_folders_of_a_prefix_share_one_file_system(s3: S3Server) -> None:
     assert len({id(one) for one in [opened[0][0], *others]}) == 3
     assert files.open("s3://lake/t")[0] is opened[0][0], "the folder itself has its keys"
     assert files.open("s3://lake")[1] == "lake/"
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ({"s3.sse.type": "kms"}, "or override it with datalake.iceberg.s3.sse.type"),
+        ({"s3.delete-enabled": "false"}, "The catalog sends this option: change it there"),
+    ],
+)
+def test_a_refused_option_that_the_catalog_has_sent(option: dict[str, str], told: str) -> None:
+    file_io = FileIo("org.apache.iceberg.aws.s3.S3FileIO", option, {})
+    with pytest.raises(ConfigurationError) as sent:
+        FileSystems(storage_of(file_io, {}, {}, "s3://lake/t", 0)).open(FILE)
+    assert str(sent.value).endswith(told)
+    with pytest.raises(ConfigurationError) as own:
+        FileSystems(storage_of(file_io, option, {}, "s3://lake/t", 0)).open(FILE)
+    assert "The catalog sends" not in str(own.value)
 
 
 class SlowCatalog:
