@@ -17,9 +17,7 @@ FETCH_TIMEOUT_S = 1_000
 @pytest.mark.long
 @pytest.mark.no_rerun  # a suite of a quarter of an hour, which names the tests that failed
 @pytest.mark.timeout(TIMEOUT_S + 600)
-@pytest.mark.parametrize(
-    ("python", "end"), [("3.11", "lowest-direct"), ("3.12", None), ("3.13", None)]
-)
+@pytest.mark.parametrize(("python", "end"), [("3.11", "lowest-direct"), ("3.13", None)])
 def test_quick_tests_pass(python: str, end: End | None, tmp_path: Path) -> None:
     """Those that start Airflow are among them; Spark and a real Fluss are tried by the wheel."""
     environment = development_at(tmp_path, interpreter(python), end)
