@@ -111,11 +111,30 @@ def test_columns_that_are_run_elsewhere_exist() -> None:
     assert set(ELSEWHERE) < set(COLUMNS)
 
 
-def test_a_store_that_refuses_the_keys(runs: DagRuns, store: IamS3) -> None:
-    """The reason says what was refused, and where, in the task, the account and the status."""
-    name = "refused"
+def test_keys_that_the_store_does_not_know(runs: DagRuns, store: IamS3) -> None:
+    """They are wrong on every machine, so nothing is claimed and no application is started."""
+    name = "unknown_keys"
     with sqlite(store) as right:
         runs.add(name, Catalog({**right.options, **WRONG.options()}, right.jars))
+        path = TablePath(name, "clicks")
+        log_table(runs.client, path)
+        run_id = runs.run(path)
+    assert runs.live.state(run_id) == "failed"
+    assert runs.live.tiers(run_id) == ["upstream_failed"]
+    assert "AWS Error INVALID_ACCESS_KEY_ID" in runs.live.logs("acquire_lease")
+    runs.live.place.nothing_is_held()
+    assert leaks(written(runs), [WRONG.secret_key]) == []
+
+
+def test_a_store_that_refuses_to_write(runs: DagRuns, store: IamS3) -> None:
+    """The reason says what was refused, and where, in the task, the account and the status.
+
+    The last test on this store: it stays so.
+    """
+    name = "refused"
+    store.forbid("s3:PutObject")
+    with sqlite(store) as catalog:
+        runs.add(name, catalog)
         path = TablePath(name, "clicks")
         log_table(runs.client, path)
         run_id = runs.run(path)
@@ -134,11 +153,11 @@ def test_a_store_that_refuses_the_keys(runs: DagRuns, store: IamS3) -> None:
         "coordinator": str(runs.live.place.status(path).last_error),
     }
     what = "LakeNotWritable: write s3://lake/sqlite/refused/clicks/data/"
-    why = "AWS Error INVALID_ACCESS_KEY_ID"
+    why = "AWS Error ACCESS_DENIED"
     page = f"/sluice/dags/{name}/api/v1/tables/{path.database}/{path.table}"
     runs.live.wait(lambda: why in str(runs.live.airflow._get(page)), "the page to say it")
     told["page"] = str(runs.live.airflow._get(page))
     for where, text in told.items():
         assert what in text, where
         assert why in text, where
-    assert leaks(written(runs), [WRONG.secret_key]) == []
+    assert leaks(written(runs), [store.owner.secret_key]) == []
