@@ -44,7 +44,8 @@ pytest_plugins = [
 
 PROGRAMS_TIMEOUT_S = 900
 LONGEST = (
-    "test_live_packs.py",
+    "test_live_packs.py",  # waits for ten minutes, and leaves the machine to the next
+    "test_quick_tests.py",
     "test_run_failures.py",
     "test_demo_real.py",
     "test_airflow_killed.py",
