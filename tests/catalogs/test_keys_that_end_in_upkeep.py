@@ -12,7 +12,7 @@ import pytest
 from sluice.driver.cleaning import clean_tables
 from sluice.driver.maintaining import maintain_tables
 from sluice.testing.catalogs.iam_s3 import IamS3
-from tests.support.catalogs.operations import check, fill, killed, numbers_table
+from tests.support.catalogs.operations import check, files_of_a_killed_driver, fill, numbers_table
 from tests.support.catalogs.rounds import RoundSite
 from tests.support.catalogs.servers import LIFE_S
 from tests.support.keyed_stock import Stock, stock_table
@@ -74,12 +74,7 @@ def test_a_conversion_of_equality_deletes(vending: RoundSite, store: IamS3) -> N
 
 
 def test_a_clean_up(vending: RoundSite, store: IamS3) -> None:
-    path = numbers_table(vending)
-    fill(vending, path, 0, 5)
-    vending.tier(path)
-    fill(vending, path, 5, 5)
-    killed(vending, path, "lake_commit")
-    vending.tier(path)
+    path = files_of_a_killed_driver(vending)
     [left] = clean_tables(vending.config, path, apply=False, jvm=vending.jvm)
     [dead, *_] = [one.path.removeprefix("s3://") for one in left.dead]
     files = store.file_system()

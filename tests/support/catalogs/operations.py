@@ -125,6 +125,17 @@ def killed(site: RoundSite, path: TablePath, phase: str) -> None:
         site.tier(path, progress=Meanwhile(phase, die))
 
 
+def files_of_a_killed_driver(site: RoundSite) -> TablePath:
+    """A table with files of a driver that died before its commit, once another has committed."""
+    path = numbers_table(site)
+    fill(site, path, 0, 5)
+    site.tier(path)
+    fill(site, path, 5, 5)
+    killed(site, path, "lake_commit")
+    site.tier(path)
+    return path
+
+
 def recovery(site: RoundSite) -> None:
     """A driver dies between its two commits; the second time, another writer commits then."""
     path = numbers_table(site)

@@ -10,7 +10,7 @@ from sluice.model import TablePath
 from tests.support.keyed_stock import Stock, stock_table
 
 from .iceberg_client import opened
-from .operations import check, fill, foreign_commit, killed, numbers_table
+from .operations import check, files_of_a_killed_driver, fill, foreign_commit, numbers_table
 from .rounds import RoundSite
 
 _ROUNDS_MAX = 40
@@ -93,12 +93,7 @@ def maintain(site: RoundSite) -> None:
 
 def clean(site: RoundSite) -> None:
     """The files of a driver that died before its commit are deleted, once another has committed."""
-    path = numbers_table(site)
-    fill(site, path, 0, 5)
-    site.tier(path)
-    fill(site, path, 5, 5)
-    killed(site, path, "lake_commit")
-    site.tier(path)
+    path = files_of_a_killed_driver(site)
     [done] = json.loads(site.command("clean", str(path), "--yes", "--format", "json"))["tables"]
     if done["kept"]:
         raise Refused(*(one["reason"] for one in done["kept"]))
