@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sluice.lake.java import java_list
@@ -77,8 +78,8 @@ def to_iceberg_files(gateway: Any, loaded: LoadedTable, files: Sequence[DataFile
     for i, key_id in enumerate(sorted(key_ids)):
         ids[i] = key_id
 
-    def one(file: DataFile) -> Any:
-        source = loaded.java.io().newInputFile(file.path, file.size_bytes)
+    def one(io: Any, file: DataFile) -> Any:
+        source = io.newInputFile(file.path, file.size_bytes)
         metrics = iceberg.parquet.ParquetUtil.fileMetrics(source, config)
         if file.deletes:
             builder = iceberg.FileMetadata.deleteFileBuilder(spec).ofEqualityDeletes(ids)
@@ -96,7 +97,8 @@ def to_iceberg_files(gateway: Any, loaded: LoadedTable, files: Sequence[DataFile
             for start in range(0, len(others), _BATCH_FILES):
                 batch = others[start : start + _BATCH_FILES]
                 loaded.renew()
-                for file, entry in zip(batch, pool.map(one, batch), strict=True):
+                described = pool.map(partial(one, loaded.java.io()), batch)
+                for file, entry in zip(batch, described, strict=True):
                     (found.deletes if file.deletes else found.data).append(entry)
     found.deletes.extend(position_files(gateway, table, of_positions))
     return found
