@@ -72,7 +72,7 @@ class FileSystems:
         storage = self._storage
         if now_ms < storage.renew_ms:
             return storage
-        is_valid = storage.expires_ms is None or now_ms < storage.expires_ms
+        is_valid = not storage.has_ended(now_ms)
         if is_valid and now_ms < self._try_ms:
             return storage
         if not self._renewing.acquire(timeout=0 if is_valid else _WAIT_S):
@@ -127,10 +127,7 @@ class FileSystems:
 
     def trouble(self) -> str:
         """Why the keys may be old, for the error of a store that refuses them; usually empty."""
-        storage = self._storage
-        if not self._trouble or storage.expires_ms is None:
-            return ""
-        if self._clock.now_ms() < storage.expires_ms:
+        if not self._trouble or not self._storage.has_ended(self._clock.now_ms()):
             return ""
         return f"; the keys of the catalog have ended, and {self._trouble}"
 

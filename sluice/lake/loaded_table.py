@@ -90,7 +90,7 @@ class LoadedTable:
         now_ms, storage = self._options.clock.now_ms(), self._storage
         if now_ms < storage.renew_ms:
             return False
-        is_valid = storage.expires_ms is None or now_ms < storage.expires_ms
+        is_valid = not storage.has_ended(now_ms)
         if is_valid and now_ms < self._try_ms:
             return False
         try:

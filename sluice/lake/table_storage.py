@@ -106,6 +106,10 @@ class TableStorage:
         life_ms = (self.expires_ms - self.read_ms) * RENEW_AFTER
         return self.read_ms + max(life_ms, _RENEW_MIN_MS)
 
+    def has_ended(self, now_ms: float) -> bool:
+        """Whether a key has ended by then, epoch milliseconds."""
+        return self.expires_ms is not None and now_ms >= self.expires_ms
+
     def refusal(self, error: ConfigurationError) -> ConfigurationError:
         """The error of an option; says so if the catalog has sent the option."""
         option = error.details.get("option")
