@@ -31,6 +31,8 @@ _SOCKET_TIMEOUTS = {
     "jdbc:mariadb:": "60000",
 }
 """A minute in the unit of each driver's ``socketTimeout``: seconds or milliseconds."""
+LAYOUT = "layout"
+"""Sluice's own option among those of the catalog: the layout of new lake tables."""
 _WITH_RENAME = ("file", "hdfs", "viewfs")
 _TYPES = ("type", "catalog-type", "catalog-impl")
 _OF_CATALOGS = ("hive.", "hadoop.hive.", "glue.", "jdbc.", "nessie.", "rest.")
@@ -96,6 +98,7 @@ def with_client_defaults(options: Mapping[str, str]) -> Mapping[str, str]:
     Iceberg's REST client and the JDBC drivers have no timeout of their own. A request whose
     connection is dropped without a word would keep the keys of a table from being renewed.
     """
+    options = {name: value for name, value in options.items() if name != LAYOUT}
     uri = options.get("uri", "")
     if kind_of(options) == "rest":
         return {**_REST_DEFAULTS, **options}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
+from sluice.iceberg_rules.layout import Layout
 from sluice.masking import reason_text
 from sluice.model import DataType, Schema, TablePath, TypeRoot
 from sluice.rounds.files import RoundFailure, RoundResult
@@ -31,8 +32,6 @@ SCHEMAS_S = 3.0
 """Longest time for which a task waits for the columns of the tables of one application."""
 COLUMNS_MAX = 2000
 """Most columns in one event; the tables after that have none. A column takes about 500 bytes."""
-SYSTEM_COLUMNS = (("__bucket", "integer"), ("__offset", "long"), ("__timestamp", "timestamp"))
-"""Columns that Fluss adds to each lake table, with Spark's types."""
 SPARK_TYPES = {
     TypeRoot.BOOLEAN: "boolean",
     TypeRoot.TINYINT: "integer",
@@ -78,6 +77,8 @@ class Tiered:
     """Rows that this try has written; None: an earlier try has."""
     size_bytes: int | None
     files: int | None
+    layout: str = ""
+    """Whether the lake table has Fluss's system columns (``Layout``); empty: not known."""
 
 
 class Lineage:
@@ -133,9 +134,11 @@ class Lineage:
             return Tiered(table.name, snapshot_id, None, None, None)
         rows = table.rows_before + (result.rows if result is not None else 0)
         rows -= self._earlier.get(table.name, 0)
+        layout = "" if result is None else result.lake_layout
         if table.rounds > 1 or result is None:  # only the last round's are known
-            return Tiered(table.name, snapshot_id, rows, None, None)
-        return Tiered(table.name, snapshot_id, rows, result.bytes_written, result.files)
+            return Tiered(table.name, snapshot_id, rows, None, None, layout)
+        size_bytes, files = result.bytes_written, result.files
+        return Tiered(table.name, snapshot_id, rows, size_bytes, files, layout)
 
     def facets(self, tables: Sequence[TriedOne]) -> Any:
         """Returns the provider's ``OperatorLineage``. Only the provider may call it.
@@ -205,7 +208,7 @@ def _output(target: LakeName, source: DatasetName, tiered: Tiered, schema: Schem
         )
     facets: dict[str, Any] = dict(_lake_facets(target, tiered))
     if schema is not None:
-        facets |= _column_facets(source, schema)
+        facets |= _column_facets(source, schema, tiered.layout)
     namespace, name = target.dataset
     return OutputDataset(namespace, name, facets=facets, outputFacets=counted)
 
@@ -226,13 +229,14 @@ def _lake_facets(target: LakeName, tiered: Tiered) -> Iterator[tuple[str, Any]]:
         yield "symlinks", symlinks_dataset.SymlinksDatasetFacet([symlink])
 
 
-def _column_facets(source: DatasetName, schema: Schema) -> Mapping[str, Any]:
-    """The lake's columns: those of the Fluss table unchanged, then Fluss's own three."""
+def _column_facets(source: DatasetName, schema: Schema, layout: str) -> Mapping[str, Any]:
+    """The lake's columns: those of the Fluss table unchanged, then those of its layout."""
     from openlineage.client.facet_v2 import column_lineage_dataset as lineage
     from openlineage.client.facet_v2 import schema_dataset
 
     columns = [(c.name, _spark_type(c.data_type), c.comment) for c in schema.columns]
-    columns += [(name, kind, None) for name, kind in SYSTEM_COLUMNS]
+    system = Layout(layout).system_columns if layout else ()
+    columns += [(one.name, _spark_type(one.data_type), None) for one in system]
     fields = [schema_dataset.SchemaDatasetFacetFields(*column) for column in columns]
     unchanged = [lineage.Transformation("DIRECT", "IDENTITY", "", False)]
     origins = {

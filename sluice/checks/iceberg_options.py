@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sluice.catalog_options import is_on_object_store, kind_of, misspelt, names_catalog
+from sluice.catalog_options import LAYOUT, is_on_object_store, kind_of, misspelt, names_catalog
 from sluice.did_you_mean import closest, did_you_mean
+from sluice.iceberg_rules.layout import Layout
 from sluice.storage import storage_options, unknown_options
 
 _PREFIX = "datalake.iceberg."
@@ -20,6 +21,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
 }
 """Every catalog type of Iceberg 1.11 and 1.12, and its required options."""
 _KNOWN = (
+    LAYOUT,
     *("type", "catalog-impl", "io-impl", "warehouse", "uri", "name", "prefix", "ref", "clients"),
     *("cache-enabled", "cache.expiration-interval-ms", "metrics-reporter-impl", "lock-impl"),
     *("app-id", "app-name", "user", "unique-table-location", "auth.session-timeout-ms"),
@@ -37,6 +39,7 @@ _KNOWN = (
 ``AuthProperties``, ``RESTCatalogProperties``, ``AwsProperties``, ``JdbcUtil``."""
 _OPEN = ("jdbc.", "io.manifest.", "header.", "table-default.", "table-override.")
 """How names begin that drivers and servers choose, or of which there are many."""
+_LAYOUTS = tuple(one.value for one in Layout)
 _ALIKE_ANY = 0.8
 _AIRFLOW = "iceberg."
 """How Airflow's connection begins these names, which have the whole prefix in a file."""
@@ -59,6 +62,8 @@ def wrong(options: Mapping[str, str]) -> str:
         plain = name.removeprefix(_AIRFLOW)
         if plain != name and (plain in _KNOWN or storage_options({plain: options[name]})):
             return f"{_PREFIX}{name}: write {_PREFIX}{plain}, without the second iceberg."
+    if options.get(LAYOUT, "").lower() not in ("", *_LAYOUTS):
+        return f"{_PREFIX}{LAYOUT}={options[LAYOUT]!r}: use {' or '.join(_LAYOUTS)}, or remove it"
     if type_of(options) == "rest" and options.get("uri") and "://" not in options["uri"]:
         return f"{_PREFIX}uri={options['uri']} has no scheme: write https:// or http:// before it"
     if kind is not None and own is not None:

@@ -199,7 +199,7 @@ def _tell_existing(client: Client, table: TablePath) -> None:
 
 def notes(info: TableInfo) -> list[str]:
     """Warnings about a new table that concern its copy in the lake."""
-    from sluice.iceberg_rules import check_lake_table
+    from sluice.iceberg_rules.keys import check_lake_table
 
     if not info.datalake_enabled or info.datalake_format is None:
         return []

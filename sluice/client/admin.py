@@ -24,6 +24,7 @@ from sluice.formats.descriptors import (
     descriptor_to_json,
     schema_from_json,
 )
+from sluice.iceberg_rules.layout import Layout
 from sluice.masking import mask
 from sluice.model import (
     Column,
@@ -42,6 +43,7 @@ from sluice.wire.apis import Api
 from sluice.wire.error_codes import raise_in_body
 from sluice.wire.table_paths import bucket_in, path_of, table_path
 
+_CLEAN_FROM = 1
 _LOG = logging.getLogger(__name__)
 _DESCRIBED_MAX = 200
 """Most tables of one metadata request."""
@@ -204,6 +206,17 @@ class Admin:
         :raises LeaderNotAvailable: a new table has none after this time, or it was missed.
         """
         return await_leaders(self._connection, info, is_new=is_new)
+
+    def lake_layout(self) -> Layout:
+        """Returns the layout of the lake tables that the cluster's version makes.
+
+        Apache Fluss makes clean ones from 1.0 on, which is the first version with AlterTable 1.
+        """
+        reply = self._connection.coordinator_versions()
+        newest = {one.api_key: one.max_version for one in reply.api_versions}
+        is_sluice = reply.HasField("server_version")
+        is_clean = is_sluice or newest.get(apis.ALTER_TABLE.key, 0) >= _CLEAN_FROM
+        return Layout.CLEAN if is_clean else Layout.LEGACY
 
     def schema(self, path: TablePath, schema_id: int | None = None) -> Schema:
         """Returns a schema of a table, by default the latest.

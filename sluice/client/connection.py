@@ -158,6 +158,17 @@ class Connection:
 
         return self._retrying(attempt, api, True, self._refresh)
 
+    def coordinator_versions(self) -> pb.ApiVersionsResponse:
+        """The calls that the coordinator offers, and their versions, queried now."""
+
+        def attempt() -> pb.ApiVersionsResponse:
+            found: pb.ApiVersionsResponse = self._ask_versions(
+                self._servers().coordinator, Role.COORDINATOR
+            )
+            return found
+
+        return self._retrying(attempt, apis.API_VERSIONS, True, self._refresh)
+
     def describe(self) -> list[ServerInfo]:
         """Every server of the cluster, each queried now; the coordinator first.
 

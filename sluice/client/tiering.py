@@ -30,6 +30,7 @@ from sluice.errors import (
     RequestTimeOut,
     UnsupportedVersion,
 )
+from sluice.iceberg_rules.layout import Layout
 from sluice.model import (
     Claim,
     LakeSnapshotInfo,
@@ -324,6 +325,13 @@ class TieringClient:
         return True
 
     # ---- queries of a round ----
+
+    def lake_layout(self) -> Layout:
+        """The layout of the lake tables that the cluster's version makes.
+
+        :raises FlussError: the coordinator does not answer.
+        """
+        return self._admin.lake_layout()
 
     def compaction_requested_ms(self, claim: Claim) -> int | None:
         """Returns when a compaction of the table was requested; None: it was not.

@@ -6,10 +6,11 @@ on it. The embedded server does not reach the lake; rounds of Sluice make what i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sluice.catalog_options import LAYOUT
 from sluice.client import connect
 from sluice.client.client import Client
 from sluice.config import Config
@@ -17,6 +18,7 @@ from sluice.driver.cleaning import all_tables
 from sluice.driver.jvm import Jvm
 from sluice.driver.open_lake import checked_jvm, unusable, usable_lake
 from sluice.errors import FlussError, TableNotExist, UnsupportedLakeOption
+from sluice.iceberg_rules.layout import new_layout
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TablePath
 from sluice.rounds.dropped import is_unanswered
@@ -37,6 +39,8 @@ class LakeTableReport:
     """``created``, ``exists`` or ``failed``."""
     location: str = ""
     """Of the lake table; empty if it failed."""
+    layout: str = ""
+    """``clean`` or ``legacy``: whether it has Fluss's system columns. Empty if it failed."""
     is_tiered: bool = True
     """Whether the Fluss table has ``table.datalake.enabled``."""
     note: str = ""
@@ -48,7 +52,10 @@ class LakeTableReport:
 
 
 def create_lake_tables(
-    config: Config, path: TablePath | None, jvm: Jvm | None = None
+    config: Config,
+    path: TablePath | None,
+    jvm: Jvm | None = None,
+    partition_by: Sequence[str] = (),
 ) -> Iterator[LakeTableReport]:
     """Makes the lake tables that are missing, and yields a report of each as soon as it is done.
 
@@ -58,6 +65,7 @@ def create_lake_tables(
     :param path: this table, tiered or not; None: every tiered table. Then a table that fails has a
         report with an ``error``.
     :param jvm: a running JVM to use; None: this function starts one and ends it.
+    :param partition_by: partition fields of the user's own, of a table ``path``.
     :raises TableNotExist, DatabaseNotExist: the cluster has no table ``path``.
     :raises UnsupportedLakeOption: Iceberg cannot store table ``path``.
     :raises LakeTableMismatch, LakeRolledBack, LakeTableMissing, LakeOffsetsLost: its lake table is
@@ -78,7 +86,7 @@ def create_lake_tables(
         with jvm_context as java, usable_lake(config, java.gateway) as lake:
             for each in paths:
                 try:
-                    yield _create_lake_table(client, lake, each)
+                    yield _create_lake_table(client, lake, each, partition_by)
                 except Exception as error:  # whatever it is, the other tables are made
                     if path is not None or (isinstance(error, FlussError) and is_unanswered(error)):
                         raise
@@ -90,7 +98,9 @@ def create_lake_tables(
                     yield LakeTableReport(str(each), FAILED, error=reason)
 
 
-def _create_lake_table(client: Client, lake: IcebergLake, path: TablePath) -> LakeTableReport:
+def _create_lake_table(
+    client: Client, lake: IcebergLake, path: TablePath, partition_by: Sequence[str]
+) -> LakeTableReport:
     """As a round begins: it makes a lake table only if Fluss has registered no snapshot of one."""
     info = client.admin.table_info(path)
     if info.datalake_format != "iceberg":
@@ -104,12 +114,21 @@ def _create_lake_table(client: Client, lake: IcebergLake, path: TablePath) -> La
     if table is None:
         if registered is not None:
             raise table_missing(path, registered, lake_place(info, lake))
-        table, outcome = lake.create(info), CREATED
-    table.add_missing_columns(info)
+        layout = new_layout(info, lake.options, client.admin.lake_layout)
+        table, outcome = lake.create(info, layout, partition_by), CREATED
+    elif partition_by:
+        kept = "it exists, and keeps its partition fields: change them by ALTER TABLE in Spark SQL"
+        note = f"{kept}. {note}" if note else kept
+    changes = table.add_missing_columns(info)
+    note = ". ".join(filter(None, [note, *changes]))
     found = compare(path, info.table_id, table, table.newest_tiering_snapshot(), registered)
     if found.status is LakeStatus.BEHIND:
         assert registered is not None
         raise rolled_back(path, registered, found.why)
     if found.status is LakeStatus.AHEAD:
         note = f"{NOT_REGISTERED}. {note}" if note else NOT_REGISTERED
-    return LakeTableReport(str(path), outcome, table.location, info.datalake_enabled, note)
+    wanted, made = lake.options.get(LAYOUT, ""), table.layout.value
+    if outcome == EXISTS and wanted.lower() not in ("", made):
+        kept = f"it stays {made}, because a lake table keeps its layout"
+        note = f"{kept}. {note}" if note else kept
+    return LakeTableReport(str(path), outcome, table.location, made, info.datalake_enabled, note)

@@ -2,7 +2,8 @@
 
 Of a primary-key table, the new files also have the rows that the round writes. The rows are sorted
 by key, so that bounds of files and row groups exclude some of them from look-ups and scans. Of a
-log table, the rows are in the order of their offsets.
+log table, the rows are in the order of their offsets, if the lake stores these, and otherwise in
+the order of the files.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ import pyarrow as pa
 
 from sluice.errors import ClaimLost, SluiceError, SplitFailed
 from sluice.failpoints import failpoint
+from sluice.iceberg_rules.layout import Role, system_roles
 from sluice.lake.earlier_marks import POSITION_BYTES
 from sluice.lake.lake_reader import LakeReader
 from sluice.lake.live_rows import LINEAGE, LiveRows
 from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions
-from sluice.model import LAKE_COLUMNS
 from sluice.quantities import byte_size, counted
 from sluice.rounds.compaction import why_too_long
 from sluice.rounds.key_runs import KeySet
@@ -31,7 +32,6 @@ from sluice.rounds.limits import TimeLeft
 from sluice.rounds.reasons import reason_of
 from sluice.rounds.sorted_rows import SortedRows
 
-_OFFSET = LAKE_COLUMNS[1]
 _KEY_COPIES = 4
 """The keys of equality deletes are hashed, sorted and compared."""
 _KEY_BYTES = 48
@@ -68,6 +68,8 @@ class Compactor:
         if compaction.as_vectors:  # rows have ids
             schema = pa.schema([*schema, *LINEAGE])
         self._schema, self._keys = schema, tuple(key_names)
+        roles = system_roles(schema.names)
+        self._order = tuple(name for name, role in roles.items() if role is Role.OFFSET)
         self._rows = LiveRows(schema, key_names, reader, with_default)
         options = replace(options, target_file_bytes=compaction.file_bytes)
         self._out = ParquetFiles(replace(target, prefix=f"{target.prefix}-compacted"), options)
@@ -144,7 +146,7 @@ class Compactor:
         files = self._compaction.files
         dead = self._rows.dead_rows(files, self._compaction.bucket, changed)
         new = [LiveFile(one.path, one.rows, one.size_bytes, 0) for one in own]
-        names = self._keys or (() if _in_order(files) else (_OFFSET,))
+        names = self._keys or (() if _in_order(files) else self._order)
         with SortedRows(
             self._schema,
             names,

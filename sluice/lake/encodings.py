@@ -35,8 +35,6 @@ def dictionary_columns(table: pa.Table) -> list[str]:
     for field, column in zip(sample.schema, sample.columns, strict=True):
         if pa.types.is_nested(field.type) or pa.types.is_boolean(field.type):
             continue
-        if field.name == "__offset":
-            continue
         if pa.types.is_dictionary(field.type):
             found.append(field.name)
             continue

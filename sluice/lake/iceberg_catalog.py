@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import reduce
@@ -20,6 +20,8 @@ from sluice.artifacts.iceberg import CATALOGS, FENCE
 from sluice.catalog_options import name_of, with_client_defaults
 from sluice.config import TieringConfig
 from sluice.errors import ConfigurationError, LakeNotWritable, SluiceError
+from sluice.iceberg_rules.layout import Layout
+from sluice.iceberg_rules.own_parts import with_own_fields
 from sluice.lake import write_check
 from sluice.lake.file_io import hadoop_storage
 from sluice.lake.file_systems import FileSystems
@@ -105,17 +107,24 @@ class IcebergLake:
                 raise
             return self._table(path, found)
 
-    def create(self, info: TableInfo) -> IcebergTable:
+    def create(
+        self,
+        info: TableInfo,
+        layout: Layout = Layout.CLEAN,
+        partition_by: Sequence[str] = (),
+    ) -> IcebergTable:
         """Creates the table exactly as Fluss would, or returns one that exists by now.
 
         The table is staged first: the catalog tells how its files are reached, and nothing is
         created that rounds could not write.
 
+        :param partition_by: partition fields of the user's own, as ``own_field`` reads them.
         :raises LakeNotWritable: the catalog or the storage refuses.
-        :raises UnsupportedLakeOption: only Iceberg's own client could write the table's files.
+        :raises UnsupportedLakeOption: only Iceberg's own client could write the table's files, or
+            the table cannot have these partition fields.
         """
         with lake_errors(f"create lake table {info.path}"):
-            builder = self._builder(info)
+            builder = self._builder(info, layout, partition_by)
             with self._namespace(info.path.database):
                 self._create_staged(info.path, builder)
             return self._table(info.path, self._catalog.loadTable(self._identifier(info.path)))
@@ -155,13 +164,19 @@ class IcebergLake:
             report = write_check.check_both_ways(loaded)
             return replace(report, expires_ms=loaded.files.newest().expires_ms)
 
-    def _builder(self, info: TableInfo) -> Any:
+    def _builder(
+        self,
+        info: TableInfo,
+        layout: Layout = Layout.CLEAN,
+        partition_by: Sequence[str] = (),
+    ) -> Any:
         """Iceberg's builder of a table as Fluss would create it."""
         iceberg = self._gateway.jvm.org.apache.iceberg
-        content = schema_json(info)
+        content = schema_json(info, layout)
         schema = iceberg.SchemaParser.fromJson(json.dumps(content))
-        spec = json.dumps(spec_json(info, content))
-        order = json.dumps(sort_order_json(content))
+        fields = with_own_fields(info, layout, partition_by)
+        spec = json.dumps(spec_json(fields, content))
+        order = json.dumps(sort_order_json(layout, content))
         builder = self._catalog.buildTable(self._identifier(info.path), schema)
         builder = builder.withPartitionSpec(iceberg.PartitionSpecParser.fromJson(schema, spec))
         builder = builder.withSortOrder(iceberg.SortOrderParser.fromJson(schema, order))

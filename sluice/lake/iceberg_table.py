@@ -14,33 +14,32 @@ from sluice.errors import (
     LakeCommitRefused,
     LakeFilesChanged,
     LakeNotWritable,
-    LakeTableMismatch,
     SluiceError,
     UnsupportedLakeOption,
 )
 from sluice.failpoints import failpoint
+from sluice.iceberg_rules.layout import Layout
 from sluice.lake.fence import Fence, overtaken
 from sluice.lake.file_systems import FileSystems
 from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of, keeps_files
 from sluice.lake.iceberg_history import IcebergHistory
-from sluice.lake.iceberg_schema import check_spec, missing_columns
 from sluice.lake.java import JavaThrew, JvmLost, java_errors, lake_errors
 from sluice.lake.lake_maintenance import LakeMaintenance
 from sluice.lake.live_files import TARGET_FILE_PROPERTY, read_live_files
 from sluice.lake.loaded_table import LoadedTable
-from sluice.lake.new_columns import add_columns
 from sluice.lake.new_files import NewCommit, to_iceberg_files
-from sluice.lake.parquet import ParquetWriterFactory, bucket_file_prefix
+from sluice.lake.parquet import BucketPlace, ParquetWriterFactory, bucket_file_prefix
 from sluice.lake.parquet_files import WriteOptions
-from sluice.lake.part_files import PartFiles, partition_of, spec_json
+from sluice.lake.part_files import PartFiles, partition_of
 from sluice.lake.position_commit import check_positions
 from sluice.lake.rewrite_commit import rewrite_update
 from sluice.lake.small_files import read_file, write_file
 from sluice.lake.snapshot_expiry import expire_snapshots
+from sluice.lake.table_columns import TableColumns
 from sluice.lake.tagged_update import TaggedUpdate
 from sluice.lake.tiering_note import warn_if_lost
 from sluice.lake.update_content import fill_update
-from sluice.model import TableInfo, TablePath
+from sluice.model import TableBucket, TableInfo, TablePath
 from sluice.rounds.clean import StoredFile
 from sluice.rounds.expiry import TAG, Expired, ExpiryRule
 from sluice.rounds.history import LakeHistory
@@ -93,14 +92,21 @@ class IcebergTable:
         self._tiering = tiering
         self._history = IcebergHistory(self._jvm, loaded, TAG)
         self._parts = PartFiles(gateway, loaded, path)
+        self._columns = TableColumns(gateway, loaded, path, self._parts, self._history)
         self.location: str = loaded.java.location()
         # none in Iceberg's first format
         self.uuid: str = loaded.java.operations().current().uuid() or ""
 
-    def add_missing_columns(self, info: TableInfo, *, as_read: bool = False) -> None:
+    @property
+    def layout(self) -> Layout:
+        """Whether it has Fluss's system columns."""
+        return self._columns.layout
+
+    def add_missing_columns(self, info: TableInfo, *, as_read: bool = False) -> Sequence[str]:
         """Adds columns that Fluss has added; checks all columns, identifier fields and the spec.
 
         :param as_read: the metadata was read just now.
+        :returns: what others have changed in the lake since the last round, for users.
         :raises LakeTableMismatch: names what differs and how.
         :raises UnsupportedLakeOption: the data file format is not Parquet, the format version has
             no deletes, or equality deletes do not support the primary key.
@@ -108,7 +114,6 @@ class IcebergTable:
         with lake_errors(f"read the schema of lake table {self._path}"):
             if not as_read:
                 self._loaded.refresh()
-            schema, spec = self._schema(), spec_json(self._jvm, self._loaded.java)
             file_format = self._property("write.format.default", "parquet")
             version = self._loaded.java.operations().current().formatVersion()
         if file_format.lower() != "parquet":
@@ -121,22 +126,11 @@ class IcebergTable:
                 f"lake table {self._path} has Iceberg's format version {version}, which does not"
                 f" support deletes: set its property format-version to {_DELETES_VERSION}"
             )
-        added = missing_columns(info, schema)
-        check_spec(info, schema, spec)
-        if added:
-            with lake_errors(f"add columns to lake table {self._path}"):
-                add_columns(self._jvm, self._loaded.java, added)
-            left = missing_columns(info, self._schema())
-            if left:
-                names = [column.name for column in left]
-                raise LakeTableMismatch(f"lake table {self._path} still lacks columns {names}")
+        return self._columns.add_missing(info)
 
     def check_layout(self, info: TableInfo) -> None:
         """:raises LakeTableMismatch: it is not in the layout that Fluss gives to this table."""
-        with lake_errors(f"read the schema of lake table {self._path}"):
-            schema, spec = self._schema(), spec_json(self._jvm, self._loaded.java)
-        missing_columns(info, schema)
-        check_spec(info, schema, spec)
+        self._columns.compare(info)
 
     def newest_tiering_snapshot(self, *, as_read: bool = False) -> LakeSnapshot | None:
         """Newest tiering snapshot among the ancestors of main.
@@ -171,13 +165,10 @@ class IcebergTable:
             return newest is not None and newest.snapshot_id == snapshot_id
 
     def writer_factory(self, write_id: str, splits: Sequence[Split]) -> ParquetWriterFactory:
-        """A picklable factory of writers, with the folder of each split's files.
-
-        The table's LocationProvider determines the folders.
-        """
+        """A picklable factory of writers, with the place of each split's files."""
         with lake_errors(f"plan data files of lake table {self._path}"):
-            schema = json.dumps(self._schema())
-            folders = {split.bucket: self._folder(split, write_id) for split in splits}
+            schema = self._columns.schema()
+            places = self._places(splits, write_id)
             limits = self._tiering
             group_bytes = int(self._property(_ROW_GROUP_PROPERTY, str(limits.row_group_bytes)))
             options = WriteOptions(
@@ -191,7 +182,12 @@ class IcebergTable:
             )
         files = self._loaded.files
         self._share_keys(files)
-        return ParquetWriterFactory(schema, folders, write_id, options, files)
+        columns = self._columns.written(schema)
+        fields = self._parts.fields()
+        own = fields.fields if fields.has_own else ()
+        return ParquetWriterFactory(
+            json.dumps(schema), columns, places, write_id, options, files, own
+        )
 
     def has_rows(self, partition_values: Sequence[str]) -> bool:
         """Whether the lake has rows of a partition, in any bucket."""
@@ -342,7 +338,8 @@ class IcebergTable:
         """
         with lake_errors(f"prepare the commit to lake table {self._path}"):
             update = self._new_update(new)
-            summary = {**new.summary, COMMIT_USER_KEY: COMMIT_USER}
+            own = {COMMIT_USER_KEY: COMMIT_USER, **self._columns.summary()}
+            summary = {**new.summary, **own}
             for key, value in summary.items():
                 update.set(key, value)
             update.note(summary)
@@ -559,23 +556,26 @@ class IcebergTable:
                     f" `sluice repair {self._path}` again"
                 )
 
-    def _schema(self) -> dict[str, Any]:
-        content = json.loads(
-            self._jvm.org.apache.iceberg.SchemaParser.toJson(self._loaded.java.schema())
-        )
-        assert isinstance(content, dict)
-        return content
-
-    def _spec(self) -> Any:
-        return self._loaded.java.spec()
-
     def _property(self, name: str, default: str) -> str:
         return str(self._loaded.java.properties().getOrDefault(name, default))
 
-    def _folder(self, split: Split, write_id: str) -> str:
-        values = (*split.partition_values, str(split.bucket.bucket))
-        name = bucket_file_prefix(split.bucket.bucket, 0, write_id)
-        location = self._loaded.java.locationProvider().newDataLocation(
-            self._spec(), partition_of(self._gateway, self._spec(), values), name
-        )
-        return str(location).removesuffix("/" + name)
+    def _places(self, splits: Sequence[Split], write_id: str) -> dict[TableBucket, BucketPlace]:
+        """Where the files of each split are. The table's LocationProvider determines the folders.
+
+        Of a table without partitions it is asked with the name alone: with an empty partition, the
+        path would have an empty folder (apache/iceberg 13999). So it is where each row has a
+        partition of its own.
+        """
+        fields, spec = self._parts.fields(), self._loaded.java.spec()
+        provider = self._loaded.java.locationProvider()
+        found = {}
+        for split in splits:
+            partition = fields.partition(split.partition_values, split.bucket.bucket)
+            name = bucket_file_prefix(split.bucket.bucket, 0, write_id)
+            if partition and not fields.has_own:
+                of_spec = partition_of(self._gateway, spec, partition)
+                location = provider.newDataLocation(spec, of_spec, name)
+            else:
+                location = provider.newDataLocation(name)
+            found[split.bucket] = BucketPlace(str(location).removesuffix("/" + name), partition)
+        return found

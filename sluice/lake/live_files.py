@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from sluice.errors import LakeTableMismatch
+from sluice.iceberg_rules.layout import PartFields, Role, system_roles
 from sluice.lake.java import iterate, java_list
 from sluice.lake.part_files import PartFiles
-from sluice.model import LAKE_COLUMNS, TableBucket
+from sluice.model import TableBucket
 from sluice.rounds.lake_files import (
     TARGET_FILE_BYTES,
     BucketFiles,
@@ -36,7 +37,7 @@ _AT_ONCE = 500
 """Data files that Iceberg describes in one text."""
 _PARQUET, _PUFFIN = "parquet", "puffin"
 _POSITIONS, _EQUALITY = "position-deletes", "equality-deletes"
-_OFFSET = LAKE_COLUMNS[1]
+_OWN_FIELDS = "a user has chosen its partition fields: compact it with Iceberg's rewrite_data_files"
 _COMPACT = "compact the table with Iceberg's rewrite_data_files"
 _Task = tuple[dict[str, Any], list[dict[str, Any]]]
 """The data file and the delete files of a task, in the form in which Iceberg writes them."""
@@ -69,25 +70,23 @@ def _read(
     key_ids = _key_ids(table)
     found, tasks, why = _planned_tasks(gateway, table, parts, splits, key_ids)
     is_whole = splits is None
-    spec_id = int(table.spec().specId())
+    spec_id, fields = int(table.spec().specId()), parts.fields()
     if splits is None:
-        for data, _ in tasks:  # one of another layout has no bucket that could be named
+        for data, _ in () if fields.has_own else tasks:  # one of another spec has no bucket
             _check_spec(data, spec_id, parts)
-        splits = splits_of({tuple(data["partition"]) for data, _ in tasks})
+        own = [data for data, _ in tasks if data["spec-id"] == spec_id]
+        splits = splits_of(fields, {tuple(data["partition"]) for data in own})
     if why:
         unusable = {split.bucket: BucketFiles(unusable=why) for split in splits}
         return splits, LiveFiles(snapshot_id, unusable, as_vectors)
     is_keyed = bool(table.schema().identifierFieldIds())
-    gathered = {
-        (*split.partition_values, split.bucket.bucket): _Bucket(
-            split.bucket, as_vectors=as_vectors, is_keyed=is_keyed
-        )
-        for split in splits
-    }
+    gathered = _by_place(splits, fields, as_vectors=as_vectors, is_keyed=is_keyed)
     sequences = _Sequences(found, tasks, has_row_ids=as_vectors)
     for place, (data, deletes) in enumerate(tasks):
+        if fields.has_own and data["spec-id"] != spec_id:
+            continue  # a user may change them: nothing is looked up in these files
         _check_spec(data, spec_id, parts)
-        bucket = gathered.get(tuple(data["partition"]))
+        bucket = gathered.get(fields.place(data["partition"]))
         if bucket is None and is_whole:
             raise LakeTableMismatch(
                 f"data file {data['file-path']} has partition {data['partition']}, which is none of"
@@ -101,7 +100,8 @@ def _read(
                     bucket.add_keys(one, key_ids, number, spec_id)
     descriptions = {k: v for bucket in gathered.values() for k, v in bucket.descriptions.items()}
     of_data = {k: v for bucket in gathered.values() for k, v in bucket.data_descriptions.items()}
-    buckets = {bucket.bucket: bucket.found() for bucket in gathered.values()}
+    buckets = {split.bucket: BucketFiles() for split in splits}
+    buckets |= {bucket.bucket: bucket.found() for bucket in gathered.values()}
     of_keys = {k: v for bucket in gathered.values() for k, v in bucket.key_descriptions.items()}
     return splits, LiveFiles(
         snapshot_id, buckets, as_vectors, descriptions, of_data, of_keys, target
@@ -121,14 +121,36 @@ def read_all_live_files(
     return _read(gateway, table, parts, None)
 
 
-def splits_of(partitions: Set[tuple[Any, ...]]) -> list[Split]:
+def splits_of(fields: PartFields, partitions: Set[tuple[Any, ...]]) -> list[Split]:
     """Splits that copy nothing, for partitions and buckets as Iceberg names them."""
-    values = sorted({tuple(map(str, one[:-1])) for one in partitions})
+    places = {fields.place(one) for one in partitions}
+    named = sorted({(tuple(map(str, values)), bucket or 0) for values, bucket in places})
+    values = sorted({texts for texts, _ in named})
     numbers = {one: None if one == () else number for number, one in enumerate(values)}
-    found = []
-    for *named, bucket in sorted(partitions, key=str):
-        texts = tuple(map(str, named))
-        found.append(Split(TableBucket(0, numbers[texts], bucket), texts, 0, 0, copies=False))
+    return [
+        Split(TableBucket(0, numbers[texts], bucket), texts, 0, 0, copies=False)
+        for texts, bucket in named
+    ]
+
+
+def _by_place(
+    splits: Sequence[Split], fields: PartFields, *, as_vectors: bool, is_keyed: bool
+) -> dict[tuple[tuple[Any, ...], int | None], _Bucket]:
+    """Where the files of each bucket are gathered, by partition values and bucket.
+
+    Where buckets share files, the partition's first split gets all of them.
+    """
+    found: dict[tuple[tuple[Any, ...], int | None], _Bucket] = {}
+    for split in sorted(splits, key=lambda one: one.bucket.bucket):
+        bucket = split.bucket.bucket if fields.has_bucket else 0
+        place = (split.partition_values, bucket)
+        if place not in found:
+            found[place] = _Bucket(
+                split.bucket,
+                as_vectors=as_vectors,
+                is_keyed=is_keyed,
+                not_rewritable=_OWN_FIELDS if fields.has_own else "",
+            )
     return found
 
 
@@ -196,14 +218,16 @@ class _Sequences:
 class _Bucket:
     """Gathers the files of one bucket."""
 
-    def __init__(self, bucket: TableBucket, *, as_vectors: bool, is_keyed: bool) -> None:
+    def __init__(
+        self, bucket: TableBucket, *, as_vectors: bool, is_keyed: bool, not_rewritable: str = ""
+    ) -> None:
         self.bucket, self._as_vectors, self._is_keyed = bucket, as_vectors, is_keyed
         self.descriptions: dict[StoredMarks, dict[str, Any]] = {}
         self.data_descriptions: dict[str, dict[str, Any]] = {}
         self.key_descriptions: dict[str, dict[str, Any]] = {}
         self._files: list[LiveFile] = []
         self._keys: dict[str, StoredKeys] = {}
-        self._unusable = self._not_rewritable = ""
+        self._unusable, self._not_rewritable = "", not_rewritable
 
     def add_keys(
         self, file: dict[str, Any], key_ids: Sequence[int], sequence: int, spec_id: int
@@ -334,15 +358,16 @@ def _is_own(data: Mapping[str, Any], delete: Mapping[str, Any]) -> bool:
 
 
 def _key_ids(table: Any) -> list[int]:
-    """The field ids of the key columns, in the order of the schema; of a log table, ``__offset``'s.
+    """The field ids of the key columns, in the order of the schema.
 
-    A log table's files are read in the order of their offsets.
+    Of a log table, that of its offsets, if the lake stores them: its files are in their order.
     """
     keys = set(table.schema().identifierFieldIds())
+    columns = {str(one.name()): int(one.fieldId()) for one in table.schema().columns()}
     if not keys:
-        keys = {table.schema().findField(_OFFSET).fieldId()}
-    columns = [int(field.fieldId()) for field in table.schema().columns()]
-    return [one for one in columns if one in keys]
+        roles = system_roles(columns)
+        keys = {columns[name] for name, role in roles.items() if role is Role.OFFSET}
+    return [one for one in columns.values() if one in keys]
 
 
 def _by_id(file: Mapping[str, Any], name: str) -> dict[int, Any]:

@@ -12,22 +12,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from sluice.errors import LakeTableMismatch, UnsupportedType
-from sluice.lake.arrow import arrow_schema, to_lake
+from sluice.errors import UnsupportedType
+from sluice.iceberg_rules.layout import PartField
+from sluice.iceberg_rules.matched_schema import WrittenColumn
 from sluice.lake.compactor import Compactor
 from sluice.lake.file_systems import FileSystems
 from sluice.lake.key_deletes import KeyDeletes
 from sluice.lake.lake_reader import LakeReader
 from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions
+from sluice.lake.partitioned_files import PartitionedFiles
 from sluice.lake.small_files import storage_errors
-from sluice.model import LAKE_COLUMNS, TableBucket
+from sluice.lake.written_columns import WrittenColumns
+from sluice.model import TableBucket
 from sluice.rounds.lake_files import (
     NO_COMPACTION,
     DataFile,
@@ -37,19 +38,32 @@ from sluice.rounds.lake_files import (
 from sluice.rounds.limits import TimeLeft
 from sluice.rounds.types import CHANGES_MEMORY_BYTES, LogRecords, Split
 
-_BUCKET = LAKE_COLUMNS[0]
+
+@dataclass(frozen=True, slots=True)
+class BucketPlace:
+    """Where the files of a bucket are."""
+
+    folder: str
+    """Its URI."""
+    partition: tuple[str, ...]
+    """One text for each field of the lake's partition spec."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetWriterFactory:
-    """Makes writers on executors; picklable. ``schema`` is the lake's schema JSON."""
+    """Makes writers on executors; picklable."""
 
     schema: str
-    folders: Mapping[TableBucket, str]
+    """The lake's, as Iceberg's JSON."""
+    columns: Sequence[WrittenColumn]
+    """Those that writers write, besides the system columns; none if only deletes are written."""
+    places: Mapping[TableBucket, BucketPlace]
     write_id: str
     options: WriteOptions
     files: FileSystems = dataclasses.field(default_factory=FileSystems)
-    """Opens the storage of the folders."""
+    """Opens the storage of the places."""
+    own: Sequence[PartField] = ()
+    """All partition fields, if a user has chosen some of them."""
 
     def __call__(self, split: Split, task: int = 0) -> ParquetSplitWriter:
         return ParquetSplitWriter(self, split, task)
@@ -65,17 +79,16 @@ def target_of(factory: ParquetWriterFactory, split: Split, task: int = 0) -> Fil
 
     :raises LakeNotWritable: no installed library supports the storage.
     """
-    folder, bucket = factory.folders[split.bucket], split.bucket.bucket
-    prefix = bucket_file_prefix(bucket, task, factory.write_id) + split.file_suffix
-    with storage_errors(f"write {folder}", factory.files):
-        factory.files.open(f"{folder}/{prefix}")
-    return FileTarget(factory.files, folder, prefix, (*split.partition_values, str(bucket)))
+    place = factory.places[split.bucket]
+    prefix = bucket_file_prefix(split.bucket.bucket, task, factory.write_id) + split.file_suffix
+    with storage_errors(f"write {place.folder}", factory.files):
+        factory.files.open(f"{place.folder}/{prefix}")
+    return FileTarget(factory.files, place.folder, prefix, place.partition)
 
 
 def key_schema_of(factory: ParquetWriterFactory) -> pa.Schema:
     """The key columns of a table, with Iceberg's field ids."""
-    schema = json.loads(factory.schema)
-    return _key_schema(schema, arrow_schema(schema))
+    return WrittenColumns(json.loads(factory.schema), factory.columns).keys
 
 
 class ParquetSplitWriter:
@@ -85,13 +98,16 @@ class ParquetSplitWriter:
         self._options = factory.options
         self._bucket = split.bucket.bucket
         schema = json.loads(factory.schema)
-        self._schema = arrow_schema(schema)
-        self._key_schema = _key_schema(schema, self._schema)
+        self._columns = columns = WrittenColumns(schema, factory.columns)
         target = target_of(factory, split, task)
-        self._data = ParquetFiles(target, factory.options)
+        self._data: ParquetFiles | PartitionedFiles = (
+            PartitionedFiles(target, factory.options, factory.own)
+            if factory.own
+            else ParquetFiles(target, factory.options)
+        )
         keyed, compaction = split.keyed, split.compaction
         self._deletes = KeyDeletes(
-            self._key_schema,
+            columns.keys,
             target,
             factory.options,
             None if keyed is None else keyed.lookup,
@@ -99,16 +115,20 @@ class ParquetSplitWriter:
             compaction,
         )
         self._compactor: Compactor | None = None
+        self._why_not_compacted = ""
         if compaction is not None:
-            self._compactor = Compactor(
-                compaction,
-                self._schema,
-                self._key_schema.names,
-                target,
-                factory.options,
-                LakeReader(factory.files),
-                {field["id"] for field in schema["fields"] if "initial-default" in field},
-            )
+            try:
+                self._compactor = Compactor(
+                    compaction,
+                    columns.all_columns(),
+                    columns.keys.names,
+                    target,
+                    factory.options,
+                    LakeReader(factory.files),
+                    {field["id"] for field in schema["fields"] if "initial-default" in field},
+                )
+            except UnsupportedType as error:  # of a column that another engine has added
+                self._why_not_compacted = error.message
         self._removed: frozenset[str] = frozenset()
         self._pending: list[LogRecords] = []
         self._pending_rows = 0
@@ -134,14 +154,16 @@ class ParquetSplitWriter:
             self._write_pending()
 
     def upsert(self, rows: pa.Table) -> None:
-        """Writes rows of a table with a primary key, with ``__offset`` and ``__timestamp``.
+        """Writes rows of a primary-key table, with ``_log_offset`` and ``_commit_timestamp``.
 
         :raises LakeNotWritable: the storage refuses, or is full.
         :raises UnsupportedType: a value does not fit the lake's type.
         """
-        _check_columns(rows, self._schema)
-        for group, gathered in self._in_groups(rows, self._schema):
-            if gathered:
+        self._columns.check(rows)
+        for group, gathered in self._in_groups(
+            rows, lambda group: self._columns.of_rows(group, self._bucket)
+        ):
+            if gathered and isinstance(self._data, ParquetFiles):
                 self._data.gather(group)
             else:  # a gathered slice would keep the complete table in memory
                 self._data.write_group(group)
@@ -151,7 +173,7 @@ class ParquetSplitWriter:
 
         :raises LakeNotWritable: the storage refuses, or is full.
         """
-        for group, gathered in self._in_groups(keys, self._key_schema):
+        for group, gathered in self._in_groups(keys, self._columns.of_keys):
             self._deletes.add(group, gathered=gathered)
 
     def compact(self, own: Sequence[DataFile], time_left: TimeLeft) -> WrittenCompaction:
@@ -160,6 +182,8 @@ class ParquetSplitWriter:
         :param own: the files with its own rows.
         :raises ClaimLost: the round was cancelled.
         """
+        if self._why_not_compacted:
+            return WrittenCompaction(why_not=self._why_not_compacted)
         if self._compactor is None:
             return NO_COMPACTION
         if self._deletes.too_many_keys:
@@ -191,29 +215,21 @@ class ParquetSplitWriter:
         if self._compactor is not None:
             self._compactor.abort()
 
-    def _in_groups(self, rows: pa.Table, schema: pa.Schema) -> Iterator[tuple[pa.Table, bool]]:
+    def _in_groups(
+        self, rows: pa.Table, in_lake_types: Callable[[pa.Table], pa.Table]
+    ) -> Iterator[tuple[pa.Table, bool]]:
         """The rows in the lake's types, by row group; and whether a group may be gathered."""
         groups = list(_groups(rows, self._options))
         for group in groups:
-            yield _in_lake_types(group, self._system(group), schema), len(groups) == 1
-
-    def _system(self, rows: pa.Table) -> dict[str, Any]:
-        return {_BUCKET: pa.array(np.full(rows.num_rows, self._bucket, dtype=np.int32))}
+            yield in_lake_types(group), len(groups) == 1
 
     def _write_pending(self) -> None:
         if not self._pending:
             return
-        table = _with_system_columns(self._pending, self._bucket, self._schema)
+        table = self._columns.of_log(self._pending, self._bucket)
         self._pending.clear()
         self._pending_rows = self._pending_bytes = 0
         self._data.write_group(table)
-
-
-def _key_schema(schema: dict[str, Any], columns: pa.Schema) -> pa.Schema:
-    """The schema of equality deletes: the identifier fields of the lake's schema."""
-    ids = set(schema.get("identifier-field-ids", ()))
-    names = [field["name"] for field in schema["fields"] if field["id"] in ids]
-    return pa.schema([columns.field(name) for name in names])
 
 
 def _groups(rows: pa.Table, options: WriteOptions) -> Iterator[pa.Table]:
@@ -224,61 +240,3 @@ def _groups(rows: pa.Table, options: WriteOptions) -> Iterator[pa.Table]:
     step = max(1, min(options.row_group_rows, options.row_group_bytes // row_bytes))
     for start in range(0, rows.num_rows, step):
         yield rows.slice(start, step)
-
-
-def _with_system_columns(pending: list[LogRecords], bucket: int, schema: pa.Schema) -> pa.Table:
-    """One table of all gathered batches in the lake's types, with system columns."""
-    rows = pa.Table.from_batches([records.batch for records in pending])
-    if rows.num_rows < 1_000 * len(pending):
-        rows = rows.combine_chunks()
-    counts = [records.batch.num_rows for records in pending]
-    offsets = [
-        np.arange(r.base_offset, r.base_offset + n, dtype=np.int64)
-        for r, n in zip(pending, counts, strict=True)
-    ]
-    stamps = np.array([r.timestamp_ms for r in pending], dtype=np.int64) * 1000
-    system = {
-        "__bucket": pa.array(np.full(rows.num_rows, bucket, dtype=np.int32)),
-        "__offset": pa.chunked_array(offsets),
-        "__timestamp": pa.array(np.repeat(stamps, counts)).view(pa.timestamp("us", tz="UTC")),
-    }
-    _check_columns(rows, schema)
-    return _in_lake_types(rows, system, schema)
-
-
-def _in_lake_types(rows: pa.Table, system: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
-    """Casts rows and separate system columns to the lake's schema.
-
-    :raises UnsupportedType: names the column.
-    """
-    columns = []
-    for field in schema:
-        column = system[field.name] if field.name in system else rows.column(field.name)
-        try:
-            columns.append(to_lake(column, field.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-            raise UnsupportedType(
-                f"column {field.name}: a {column.type} value does not fit the lake's type"
-                f" {field.type}: {error}"
-            ) from error
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
-def _check_columns(rows: pa.Table, schema: pa.Schema) -> None:
-    """Checks that no value is dropped: a column that the lake lacks must contain only nulls.
-
-    This holds for a column that was added after the round was planned, because rows below the stop
-    offsets have no value in it.
-
-    :raises LakeTableMismatch: names the column.
-    """
-    expected = set(schema.names) - set(LAKE_COLUMNS)
-    for name in rows.schema.names:
-        known = name in expected or name in LAKE_COLUMNS
-        if not known and rows.column(name).null_count < rows.num_rows:
-            raise LakeTableMismatch(
-                f"the log has values in column {name}, which the lake table lacks. The next round"
-                " adds the column"
-            )
-    if missing := expected - set(rows.schema.names):
-        raise LakeTableMismatch(f"the log lacks columns {sorted(missing)} of the lake table")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sluice.errors import LakeCommitRefused
+from sluice.iceberg_rules.layout import PartFields, found_part_fields
 from sluice.lake.java import iterate, java_list
 from sluice.lake.loaded_table import LoadedTable
 from sluice.model import TablePath
@@ -26,6 +27,8 @@ class PartFiles:
 
     def __init__(self, gateway: Any, loaded: LoadedTable, path: TablePath) -> None:
         self._gateway, self._loaded, self._path = gateway, loaded, path
+        self.compared: PartFields | None = None
+        """As they were compared with those of the Fluss table; None: they were not."""
 
     def remove_partitions(self, delta: Any, partitions: Sequence[tuple[str, ...]]) -> None:
         """Removes the data files of these partitions."""
@@ -42,10 +45,12 @@ class PartFiles:
         :raises LakeCommitRefused: a file was written with another partition spec, so its bucket is
             unknown.
         """
-        spec = self._loaded.java.spec()
+        spec, fields = self._loaded.java.spec(), self.fields()
         wanted = {
             spec.partitionToPath(
-                partition_of(self._gateway, spec, (*part.partition_values, str(part.bucket)))
+                partition_of(
+                    self._gateway, spec, fields.partition(part.partition_values, part.bucket or 0)
+                )
             )
             for part in buckets
         }
@@ -99,7 +104,8 @@ class PartFiles:
         """
         expressions = self._gateway.jvm.org.apache.iceberg.expressions.Expressions
         found = expressions.alwaysTrue()
-        for column, values in zip(self._columns(), zip(*partitions, strict=True), strict=False):
+        columns = self.fields().key_columns
+        for column, values in zip(columns, zip(*partitions, strict=True), strict=True):
             values_of = java_list(self._gateway, sorted(set(values)))
             found = getattr(expressions, "and")(
                 found, getattr(expressions, "in")(column, values_of)
@@ -109,21 +115,27 @@ class PartFiles:
     def row_filter(self, partitions: Sequence[tuple[str, ...]]) -> Any:
         """The filter for rows of these partitions, by the columns of the partition keys."""
         expressions = self._gateway.jvm.org.apache.iceberg.expressions.Expressions
-        columns, found = self._columns(), expressions.alwaysFalse()
+        columns, found = self.fields().key_columns, expressions.alwaysFalse()
         for values in partitions:
             one = expressions.alwaysTrue()
-            for column, value in zip(columns, values, strict=False):
+            for column, value in zip(columns, values, strict=True):
                 one = getattr(expressions, "and")(one, expressions.equal(column, value))
             found = getattr(expressions, "or")(found, one)
         return found
 
-    def _columns(self) -> list[str]:
-        """The names of the columns of the partition keys, and then of the bucket key."""
-        schema = self._loaded.java.schema()
-        return [
-            str(schema.findColumnName(f.sourceId()))
-            for f in iterate(self._loaded.java.spec().fields())
-        ]
+    def fields(self) -> PartFields:
+        """The table's partition fields, as they were last compared with those of Fluss."""
+        return self.compared or self.found()
+
+    def found(self) -> PartFields:
+        """The partition fields in the metadata that was read last."""
+        jvm, table = self._gateway.jvm, self._loaded.java
+        return found_part_fields(schema_json(jvm, table), spec_json(jvm, table))
+
+
+def schema_json(jvm: Any, table: Any) -> dict[str, Any]:
+    """The schema of Iceberg's table object, as its JSON."""
+    return dict(json.loads(jvm.org.apache.iceberg.SchemaParser.toJson(table.schema())))
 
 
 def spec_json(jvm: Any, table: Any) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from sluice.model.paths import Partition, TableBucket, TablePath
 from sluice.model.reason import Reason
 from sluice.model.servers import ServerInfo
 from sluice.model.table import (
-    LAKE_COLUMNS,
-    RESERVED_COLUMNS,
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    LOG_OFFSET,
     AggFunction,
     Column,
     Schema,
@@ -21,10 +22,11 @@ from sluice.model.tiering_round import TieringRound
 from sluice.model.types import DataType, RowField, TypeRoot
 
 __all__ = [
+    "CHANGE_TYPE",
+    "COMMIT_TIMESTAMP",
     "EARLIEST",
-    "LAKE_COLUMNS",
+    "LOG_OFFSET",
     "NOBODY",
-    "RESERVED_COLUMNS",
     "AggFunction",
     "BucketSnapshot",
     "Caller",

@@ -13,10 +13,8 @@ from sluice.errors import TableNotExist
 from sluice.model.paths import TableBucket, TablePath
 from sluice.model.types import DataType
 
-LAKE_COLUMNS = ("__bucket", "__offset", "__timestamp")
-"""System columns of a lake table, after the user columns (docs/fluss/iceberg.md#tables)."""
-
-RESERVED_COLUMNS = frozenset(LAKE_COLUMNS) | {"_change_type", "_log_offset", "_commit_timestamp"}
+CHANGE_TYPE, LOG_OFFSET, COMMIT_TIMESTAMP = "_change_type", "_log_offset", "_commit_timestamp"
+"""Columns that Fluss adds to the changelog of a table. No column of a user has these names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from sluice.errors import CorruptRecord, SplitFailed
-from sluice.model import LAKE_COLUMNS
+from sluice.model import COMMIT_TIMESTAMP, LOG_OFFSET
 from sluice.rounds.last_changes import LastChanges
 from sluice.rounds.limits import Limiter, TimeLeft
 from sluice.rounds.log_ranges import ReadProgress, read_log_range
@@ -26,8 +26,7 @@ from sluice.rounds.ports import BucketRows, KeyedSource, KeyedWriter, LogSource,
 from sluice.rounds.types import KeyedSplitOptions, LogRecords, Split, SplitResult, StartMode
 
 UNKNOWN_OFFSET = -1
-"""``__offset``, and ``__timestamp`` in milliseconds, of rows that do not come from the log."""
-_, OFFSET, TIMESTAMP = LAKE_COLUMNS
+"""Offset, and timestamp in milliseconds, of rows that do not come from the log."""
 
 
 def copy_keyed(
@@ -185,4 +184,5 @@ def _of_no_log(batch: pa.RecordBatch) -> pa.Table:
     unknown = np.full(batch.num_rows, UNKNOWN_OFFSET, dtype=np.int64)
     stamps = pa.array(unknown * 1000).view(pa.timestamp("us", tz="UTC"))
     rows = pa.Table.from_batches([batch])
-    return rows.append_column(OFFSET, pa.array(unknown)).append_column(TIMESTAMP, stamps)
+    rows = rows.append_column(LOG_OFFSET, pa.array(unknown))
+    return rows.append_column(COMMIT_TIMESTAMP, stamps)

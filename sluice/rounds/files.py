@@ -215,6 +215,9 @@ class RoundResult:
     """Data files of the lake table at its end."""
     lake_bytes: int | None = None
     """Bytes of the data and delete files of the lake table at its end."""
+    lake_layout: str = ""
+    """``clean`` or ``legacy``: whether the lake table has system columns. Empty: nothing was
+    committed, or by an earlier attempt."""
     copied_by: str = ""
     """On Spark, ``executors`` or ``driver threads``; empty if nothing was copied."""
 

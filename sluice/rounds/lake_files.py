@@ -69,7 +69,7 @@ class LiveFile:
     """Bytes of its key columns; all of its bytes if the metadata does not say."""
     bounds: tuple[tuple[bytes | None, bytes | None], ...] = ()
     """Lower and upper bound of each key column, as the lake stores them; None: not known. Of a log
-    table, those of ``__offset``."""
+    table, those of its offsets, if the lake stores them."""
     sequence: int = 0
     """Its data sequence number: newer equality deletes apply to it. Only read if there are any, or
     if rows have ids."""
@@ -195,6 +195,9 @@ class Compaction:
     """Memory for rows while they are sorted; more are spilled to disk."""
     spill_dir: str = ""
     """Folder for spill files on an executor; empty: the system's temporary folder."""
+    since: int = 0
+    """Of a log table: the sequence number of the base of the oldest round whose rows it has. It is
+    in the names of the new files, which keep their place in the order of the rows."""
 
     @property
     def size_bytes(self) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from sluice.errors import CorruptRecord
-from sluice.model import ChangeType
+from sluice.model import CHANGE_TYPE, COMMIT_TIMESTAMP, LOG_OFFSET, ChangeType
 from sluice.rounds.change_partitions import BEGINS_NEW, IS_ROW, ChangePartitions, ReducedBlock
 from sluice.rounds.key_hashes import KeyColumns, same_values
 from sluice.rounds.spill import SpillFolder
@@ -30,9 +30,9 @@ _BLOCK_BYTES = 4 * 1024 * 1024
 _BLOCK_SHARE = 16
 """A block is at most 1/16 of the limit, because making one needs twice its memory."""
 _SYSTEM = (
-    pa.field("__offset", pa.int64(), nullable=False),
-    pa.field("__timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
-    pa.field("_change_type", pa.uint8(), nullable=False),  # no user column has this name
+    pa.field(LOG_OFFSET, pa.int64(), nullable=False),
+    pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", tz="UTC"), nullable=False),
+    pa.field(CHANGE_TYPE, pa.uint8(), nullable=False),
 )
 _FLAGS = np.zeros(len(ChangeType), np.uint8)
 _FLAGS[[ChangeType.APPEND_ONLY, ChangeType.UPDATE_AFTER]] = IS_ROW
@@ -45,7 +45,7 @@ class ChangedKeys:
 
     upserts: pa.Table
     """Rows of the keys whose last change is a row, in log order: the columns of the schema, then
-    ``__offset`` (int64) and ``__timestamp`` (timestamp[us, UTC]) of that change."""
+    ``_log_offset`` (int64) and ``_commit_timestamp`` (timestamp[us, UTC]) of that change."""
     delete_keys: pa.Table
     """The key columns, in the key's order, of each key that may already have a row in the lake: its
     first change is not an insert. Includes keys that also have an upsert."""

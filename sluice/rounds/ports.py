@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from sluice.iceberg_rules.layout import Layout
 from sluice.model import Claim, LakeSnapshotInfo, Partition, TableBucket, TableInfo, TablePath
 from sluice.rounds.expiry import Expired, ExpiryRule
 from sluice.rounds.history import LakeHistory
@@ -71,6 +72,12 @@ class Cluster(Protocol):
     def still_claimed(self, claim: Claim) -> bool:
         """Sends a heartbeat for the claim; returns whether the coordinator still accepts it."""
 
+    def lake_layout(self) -> Layout:
+        """The layout of the lake tables that the cluster's version makes.
+
+        :raises FlussError: the coordinator does not answer.
+        """
+
     def compaction_requested_ms(self, claim: Claim) -> int | None:
         """When a compaction of the table was requested, epoch milliseconds; None: it was not.
 
@@ -92,7 +99,7 @@ class Lake(Protocol):
     def load(self, path: TablePath) -> LakeTable | None:
         """The table, or None if the catalog has none of that name."""
 
-    def create(self, info: TableInfo) -> LakeTable:
+    def create(self, info: TableInfo, layout: Layout = Layout.CLEAN) -> LakeTable:
         """Creates it exactly as Fluss would (docs/fluss/iceberg.md#tables).
 
         :raises LakeNotWritable: the catalog or the storage refuses.
@@ -106,10 +113,15 @@ class LakeTable(MetadataFiles, Protocol):
     uuid: str
     """The lake table's UUID; a table that is dropped and created again gets another one."""
 
-    def add_missing_columns(self, info: TableInfo, *, as_read: bool = False) -> None:
+    @property
+    def layout(self) -> Layout:
+        """Whether it has Fluss's system columns, once its columns were compared."""
+
+    def add_missing_columns(self, info: TableInfo, *, as_read: bool = False) -> Sequence[str]:
         """Adds columns that Fluss has added; checks all columns, identifier fields and the spec.
 
         :param as_read: the table was loaded just now: its metadata need not be read again.
+        :returns: what others have changed in the lake since the last round, for users.
         :raises LakeTableMismatch: names what differs and how.
         """
 
@@ -260,7 +272,7 @@ class KeyedWriter(SplitWriter, Protocol):
     """Writes one split of a table with a primary key: rows and equality deletes."""
 
     def upsert(self, rows: pa.Table) -> None:
-        """Writes rows with the table's columns, ``__offset`` and ``__timestamp``.
+        """Writes rows with the table's columns, ``_log_offset`` and ``_commit_timestamp``.
 
         :raises LakeNotWritable: the storage refuses, or is full.
         """

@@ -37,6 +37,7 @@ from sluice.rounds.lake_files import (
 from sluice.rounds.ports import LakeTable
 from sluice.rounds.reasons import reason_of
 from sluice.rounds.types import LakeSnapshot, Split, SplitFailure, SplitResult
+from sluice.rounds.write_ids import order_of
 
 REWRITE_KEY = "sluice.rewrite"
 """Key in the summary of a snapshot that compacts a log table: the write id of its round."""
@@ -84,7 +85,7 @@ class Rewrites:
             return cls._nothing(unusable)
         planned, choice = with_compactions(only, live, options)
         found = [
-            replace(split, compaction=_by_offset(one))
+            replace(split, compaction=_in_order(one))
             for split in planned
             if (one := split.compaction) is not None
         ]
@@ -158,11 +159,15 @@ def _vectors_of(live: LiveFiles, removed: Sequence[str]) -> tuple[StoredMarks, .
     )
 
 
-def _by_offset(compaction: Compaction) -> Compaction:
-    """The files in the order of their rows."""
-    return replace(compaction, files=tuple(sorted(compaction.files, key=_first_offset)))
+def _in_order(compaction: Compaction) -> Compaction:
+    """The files in the order of their rows: by offset, if the lake stores it, else by name."""
+    files = tuple(
+        sorted(compaction.files, key=lambda one: (_first_offset(one), order_of(one.path)))
+    )
+    since = min((order_of(one.path).base for one in files), default=0)
+    return replace(compaction, files=files, since=max(0, since))
 
 
-def _first_offset(file: LiveFile) -> tuple[int, str]:
+def _first_offset(file: LiveFile) -> int:
     lower = file.bounds[0][0] if file.bounds else None
-    return (-1 if lower is None else int.from_bytes(lower, "little", signed=True), file.path)
+    return -1 if lower is None else int.from_bytes(lower, "little", signed=True)

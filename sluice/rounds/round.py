@@ -13,6 +13,7 @@ from sluice.errors import (
     LakeCommitRefused,
     SluiceError,
 )
+from sluice.iceberg_rules.layout import new_layout
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TableInfo
 from sluice.rounds.accepted_losses import check_gaps, check_ranges, needs_repair_round
 from sluice.rounds.bucket_repairs import (
@@ -309,7 +310,7 @@ class _Round:
         info = self._table_info()
         if info.schema_id == plan.info.schema_id:
             return plan
-        table.add_missing_columns(info)
+        self._notes += table.add_missing_columns(info)
         return replace(plan, info=info)
 
     def _recover(
@@ -333,9 +334,14 @@ class _Round:
         if table is None:
             if registered is not None:
                 raise table_missing(claim.path, registered, lake_place(info, self._lake))
-            table = self._lake.create(info)
-        table.add_missing_columns(info, as_read=True)
+            table = self._create(info)
+        self._notes += table.add_missing_columns(info, as_read=True)
         return table, *self._agreed(table, registered, as_read=True)
+
+    def _create(self, info: TableInfo) -> LakeTable:
+        """Creates the lake table, with the layout that lake, server or version say."""
+        layout = new_layout(info, self._lake.options, self._cluster.lake_layout)
+        return self._lake.create(info, layout)
 
     def _agreed(
         self, table: LakeTable, registered: LakeSnapshotInfo | None, *, as_read: bool = False
@@ -374,8 +380,8 @@ class _Round:
         round.
         """
         assert seen.registered is not None
-        table = self._lake.create(info) if seen.table is None else seen.table
-        table.add_missing_columns(info)
+        table = self._create(info) if seen.table is None else seen.table
+        self._notes += table.add_missing_columns(info)
         self._repaired_with = repair_mode
         if repair_mode is RepairMode.RETIER:
             start = retier_plan(seen, self._cluster, offsets_in_lake(seen)[0] or {})
@@ -569,6 +575,7 @@ class _Round:
             snapshots_expired=expired.snapshots,
             files_expired=expired.files,
             **lake_size(committed.snapshot.summary),
+            lake_layout=table.layout.value,
         )
 
     def _expired(self, plan: RoundPlan, table: LakeTable, committed: LakeSnapshot) -> Expired:

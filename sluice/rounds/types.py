@@ -203,7 +203,8 @@ class Split:
         if self.part is not None:
             return f"{ending}-part{self.part.number}"
         if not self.copies:
-            return f"{ending}-rewrite"
+            since = 0 if self.compaction is None else self.compaction.since
+            return f"{ending}-rewrite{since}"
         lookup = self.keyed.lookup if self.keyed is not None else None
         return f"{ending}-again{lookup.number}" if lookup is not None and lookup.number else ending
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import uuid
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sluice.model import Claim
 from sluice.rounds.types import LakeSnapshot
@@ -25,6 +26,22 @@ _UUID5 = r"[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"
 _PATTERN = re.compile(
     rf"(?<![0-9a-z])(\d{{1,19}})-([0-9a-f]{{{_TABLE_DIGITS}}})-({_UUID5})(?![0-9a-z])"
 )
+
+
+_REWRITTEN = re.compile(r"-rewrite(\d+)")
+_PLACE = re.compile(r"(\d+)-.*?(?:-part(\d+))?(?:-[a-z]+\d*)*-(\d+)\.parquet")
+
+
+class RowOrder(NamedTuple):
+    """Where the rows of a log table's file come in the order of the log, by its name."""
+
+    base: int
+    """Sequence number of the base of the round that wrote the rows; -1: others wrote the file."""
+    bucket: int
+    part: int
+    """Of a long window that was copied in parts."""
+    counter: int
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +81,18 @@ def short_uuid(table_uuid: str) -> str:
 def write_ids_in(text: str) -> list[WriteId]:
     """All write ids in a text: at most one in a file name, several in a snapshot summary."""
     return [WriteId(int(base), table, unique) for base, table, unique in _PATTERN.findall(text)]
+
+
+def order_of(path: str) -> RowOrder:
+    """The place of a log table's file: files in this order have the rows of a bucket in order.
+
+    A compacted file takes the place of its oldest one. Fluss's own tiering gives its files no
+    number of a round: their rows are older than those of Sluice.
+    """
+    name = path.rpartition("/")[2]
+    ids = write_ids_in(name)
+    if len(ids) != 1 or (found := _PLACE.fullmatch(name)) is None:
+        return RowOrder(-1, 0, 0, 0, name)
+    rewritten = _REWRITTEN.search(name)
+    base = int(rewritten[1]) if rewritten else ids[0].base
+    return RowOrder(base, int(found[1]), int(found[2] or 0), int(found[3]), name)

@@ -25,6 +25,7 @@ from sluice.errors import (
     StorageError,
     TableNotExist,
 )
+from sluice.iceberg_rules.layout import Layout
 from sluice.model import (
     BucketSnapshot,
     Claim,
@@ -80,6 +81,8 @@ class MemoryCluster:
         """(snapshot id, offsets sent along, earliest snapshot id to keep) of every commit."""
         self.compaction_request_ms: int | None = None
         """When a compaction was requested."""
+        self.layout = Layout.CLEAN
+        """Of the lake tables that its version makes."""
 
     # ---- what a test does to it ----
 
@@ -154,6 +157,9 @@ class MemoryCluster:
     def partitions(self, path: TablePath) -> list[Partition]:
         self._table()
         return list(self.partitions_by_id.values())
+
+    def lake_layout(self) -> Layout:
+        return self.layout
 
     def latest_offsets(
         self, path: TablePath, table_id: int, partition_id: int | None, buckets: Sequence[int]

@@ -19,13 +19,14 @@ from sluice.errors import (
     LakeFilesChanged,
     LakeNotWritable,
 )
-from sluice.model import TableInfo, TablePath
+from sluice.iceberg_rules.layout import Layout
+from sluice.model import LOG_OFFSET, TableInfo, TablePath
 from sluice.rounds.clean import OffsetsFiles, StoredFile
 from sluice.rounds.expiry import MAIN, TAG, Expired, ExpiryRule, Reference, StoredSnapshots
 from sluice.rounds.history import HistoryEntry, LakeHistory, with_expired
 from sluice.rounds.lake_files import DataFile, FileContent, LiveFiles, PlannedCommit
 from sluice.rounds.types import COMMIT_USER, COMMIT_USER_KEY, LakePart, LakeSnapshot, Split
-from sluice.testing.memory_writer import Key, KeyedFile, MemoryWriter, Row, live_files_of
+from sluice.testing.memory_writer import BUCKET, Key, KeyedFile, MemoryWriter, Row, live_files_of
 
 
 class TwoVectors(AssertionError):
@@ -53,10 +54,10 @@ class MemoryLake:
     def load(self, path: TablePath) -> MemoryLakeTable | None:
         return self.tables.get(path)
 
-    def create(self, info: TableInfo) -> MemoryLakeTable:
+    def create(self, info: TableInfo, layout: Layout = Layout.CLEAN) -> MemoryLakeTable:
         self._created += 1
         number = str(uuid.UUID(int=self._created << 80))
-        self.tables[info.path] = MemoryLakeTable(f"mem:/{info.path}", number)
+        self.tables[info.path] = MemoryLakeTable(f"mem:/{info.path}", number, layout=layout)
         return self.tables[info.path]
 
 
@@ -72,6 +73,7 @@ class MemoryLakeTable:
     """The content of each file, delete files included, of a primary-key table."""
     beside: dict[str, bytes] = field(default_factory=dict)
     """Small files in the metadata folder."""
+    layout: Layout = Layout.CLEAN
     tagged: int | None = None
     before_commit: Callable[[], None] | None = None
     """Called once inside the next commit, before its check, to simulate another writer."""
@@ -171,13 +173,13 @@ class MemoryLakeTable:
         joined: dict[tuple[str, ...], list[tuple[Key, dict[str, Any]]]] = {}
         assert self._main is not None
         for (values, key), row in self.keyed_rows().items():
-            joined.setdefault((*values, str(row["__bucket"])), []).append((key, row))
+            joined.setdefault((*values, str(row[BUCKET])), []).append((key, row))
         paths = set()
         number = self._nodes[self._main].snapshot.sequence_number
         for partition, rows in joined.items():
             path = f"{self.location}/compacted-{len(self.files)}"
             self.files[path] = [
-                (partition[:-1], int(partition[-1]), r["__offset"]) for _, r in rows
+                (partition[:-1], int(partition[-1]), r[LOG_OFFSET]) for _, r in rows
             ]
             self.keyed[path] = KeyedFile(partition, tuple(rows))
             self._added[path] = number  # the deletes of commits meanwhile still reach its rows
@@ -239,8 +241,9 @@ class MemoryLakeTable:
 
     # ---- the LakeTable port ----
 
-    def add_missing_columns(self, info: TableInfo, *, as_read: bool = False) -> None:
+    def add_missing_columns(self, info: TableInfo, *, as_read: bool = False) -> Sequence[str]:
         self.checked.append(info.schema_id)
+        return ()
 
     def newest_tiering_snapshot(self, *, as_read: bool = False) -> LakeSnapshot | None:
         return self.find_tiering_snapshot({})

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from sluice.errors import LakeNotWritable
+from sluice.iceberg_rules.layout import Layout
+from sluice.model import LOG_OFFSET
 from sluice.rounds.compaction import why_too_long
 from sluice.rounds.lake_files import (
     NO_COMPACTION,
@@ -35,6 +37,9 @@ Row = tuple[tuple[str, ...], int, int]
 
 Key = tuple[Any, ...]
 
+BUCKET = "bucket"
+"""Where the row of a key has its bucket."""
+
 MERGED_FROM = 3
 """With this number of files of positions in a bucket, the next one contains them, too."""
 
@@ -57,6 +62,7 @@ class Folder(Protocol):
 
     files: dict[str, list[Row]]
     keyed: dict[str, KeyedFile]
+    layout: Layout
 
     def number_of(self, path: str) -> int:
         """The sequence number of the commit that added a file."""
@@ -74,7 +80,7 @@ def live_files_of(
     buckets = {
         split.bucket: _keyed_files(folder, paths, split)
         if split.keyed is not None
-        else _log_files(folder, paths, split)
+        else _log_files(folder, paths, split, splits)
         for split in splits
     }
     described: dict[str, dict[str, Any]] = {
@@ -102,13 +108,27 @@ def _keyed_files(folder: Folder, paths: Set[str], split: Split) -> BucketFiles:
     return BucketFiles(tuple(files), tuple(marks), keys=tuple(keys))
 
 
-def _log_files(folder: Folder, paths: Set[str], split: Split) -> BucketFiles:
-    """Of a log table, each file has rows of one bucket."""
-    where = (split.partition_values, split.bucket.bucket)
+def _log_files(
+    folder: Folder, paths: Set[str], split: Split, splits: Sequence[Split]
+) -> BucketFiles:
+    """Of a legacy log table, each file has rows of one bucket.
+
+    Buckets of a clean one share their files. The first split of a partition gets them.
+    """
+    values, bucket = split.partition_values, split.bucket.bucket
+    is_clean = folder.layout is Layout.CLEAN
+    if is_clean and bucket != min(
+        one.bucket.bucket for one in splits if one.partition_values == values
+    ):
+        return BucketFiles()
     files = []
     for path in sorted(paths - folder.keyed.keys()):
         rows = folder.files.get(path, [])
-        if rows and rows[0][:2] == where:
+        if not rows or rows[0][0] != values:
+            continue
+        if is_clean:
+            files.append(LiveFile(path, len(rows), 8 * len(rows), 0))
+        elif rows[0][1] == bucket:
             ends = [end(row[2] for row in rows).to_bytes(8, "little") for end in (min, max)]
             bounds = ((ends[0], ends[1]),)
             files.append(LiveFile(path, len(rows), 8 * len(rows), 0, bounds))
@@ -136,8 +156,8 @@ class MemoryWriter:
         bucket = self._split.bucket.bucket
         for row in rows.to_pylist():
             key = tuple(row[name] for name in self._split.keyed.columns)
-            self._upserts.append((key, {**row, "__bucket": bucket}))
-            self._rows.append((self._split.partition_values, bucket, row["__offset"]))
+            self._upserts.append((key, {**row, BUCKET: bucket}))
+            self._rows.append((self._split.partition_values, bucket, row[LOG_OFFSET]))
 
     def delete(self, keys: pa.Table) -> None:
         assert self._split.keyed is not None
@@ -203,7 +223,7 @@ class MemoryWriter:
         )
         *values, bucket = self._partition
         self._folder.files[path] = [
-            (tuple(values), int(bucket), row["__offset"]) for _, row in kept
+            (tuple(values), int(bucket), row[LOG_OFFSET]) for _, row in kept
         ]
         return (written,)
 

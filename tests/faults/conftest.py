@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -47,14 +48,22 @@ def new_scene(
     keys: tuple[str, ...] = (),
     *,
     auto_compaction: bool = False,
+    layout: str = "clean",
 ) -> Scene:
     """A scene with a table of its own."""
     if not server.runs:  # a test that failed has left it dead
         server.start()
-    scene = Scene(home, server, TablePath("db", f"events_{next(_numbers)}"), jvm, sql, keys)
+    path = TablePath("db", f"events_{next(_numbers)}")
+    scene = Scene(home, server, path, jvm, sql, keys, layout)
     scene.auto_compaction = auto_compaction
     scene.create()
     return scene
+
+
+@pytest.fixture
+def layout(request: pytest.FixtureRequest) -> str:
+    """The layout of the lake table: one of the two for each test, always the same."""
+    return ("clean", "legacy")[zlib.crc32(request.node.nodeid.encode()) % 2]
 
 
 @pytest.fixture
@@ -63,8 +72,9 @@ def scene(
     shared_server: ServerProcess,
     spark_jvm: Any,
     lake_sql: Callable[[Path, str], list[Any]],
+    layout: str,
 ) -> Iterator[Scene]:
-    made = new_scene(tmp_path, shared_server, spark_jvm, lake_sql)
+    made = new_scene(tmp_path, shared_server, spark_jvm, lake_sql, layout=layout)
     yield made
     made.close()
 
@@ -75,9 +85,12 @@ def compacted_scene(
     shared_server: ServerProcess,
     spark_jvm: Any,
     lake_sql: Callable[[Path, str], list[Any]],
+    layout: str,
 ) -> Iterator[Scene]:
     """Its rounds compact the table."""
-    made = new_scene(tmp_path, shared_server, spark_jvm, lake_sql, auto_compaction=True)
+    made = new_scene(
+        tmp_path, shared_server, spark_jvm, lake_sql, auto_compaction=True, layout=layout
+    )
     yield made
     made.close()
 
@@ -95,6 +108,7 @@ def begin_keyed(
     shared_server: ServerProcess,
     spark_jvm: Any,
     lake_sql: Callable[[Path, str], list[Any]],
+    layout: str,
 ) -> Iterator[BeginKeyed]:
     made = []
 
@@ -102,7 +116,7 @@ def begin_keyed(
         if not shared_server.runs:
             shared_server.start()
         path = TablePath("db", f"keyed_{next(_numbers)}")
-        scene = KeyedScene(tmp_path, shared_server, path, spark_jvm, lake_sql)
+        scene = KeyedScene(tmp_path, shared_server, path, spark_jvm, lake_sql, layout=layout)
         made.append(scene)
         scene.version, scene.auto_compaction = version, auto_compaction
         scene.create()
@@ -125,7 +139,7 @@ OwnScene = Callable[[int], AbstractContextManager[Scene]]
 
 @pytest.fixture
 def own_scene(
-    tmp_path: Path, spark_jvm: Any, lake_sql: Callable[[Path, str], list[Any]]
+    tmp_path: Path, spark_jvm: Any, lake_sql: Callable[[Path, str], list[Any]], layout: str
 ) -> OwnScene:
     @contextmanager
     def make(timeout_s: int) -> Iterator[Scene]:
@@ -134,7 +148,7 @@ def own_scene(
             "SLUICE_SERVER_TIERING_CHECK_INTERVAL_MS": "100",
         }
         with served(tmp_path / "fluss", **settings) as server:
-            made = new_scene(tmp_path, server, spark_jvm, lake_sql)
+            made = new_scene(tmp_path, server, spark_jvm, lake_sql, layout=layout)
             yield made
             made.close()
 

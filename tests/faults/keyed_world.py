@@ -326,7 +326,9 @@ class KeyedTable:
         found: dict[str, dict[int, tuple[Row, int, int]]] = {region: {} for region in REGIONS}
         if not self.scene.table_folder.exists():
             return found
-        query = f"SELECT region, id, name, amount, {extra}, __bucket, __offset FROM {{t}}"
+        # a clean table does not say where its rows were
+        where = "__bucket, __offset" if self.scene.lake["layout"] == "legacy" else "0, 0"
+        query = f"SELECT region, id, name, amount, {extra}, {where} FROM {{t}}"
         for region, number, name, amount, more, bucket, offset in self.scene.sql(query):
             assert number not in found[region], f"{region} {number} is there twice"
             found[region][number] = ((name, amount, more), bucket, offset)

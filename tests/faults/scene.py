@@ -73,6 +73,7 @@ class Scene:
         jvm: Any,
         sql: Callable[[Path, str], list[Any]],
         keys: tuple[str, ...] = (),
+        layout: str = "clean",
     ) -> None:
         self.home, self.server, self.path = home, server, path
         self.warehouse = self._warehouse()
@@ -80,7 +81,7 @@ class Scene:
         self.written, self.keys = 0, keys
         self.jvm, self._sql = jvm, sql
         self._drivers: list[DriverProcess] = []
-        self.lake = {"type": "hadoop", "warehouse": str(self.warehouse)}
+        self.lake = {"type": "hadoop", "warehouse": str(self.warehouse), "layout": layout}
 
     def _warehouse(self) -> Path:
         return self.home / "lake"

@@ -50,7 +50,8 @@ class ServerRun(Run):
         scenes = []
         for image in ("FULL", "WAL"):
             path = TablePath("db", f"{image.lower()}_{seed}")
-            scene = KeyedScene(home, server, path, jvm, sql)
+            layout = "legacy" if image == "FULL" else "clean"
+            scene = KeyedScene(home, server, path, jvm, sql, layout=layout)
             scene.image, scene.auto_compaction = image, image == "WAL"
             scene.create()
             scenes.append(scene)

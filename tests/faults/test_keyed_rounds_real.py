@@ -53,7 +53,8 @@ def test_the_lake_of_a_real_fluss_equals_what_was_acknowledged(
     scenes = []
     for image in ("FULL", "WAL"):
         path = TablePath(database, image.lower())
-        scene = RealKeyedScene(tmp_path, real_fluss, path, spark_jvm, lake_sql)  # type: ignore[arg-type]
+        made = (tmp_path, real_fluss, path, spark_jvm, lake_sql)
+        scene = RealKeyedScene(*made, layout="legacy")  # type: ignore[arg-type]
         scene.image = image
         scene.create()
         scenes.append(scene)

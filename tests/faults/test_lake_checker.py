@@ -31,7 +31,8 @@ def whole(
     lake_sql: Callable[[Path, str], list[Any]],
 ) -> Scene:
     """A lake of two rounds, for all controls: each one undoes its damage."""
-    scene = new_scene(tmp_path_factory.mktemp("whole"), shared_server, spark_jvm, lake_sql)
+    folder = tmp_path_factory.mktemp("whole")
+    scene = new_scene(folder, shared_server, spark_jvm, lake_sql, layout="legacy")
     scene.append(100)
     scene.tier()
     scene.append(ROWS - 100)
@@ -87,6 +88,25 @@ def test_a_row_that_no_log_has(scene: Scene) -> None:
         " WHERE n = 7"
     )
     assert scene.report().damage == {"foreign": 1}
+
+
+def test_damage_of_rows_that_do_not_say_where_they_were(
+    tmp_path: Path,
+    shared_server: ServerProcess,
+    spark_jvm: Any,
+    lake_sql: Callable[[Path, str], list[Any]],
+) -> None:
+    scene = new_scene(tmp_path, shared_server, spark_jvm, lake_sql)
+    scene.append(20)
+    scene.tier()
+    scene.check()
+    scene.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.delete.mode' = 'copy-on-write')")
+    scene.sql("DELETE FROM {t} WHERE n = 7")
+    assert scene.report().damage == {"missing": 1}
+    scene.sql("INSERT INTO {t} SELECT * FROM {t} WHERE n = 8")
+    assert scene.report().damage == {"missing": 1, "doubled": 1}
+    scene.sql("INSERT INTO {t} SELECT n, 'row 8' FROM {t} WHERE n = 9")
+    assert scene.report().damage == {"missing": 1, "doubled": 1, "foreign": 1}
 
 
 def test_a_referenced_file_that_is_gone(scene: Scene, tmp_path: Path) -> None:

@@ -138,7 +138,8 @@ def keyed(
             path = TablePath("db", f"maintained_{version}_{tmp_path.name}")
             scene = KeyedScene(tmp_path, shared_server, path, spark_jvm, sql)
             stack.callback(scene.close)
-            scene.lake, scene.version = catalog.options, version
+            layout = "clean" if version == 2 else "legacy"
+            scene.lake, scene.version = {**catalog.options, "layout": layout}, version
             scene.auto_compaction = compacts
             scene.create()
             return KeyedTable(scene, Random(version), Counter())

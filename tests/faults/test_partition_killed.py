@@ -21,8 +21,9 @@ def scene(
     shared_server: ServerProcess,
     spark_jvm: Any,
     lake_sql: Callable[[Path, str], list[Any]],
+    layout: str,
 ) -> Iterator[Scene]:
-    made = new_scene(tmp_path, shared_server, spark_jvm, lake_sql, keys=("text",))
+    made = new_scene(tmp_path, shared_server, spark_jvm, lake_sql, keys=("text",), layout=layout)
     yield made
     made.close()
 

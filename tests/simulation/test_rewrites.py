@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from sluice.model import TableBucket
+from sluice.model import LOG_OFFSET, TableBucket
 from sluice.model import types as t
 from sluice.rounds.lake_files import PlannedCommit, PositionLookup
 from sluice.rounds.types import KeyedSplitOptions, Split
@@ -58,7 +58,7 @@ def tier(
         )
     split = Split(SPLIT.bucket, (), 0, 9, keyed=keyed)
     writer = MemoryWriter(table, split, f"{table.location}/round-{table.version}")
-    writer.upsert(pa.table({"a": [*rows], "n": [*rows.values()], "__offset": [0] * len(rows)}))
+    writer.upsert(pa.table({"a": [*rows], "n": [*rows.values()], LOG_OFFSET: [0] * len(rows)}))
     writer.delete(pa.table({"a": deleted}))
     found = writer.close_deletes()
     commit = PlannedCommit(positions, found.replaced) if positions is not None else None

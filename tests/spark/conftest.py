@@ -99,7 +99,15 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path, lake_sql: Callable[[Path, str], list[Any]], jvm: Jvm) -> Iterator[Site]:
+def layout() -> str:
+    """The layout of new lake tables; a test may have it as a parameter."""
+    return "clean"
+
+
+@pytest.fixture
+def site(
+    tmp_path: Path, lake_sql: Callable[[Path, str], list[Any]], jvm: Jvm, layout: str
+) -> Iterator[Site]:
     server = ServerConfig(
         data_dir=str(tmp_path / "server"),
         listen="grpc://127.0.0.1:0",
@@ -108,10 +116,11 @@ def site(tmp_path: Path, lake_sql: Callable[[Path, str], list[Any]], jvm: Jvm) -
         tiering_backoff_ms=0,
     )
     warehouse = tmp_path / "warehouse"
+    catalog = {"type": "hadoop", "warehouse": str(warehouse), "layout": layout}
     with EmbeddedCluster(server) as cluster:
         config = Config(
             client=ClientConfig(bootstrap=cluster.address),
-            datalake=DatalakeConfig("iceberg", {"type": "hadoop", "warehouse": str(warehouse)}),
+            datalake=DatalakeConfig("iceberg", catalog),
             tiering=TieringConfig(jars=JARS, driver_copy_rows=0),  # executors copy
         )
         with connect(config.client) as client:
@@ -161,7 +170,7 @@ class LocalStock(Stock):
 
 @pytest.fixture
 def stock(
-    tmp_path: Path, lake_sql: Callable[[Path, str], list[Any]], jvm: Jvm
+    tmp_path: Path, lake_sql: Callable[[Path, str], list[Any]], jvm: Jvm, layout: str
 ) -> Iterator[LocalStock]:
     server = ServerConfig(
         data_dir=str(tmp_path / "server"),
@@ -172,10 +181,11 @@ def stock(
         tiering_backoff_ms=0,
     )
     warehouse = tmp_path / "warehouse"
+    catalog = {"type": "hadoop", "warehouse": str(warehouse), "layout": layout}
     with EmbeddedCluster(server) as cluster:
         config = Config(
             client=ClientConfig(bootstrap=cluster.address),
-            datalake=DatalakeConfig("iceberg", {"type": "hadoop", "warehouse": str(warehouse)}),
+            datalake=DatalakeConfig("iceberg", catalog),
             tiering=TieringConfig(spill_dir=str(tmp_path)),
         )
         with connect(config.client) as client:

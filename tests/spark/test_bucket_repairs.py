@@ -90,7 +90,7 @@ def test_a_batch_that_cannot_be_read_is_skipped_on_a_users_word(site: Site, tmp_
     with pytest.raises(ConfigurationError, match="already left out offset 10"):
         diagnose_table(site.config, PATH, site.jvm, ("0", offset))
     tier(site)
-    found = site.rows(f"SELECT __offset FROM lake.{PATH} ORDER BY 1")
+    found = site.rows(f"SELECT id FROM lake.{PATH} ORDER BY 1")
     assert [row[0] for row in found] == [*range(10), *range(20, 30)]
     [status] = site.client.statuses.list(PATH)
     assert status.accepted == "bucket 0: offsets 10 to 19 were skipped"
@@ -118,7 +118,7 @@ def test_a_rollback_past_a_skip_is_tiered_again_though_its_snapshot_has_expired(
     done = repair(site.config, PATH, "retier", jvm=site.jvm, wait_ms=20_000)
     assert done.result is not None
     assert done.result.accepted == "bucket 0: offsets 10 to 19 were skipped"
-    found = site.rows(f"SELECT __offset FROM lake.{PATH} ORDER BY 1")
+    found = site.rows(f"SELECT id FROM lake.{PATH} ORDER BY 1")
     assert [row[0] for row in found] == [*range(10), *range(20, 30)]
     assert diagnose_table(site.config, PATH, site.jvm).healthy
 
@@ -153,7 +153,7 @@ def test_a_batch_whose_skip_nothing_records_any_more_is_skipped_again_by_name(
     if is_named:
         assert done.result is not None
         assert done.result.accepted == accepted
-    rows = [row[0] for row in site.rows(f"SELECT __offset FROM lake.{PATH} ORDER BY 1")]
+    rows = [row[0] for row in site.rows(f"SELECT id FROM lake.{PATH} ORDER BY 1")]
     assert rows == [one for one in range(30) if not (is_named and 10 <= one < 20)]
     assert diagnose_table(site.config, PATH, site.jvm).healthy
 

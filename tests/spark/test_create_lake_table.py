@@ -76,7 +76,7 @@ class Shop:
         with closing(IcebergLake(self.jvm.gateway, self.config.datalake.iceberg)) as lake:
             table = lake.load(ORDERS)
             assert table is not None
-            return [field["name"] for field in table._schema()["fields"]]
+            return [field["name"] for field in table._columns.schema()["fields"]]
 
     def ran(self, *words: str) -> Result:
         """The command in this process, which starts a JVM of its own."""
@@ -120,7 +120,7 @@ def test_columns_that_the_table_has_got_since_are_added(shop: Shop) -> None:
     shop.made()
     shop.client.admin.add_columns(ORDERS, [Column("note", t.STRING, -1)])
     assert shop.made() == {"shop.orders": "exists"}
-    assert shop.columns() == ["id", "note", "__bucket", "__offset", "__timestamp"]
+    assert shop.columns() == ["id", "note"]
 
 
 def test_a_lake_table_that_another_process_creates_meanwhile_is_taken(shop: Shop) -> None:
@@ -179,13 +179,14 @@ def test_what_the_command_prints(shop: Shop) -> None:
     ran = shop.ran("--all", "--format", "json")
     assert ran.exit_code == 0, ran.output
     orders = str(shop.folder / "orders")
-    content = {"table": "shop.orders", "outcome": "created", "location": orders, "is_tiered": True}
-    content |= {"note": "", "error": ""}
+    content: dict[str, object] = {"table": "shop.orders", "outcome": "created"}
+    content["location"] = orders
+    content |= {"layout": "clean", "is_tiered": True, "note": "", "error": ""}
     assert json.loads(ran.stdout) == {"complete": True, "tables": [content]}
 
     ran = shop.ran("shop.loose")
     assert ran.stdout.splitlines() == [
-        f"shop.loose: created at {shop.folder / 'loose'}",
+        f"shop.loose: created at {shop.folder / 'loose'} (clean)",
         "  it is not tiered yet: in Flink SQL, ALTER TABLE shop.loose SET"
         " ('table.datalake.enabled' = 'true'); in Python,"
         " client.admin.set_options(TablePath('shop', 'loose'),"

@@ -7,7 +7,7 @@ server's log files, which shares no code with the project.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +187,8 @@ def site(tmp_path: Path, lake_sql: Callable[[Path, str], list[Any]], jvm: Jvm) -
         kv_snapshot_interval_ms=500,
     )
     lake = DatalakeConfig("iceberg", {"type": "hadoop", "warehouse": str(warehouse)})
-    with EmbeddedCluster(server, datalake=lake) as cluster:
+    of_server = replace(lake, iceberg={**lake.iceberg, "layout": "legacy"})  # of Fluss 0.9
+    with EmbeddedCluster(server, datalake=of_server) as cluster:
         config = Config(
             ClientConfig(cluster.address), datalake=lake, tiering=TieringConfig(jars=JARS)
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -59,7 +59,8 @@ def site(tmp_path: Path, jvm: Jvm) -> Iterator[Site]:
         kv_snapshot_interval_ms=500,
     )
     lake = DatalakeConfig("iceberg", {"type": "hadoop", "warehouse": str(tmp_path / "lake")})
-    with EmbeddedCluster(server, datalake=lake) as cluster:
+    of_server = replace(lake, iceberg={**lake.iceberg, "layout": "legacy"})  # of Fluss 0.9
+    with EmbeddedCluster(server, datalake=of_server) as cluster:
         config = Config(
             ClientConfig(cluster.address), datalake=lake, tiering=TieringConfig(jars=JARS)
         )

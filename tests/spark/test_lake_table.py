@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from sluice.errors import (
     LakeTableMismatch,
     UnsupportedLakeOption,
 )
+from sluice.iceberg_rules.layout import Layout
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.iceberg_table import IcebergTable
 from sluice.model import Column, DataType, TableBucket, TableInfo, TypeRoot
@@ -33,6 +35,7 @@ pytestmark = pytest.mark.spark
 Sql = Callable[[Path, str], list[Any]]
 
 INFO = table_info({"a": t.BIGINT})
+WIDE = table_info({"a": t.BIGINT, "b": t.INT})
 
 
 @pytest.fixture
@@ -88,8 +91,9 @@ def number_of(thing: Any) -> int:
     return int(thing._target_id.removeprefix("o"))
 
 
+@pytest.mark.parametrize("layout", list(Layout))
 def test_the_table_is_laid_out_as_fluss_does(
-    lake: IcebergLake, lake_sql: Sql, tmp_path: Path
+    lake: IcebergLake, lake_sql: Sql, tmp_path: Path, layout: Layout
 ) -> None:
     info = table_info(
         {"id": t.BIGINT.not_null(), "day": t.STRING},
@@ -98,7 +102,7 @@ def test_the_table_is_laid_out_as_fluss_does(
         buckets=4,
         custom_properties={"iceberg.write.target-file-size-bytes": "1000", "team": "x"},
     )
-    table = lake.create(info)
+    table = lake.create(info, layout)
     table.add_missing_columns(info)
     described = lake_sql(tmp_path, "DESCRIBE EXTENDED lake.db.t")
     rows = {row[0]: row[1] for row in described}
@@ -107,11 +111,13 @@ def test_the_table_is_laid_out_as_fluss_does(
         "write.target-file-size-bytes=1000",
         "fluss.team=x",
         "fluss.table.datalake.enabled=true",
-        "sort-order=__offset ASC NULLS FIRST",
     ):
         assert text in rows["Table Properties"], text
-    names = [row[0] for row in described[:5]]
-    assert names == ["id", "day", "__bucket", "__offset", "__timestamp"]
+    is_legacy = layout is Layout.LEGACY
+    assert ("sort-order=__offset ASC NULLS FIRST" in rows["Table Properties"]) is is_legacy
+    names = [row[0] for row in described]
+    system = ["__bucket", "__offset", "__timestamp"] if is_legacy else []
+    assert names[: names.index("# Partitioning") - 1] == ["id", "day", *system]
 
 
 def test_the_fence_lets_only_the_planned_base_through(lake: IcebergLake) -> None:
@@ -152,7 +158,7 @@ def test_a_commit_that_slips_in_at_the_last_moment_refuses_this_one(
     base = commit(table, None)
     if cut_off:
         for _ in range(2):
-            lake_sql(tmp_path, "INSERT INTO lake.db.t VALUES (0, 0, -1, timestamp '2026-01-01')")
+            lake_sql(tmp_path, "INSERT INTO lake.db.t VALUES (0)")
         table._loaded.java.refresh()
         middle = table._loaded.java.currentSnapshot().parentId()
         table._loaded.java.expireSnapshots().expireSnapshotId(middle).commit()
@@ -171,7 +177,7 @@ def test_a_commit_that_slips_in_at_the_last_moment_refuses_this_one(
     overtaken = rf"no longer the planned base {base.snapshot_id}\b"
     with pytest.raises(LakeCommitRefused, match=overtaken):
         table.commit(files, base, {"fluss-offsets": "/3"})
-    assert lake_sql(tmp_path, "SELECT count(*) FROM lake.db.t WHERE __offset = 3")[0][0] == 0
+    assert lake_sql(tmp_path, "SELECT count(*) FROM lake.db.t WHERE a = 3")[0][0] == 0
 
 
 @pytest.mark.parametrize("times", [1, 3])
@@ -185,7 +191,7 @@ def test_foreign_commits_that_slip_in_do_no_harm(
     def slip_in(*arguments: Any) -> Any:
         update = prepared(*arguments)
         if left:
-            row = f"({left.pop()}, 0, -1, timestamp '2026-01-01')"
+            row = f"({left.pop()})"
             lake_sql(tmp_path, f"INSERT INTO lake.db.t VALUES {row}")
         return update
 
@@ -230,7 +236,7 @@ def test_other_writers_are_no_conflict_and_none_of_ours(
 ) -> None:
     table = lake.create(INFO)
     first = commit(table, None)
-    lake_sql(tmp_path, "INSERT INTO lake.db.t VALUES (99, 0, -5, timestamp '2026-01-01')")
+    lake_sql(tmp_path, "INSERT INTO lake.db.t VALUES (99)")
     assert table.newest_tiering_snapshot() == first
     second = commit(table, first, first=3)
     assert table.is_ancestor(first.snapshot_id)
@@ -254,7 +260,7 @@ def test_the_tag_keeps_a_snapshot_from_expiry(
     first = commit(table, None)
     assert refs(lake_sql, tmp_path)[TAG] == first.snapshot_id
     for value in range(3):
-        lake_sql(tmp_path, f"INSERT INTO lake.db.t VALUES ({value}, 0, -1, timestamp '2026-01-01')")
+        lake_sql(tmp_path, f"INSERT INTO lake.db.t VALUES ({value})")
     lake_sql(
         tmp_path,
         "CALL lake.system.expire_snapshots(table => 'db.t', retain_last => 1,"
@@ -327,7 +333,7 @@ def test_main_is_set_only_from_where_it_was_seen(
     assert history.ancestors(second.snapshot_id) == [second.snapshot_id, first.snapshot_id]
     assert history.snapshots[second.snapshot_id].is_tiering
     assert history.is_complete()
-    lake_sql(tmp_path, "INSERT INTO lake.db.t VALUES (9, 0, -1, timestamp '2026-01-01')")
+    lake_sql(tmp_path, "INSERT INTO lake.db.t VALUES (9)")
     with pytest.raises(LakeCommitRefused):
         table.set_main(second.snapshot_id, first.snapshot_id)
     leaving = table.history().removed_by(second.snapshot_id)
@@ -427,10 +433,11 @@ def test_a_partitions_old_rows_go_in_the_same_commit(
     assert [tuple(r) for r in rows] == [("o'k", 12), ("x/y z", 21)]
 
 
+@pytest.mark.parametrize("layout", list(Layout))
 def test_columns_added_in_fluss_are_added_before_the_system_columns(
-    lake: IcebergLake, lake_sql: Sql, tmp_path: Path
+    lake: IcebergLake, lake_sql: Sql, tmp_path: Path, layout: Layout
 ) -> None:
-    table = lake.create(INFO)
+    table = lake.create(INFO, layout)
     commit(table, None)
     nested = DataType(TypeRoot.ARRAY, element=t.STRING)
     added = (Column("b", t.decimal(9, 2), 1, "a price"), Column("c", nested, 2))
@@ -439,30 +446,40 @@ def test_columns_added_in_fluss_are_added_before_the_system_columns(
     table.add_missing_columns(wider)
     table.add_missing_columns(wider)
     described = lake_sql(tmp_path, "DESCRIBE lake.db.t")
-    assert [tuple(r[:2]) for r in described[:6]] == [
-        ("a", "bigint"), ("b", "decimal(9,2)"), ("c", "array<string>"),
-        ("__bucket", "int"), ("__offset", "bigint"), ("__timestamp", "timestamp"),
-    ]  # fmt: skip
-    with pytest.raises(LakeTableMismatch):
-        table.add_missing_columns(INFO)
+    system = [("__bucket", "int"), ("__offset", "bigint"), ("__timestamp", "timestamp")]
+    found = [tuple(row[:2]) for row in described]
+    assert found[:3] == [("a", "bigint"), ("b", "decimal(9,2)"), ("c", "array<string>")]
+    assert (found[3:6] == system) is (layout is Layout.LEGACY)
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "mend", "layout"),
     [
-        ("ALTER TABLE lake.db.t ADD PARTITION FIELD bucket(4, a)", "partition spec"),
-        ("ALTER TABLE lake.db.t DROP PARTITION FIELD __bucket", "partition spec"),
-        ("ALTER TABLE lake.db.t RENAME COLUMN a TO z", "column 'z long', but 'a long'"),
-        ("ALTER TABLE lake.db.t ADD COLUMN z INT", "db.t"),
+        (
+            "ALTER TABLE lake.db.t ADD PARTITION FIELD bucket(4, a)",
+            "ALTER TABLE CATALOG.db.t DROP PARTITION FIELD a_bucket_4",
+            Layout.LEGACY,
+        ),
+        (
+            "ALTER TABLE lake.db.t DROP COLUMN b",
+            "ALTER TABLE CATALOG.db.t ADD COLUMN b INT",
+            Layout.CLEAN,
+        ),
     ],
 )
-def test_a_table_that_was_changed_is_refused(
-    lake: IcebergLake, lake_sql: Sql, tmp_path: Path, statement: str, said: str
+def test_a_table_that_was_changed_is_refused_until_the_statement_is_run(
+    lake: IcebergLake, lake_sql: Sql, tmp_path: Path, statement: str, mend: str, layout: Layout
 ) -> None:
-    table = lake.create(INFO)
+    table = lake.create(WIDE, layout)
+    table.add_missing_columns(WIDE)
     lake_sql(tmp_path, statement)
-    with pytest.raises(LakeTableMismatch, match=said):
-        table.add_missing_columns(INFO)
+    with pytest.raises(LakeTableMismatch) as caught:
+        table.add_missing_columns(WIDE)
+    found = re.findall(r"ALTER TABLE CATALOG[^;]*", str(caught.value))
+    assert found == [mend]
+    for one in found:
+        lake_sql(tmp_path, one.replace("CATALOG", "lake"))
+    table.add_missing_columns(WIDE)
 
 
 def test_a_format_that_is_not_written_is_refused(
@@ -489,7 +506,7 @@ def test_a_warehouse_that_cannot_be_written_is_named(jvm: Jvm, tmp_path: Path) -
 
 def test_a_file_that_is_not_there_is_found_before_the_commit(lake: IcebergLake) -> None:
     table = lake.create(INFO)
-    ghost = DataFile(f"{table.location}/data/ghost.parquet", 3, 100, ("0",))
+    ghost = DataFile(f"{table.location}/data/ghost.parquet", 3, 100, ())
     with pytest.raises(LakeNotWritable, match="footers"):
         table.commit([ghost], None, {})
     assert table.newest_tiering_snapshot() is None

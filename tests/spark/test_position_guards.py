@@ -112,10 +112,7 @@ class Guards:
         self.stock.rows(f"DELETE FROM {{lake}} WHERE id IN ({', '.join(map(str, keys))})")
 
     def append_by_spark(self, key: int) -> None:
-        bucket = self.stock.rows(f"SELECT __bucket FROM {{lake}} WHERE id = {key}")[0][0]
-        self.stock.rows(
-            f"INSERT INTO {{lake}} VALUES ('mon', {key}, 'of others', 0, {bucket}, -1, now())"
-        )
+        self.stock.rows(f"INSERT INTO {{lake}} VALUES ('mon', {key}, 'of others', 0)")
 
     def summary(self) -> dict[str, Any]:
         """How the newest round deleted rows."""
@@ -376,7 +373,7 @@ def test_an_append_to_another_partition_is_no_conflict(
         stock.put({key: key for key in range(10)}, one)
     stock.tier()
     commit = IcebergTable.commit
-    rows = [f"INSERT INTO {{lake}} VALUES ('{day}', 99, 'of others', 0, 0, -1, now())"]
+    rows = [f"INSERT INTO {{lake}} VALUES ('{day}', 99, 'of others', 0)"]
 
     def after_an_append(table: IcebergTable, *arguments: Any) -> Any:
         if rows:

@@ -108,7 +108,7 @@ def test_executors_share_the_window_of_one_bucket(site: Site, spark: Any) -> Non
     result = result_of(uri, "a1")
     assert (result.outcome, result.rows, result.files) == ("committed", 1000, 4)
     assert result.offsets == {"0": 1000}
-    seen = site.rows("SELECT count(*), count(DISTINCT id), sum(__offset) FROM lake.shop.orders")
+    seen = site.rows("SELECT count(*), count(DISTINCT id), sum(id) FROM lake.shop.orders")
     assert tuple(seen[0]) == (1000, 1000, sum(range(1000)))
 
 

@@ -10,6 +10,8 @@ import pyarrow as pa
 from tests.support.server_files import Bucket
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 1, 2, 3, 4
+ANY = -1
+"""The bucket of a row that does not say it."""
 SYSTEM = ("__bucket", "__offset", "__timestamp", "__change")
 
 Row = dict[str, Any]
@@ -46,13 +48,24 @@ def compare_keyed(
     held: dict[Bucket, int],
     logs: dict[Bucket, pa.Table],
     key: Sequence[str],
+    *,
+    is_clean: bool = False,
 ) -> None:
-    """Each bucket of the lake is what its changelog comes to below the offset that it holds."""
-    for bucket in sorted({*lake, *held}):
+    """Each bucket of the lake is what its changelog comes to below the offset that it holds.
+
+    :param is_clean: rows do not say their bucket (``ANY``): the buckets of a partition are one.
+    """
+    partitions = {partition for partition, _ in logs}
+    changed: dict[Bucket, dict[tuple[Any, ...], Row]] = {}
+    if is_clean:
+        changed = {place: {} for place in lake if place[0] in partitions}
+    for bucket in sorted({*held, *(() if is_clean else lake)}):
         log = logs.get(bucket)
         if log is None:
             continue  # its partition was dropped: there is nothing left to compare
-        expected = replayed(log, held.get(bucket, 0), key)
+        place = (bucket[0], ANY) if is_clean else bucket
+        changed.setdefault(place, {}).update(replayed(log, held.get(bucket, 0), key))
+    for bucket, expected in changed.items():
         found: dict[tuple[Any, ...], Row] = {}
         for row in lake.get(bucket, []):
             name = tuple(row[column] for column in key)
@@ -68,6 +81,6 @@ def compare_keyed(
 def _same(expected: Row, found: Row) -> bool:
     """Values alike, and the offset that of the last change, or -1 where a snapshot brought it."""
     columns = [name for name in expected if name not in SYSTEM]
-    return found["__offset"] in (-1, expected["__offset"]) and all(
+    return found.get("__offset", -1) in (-1, expected["__offset"]) and all(
         found[name] == expected[name] for name in columns
     )

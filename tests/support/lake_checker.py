@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tests.support.changelogs import compare_keyed
+from tests.support.changelogs import ANY, SYSTEM, compare_keyed
 from tests.support.position_files import (
     DATA,
     EQUALITY,
@@ -105,12 +105,15 @@ class LakeChecker:
         self._sql, self._name, self._folder = sql, name, folder
         self._key, self._partition_columns = tuple(key), tuple(partition_columns)
         self._partitions = partitions
+        self._has_offsets = True
         self._opened: dict[str, pa.Table] = {}
         self._marks: dict[ListedFile, Marks] = {}
 
     def report(self, logs: dict[Bucket, pa.Table], registered: Registered | None) -> Report:
         """Looks at the current snapshot, the registered one, and every file of any snapshot."""
         report = Report()
+        columns = [row.col_name for row in self._sql(f"DESCRIBE TABLE {self._name}")]
+        self._has_offsets = "__offset" in columns
         snapshots = {
             row.snapshot_id: _Snapshot(row.snapshot_id, row.parent_id, dict(row.summary or {}))
             for row in self._sql(
@@ -133,7 +136,7 @@ class LakeChecker:
             self._report_keyed(report, logs, newest, registered)
             return report
         current = self._files()
-        report.rows = sum(table.num_rows for table in self._rows(current).values())
+        report.rows = sum(self._opened[path].num_rows for path in current if path in self._opened)
         held = {} if newest is None else self._offsets_of(newest, registered)
         self._check_content(report, current, held, logs)
         if registered is not None and registered.snapshot_id in snapshots:
@@ -158,23 +161,25 @@ class LakeChecker:
             return  # Spark cannot read it
         current = self._sql(f"SELECT * FROM {self._name}")
         report.rows = len(current)
-        compare_keyed(report, self._by_bucket(current), held, logs, self._key)
-        names = (*self._key, "__bucket", "__offset")
+        self._compare_keyed(report, current, held, logs)
+        names = (*self._key, "__bucket", "__offset") if self._has_offsets else self._key
         spark = Counter(tuple(row[name] for name in names) for row in current)
-        ours = Counter(rows_left(files, self._opened, self._marks, self._key))
+        ours = Counter(rows_left(files, self._opened, self._marks, self._key, names))
         report.unlike = ((spark - ours) + (ours - spark)).total()
         if registered is not None and newest is not None:
             at = f"SELECT * FROM {self._name} VERSION AS OF {registered.snapshot_id}"
-            rows = self._by_bucket(self._sql(at))
-            compare_keyed(report, rows, registered.offsets, logs, self._key)
+            self._compare_keyed(report, self._sql(at), registered.offsets, logs)
 
-    def _by_bucket(self, rows: list[Any]) -> dict[Bucket, list[dict[str, Any]]]:
+    def _compare_keyed(
+        self, report: Report, rows: list[Any], held: dict[Bucket, int], logs: dict[Bucket, pa.Table]
+    ) -> None:
+        """Compares each bucket; of a clean table, each partition, whose keys are in one bucket."""
         found: dict[Bucket, list[dict[str, Any]]] = {}
         for row in rows:
             values = row.asDict()
             partition = "$".join(values[name] for name in self._partition_columns)
-            found.setdefault((partition, values["__bucket"]), []).append(values)
-        return found
+            found.setdefault((partition, values.get("__bucket", ANY)), []).append(values)
+        compare_keyed(report, found, held, logs, self._key, is_clean=not self._has_offsets)
 
     # -- files
 
@@ -217,8 +222,10 @@ class LakeChecker:
     def _files(self, snapshot_id: int | None = None) -> dict[str, str]:
         """Data files of a snapshot (the current one) and the partition's name of each."""
         at = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
-        rows = self._sql(f"SELECT file_path, partition FROM {self._name}.files{at}")
-        return {row.file_path: "$".join(map(str, row.partition[:-1])) for row in rows}
+        rows = self._sql(f"SELECT * FROM {self._name}.files{at}")
+        names = [row.asDict().get("partition") or () for row in rows]
+        keys = [name[:-1] if self._has_offsets else name for name in names]
+        return {row.file_path: "$".join(map(str, key)) for row, key in zip(rows, keys, strict=True)}
 
     def _rows(self, files: dict[str, str]) -> dict[Bucket, pa.Table]:
         """Rows of these files by bucket, in the order of their offsets."""
@@ -244,7 +251,14 @@ class LakeChecker:
         held: dict[Bucket, int],
         logs: dict[Bucket, pa.Table],
     ) -> None:
-        """Each bucket holds exactly the rows of its log below its offset, each once."""
+        """Each bucket holds exactly the rows of its log below its offset, each once.
+
+        The rows of a clean table do not say where they were: each partition holds the rows of its
+        logs.
+        """
+        if not self._has_offsets:
+            self._check_rows(report, files, held, logs)
+            return
         lake = self._rows(files)
         for bucket in sorted({*lake, *held}):
             log = logs.get(bucket)
@@ -256,6 +270,32 @@ class LakeChecker:
                 report.missing += expected.num_rows
                 continue
             _compare(report, expected, found)
+
+    def _check_rows(
+        self,
+        report: Report,
+        files: dict[str, str],
+        held: dict[Bucket, int],
+        logs: dict[Bucket, pa.Table],
+    ) -> None:
+        found: dict[str, Counter[tuple[Any, ...]]] = {}
+        expected: dict[str, Counter[tuple[Any, ...]]] = {}
+        names = [n for log in logs.values() for n in log.column_names if n not in SYSTEM]
+        names = [*dict.fromkeys(names)]
+        for path, partition in files.items():
+            if (table := self._opened.get(path)) is not None:
+                found.setdefault(partition, Counter()).update(_tuples(table, names))
+        for (partition, bucket), end in held.items():
+            if (log := logs.get((partition, bucket))) is not None:
+                below = log.filter(pc.less(log["__offset"], end))
+                expected.setdefault(partition, Counter()).update(_tuples(below, names))
+        known = {partition for partition, _ in logs}
+        for partition in (found.keys() | expected.keys()) & known:
+            there, wanted = found.get(partition, Counter()), expected.get(partition, Counter())
+            report.missing += (wanted - there).total()
+            more = there - wanted
+            report.doubled += sum(count for row, count in more.items() if row in wanted)
+            report.foreign += sum(count for row, count in more.items() if row not in wanted)
 
     def _compare_offsets(
         self, report: Report, newest: _Snapshot | None, registered: Registered | None
@@ -277,6 +317,15 @@ class LakeChecker:
         if (location := snapshot.summary.get("sluice.offsets-file")) is not None:
             return read_offsets(_local(location).read_text(), self._partitions)
         return {} if registered is None else registered.offsets
+
+
+def _tuples(table: pa.Table, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """The rows with these columns; a column that a file lacks is null."""
+    columns = [
+        table[name].to_pylist() if name in table.column_names else [None] * table.num_rows
+        for name in names
+    ]
+    return [*zip(*columns, strict=True)]
 
 
 def _compare(report: Report, expected: pa.Table, found: pa.Table) -> None:

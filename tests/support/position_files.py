@@ -199,11 +199,13 @@ def rows_left(
     tables: Mapping[str, pa.Table],
     marks: Mapping[ListedFile, Marks],
     key: Sequence[str],
+    names: Sequence[str],
 ) -> list[tuple[Any, ...]]:
-    """Key, bucket and offset of each row of a snapshot, after all of its deletes.
+    """Some columns of each row of a snapshot, after all of its deletes.
 
     :param files: with the sequence number of each.
     :param tables: their content by path; a file that it lacks is passed over.
+    :param names: of the columns; they begin with those of the key.
     """
     found: list[tuple[Any, ...]] = []
     for number, file in files:
@@ -219,7 +221,7 @@ def rows_left(
             if (one.content, one.partition) == (EQUALITY, file.partition) and since > number
             for values in (_tuples(tables[one.path], key) if one.path in tables else ())
         }
-        rows = _tuples(table.filter(pa.array(left)), (*key, "__bucket", "__offset"))
+        rows = _tuples(table.filter(pa.array(left)), names)
         found += [row for row in rows if row[: len(key)] not in deleted]
     return found
 

@@ -206,7 +206,7 @@ def test_a_vector_with_a_changed_byte(tmp_path: Path, at: int, said: str) -> Non
 
 def test_which_deletes_reach_a_row(tmp_path: Path, listed: ListedFile) -> None:
     """Positions of the same commit or a later one; keys of a later one; in the same partition."""
-    rows = pa.table({"id": range(10), "__bucket": [0] * 10, "__offset": range(10)})
+    rows = pa.table({"id": range(10), "n": range(10)})
     keys = replace(data_file("file:/lake/keys.parquet"), content=EQUALITY)
     tables = {ONE: rows, keys.path: pa.table({"id": [1, 2]})}
     elsewhere = replace(listed, partition=TUE)
@@ -214,8 +214,8 @@ def test_which_deletes_reach_a_row(tmp_path: Path, listed: ListedFile) -> None:
     marks: dict[ListedFile, Marks] = {listed: {ONE: at}, elsewhere: {ONE: at}}
 
     def left(*files: tuple[int, ListedFile]) -> list[int]:
-        found = rows_left([(5, FILES[0]), *files], tables, marks, ["id"])
-        return [number for number, _, _ in found]
+        found = rows_left([(5, FILES[0]), *files], tables, marks, ["id"], ["id", "n"])
+        return [number for number, _ in found]
 
     assert left() == list(range(10))
     assert left((5, listed)) == left((6, listed)) == list(range(1, 9))

@@ -19,8 +19,11 @@ from sluice.errors import (
     PartitionSpecInvalid,
 )
 from sluice.formats.descriptors import field_ids
+from sluice.iceberg_rules.layout import SYSTEM_NAMES
 from sluice.model import (
-    RESERVED_COLUMNS,
+    CHANGE_TYPE,
+    COMMIT_TIMESTAMP,
+    LOG_OFFSET,
     Column,
     DataType,
     Schema,
@@ -51,6 +54,9 @@ BUCKETS_MAX = 4_096
 
 PARTITIONS_MAX = 1_000
 """max.partition.num: partitions of one table."""
+
+_RESERVED = SYSTEM_NAMES | {CHANGE_TYPE, LOG_OFFSET, COMMIT_TIMESTAMP}
+"""Names that no column may have, also of a table without a lake."""
 
 _ICEBERG_BUCKET_KEYS = frozenset(
     {
@@ -139,7 +145,7 @@ def _checked_schema(path: TablePath, schema: Schema) -> Schema:
 
 
 def _check_column_name(path: TablePath, name: str) -> None:
-    if not name or name in RESERVED_COLUMNS:
+    if not name or name in _RESERVED:
         raise InvalidTable(f"table {path}: column name {name!r} is reserved for a system column")
 
 
@@ -219,7 +225,7 @@ def with_columns(info: TableInfo, added: Sequence[tuple[str, DataType, str | Non
     for name, data_type, comment in added:
         if name in {column.name for column in columns}:
             raise InvalidAlterTable(f"table {info.path} already has a column {name!r}")
-        if not name or name in RESERVED_COLUMNS:
+        if not name or name in _RESERVED:
             raise InvalidAlterTable(f"table {info.path}: {name!r} is not a valid column name")
         if not data_type.nullable:
             raise InvalidAlterTable(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from sluice.errors import InvalidAlterTable, InvalidTable, UnsupportedLakeOption
-from sluice.iceberg_rules import check_lake_table
+from sluice.iceberg_rules.keys import check_lake_table
 from sluice.model import TableInfo
 from sluice.server.coordinator.options import DATALAKE_ENABLED, DATALAKE_FORMAT
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from sluice.model import LakeSnapshotInfo, TableBucket, TablePath, offsets_from_text
 from sluice.rounds.bucket_repairs import left_out_in
@@ -92,9 +93,11 @@ class Checker:
         held: dict[TableBucket, list[int]] = {}
         for path in table.paths():
             owner = table.owners.get(path)
-            if owner is not None:
-                offsets = [row[2] for row in table.files.get(path, ())]
-                held.setdefault(owner, []).extend(offsets * (2 if path in table.twice else 1))
+            if owner is None:
+                continue
+            for _, number, offset in table.files.get(path, ()):
+                found = held.setdefault(replace(owner, bucket=number), [])
+                found += [offset] * (2 if path in table.twice else 1)
         return held
 
     def _missing(self, table: SimTable) -> Mapping[TableBucket, set[int]]:

@@ -23,6 +23,7 @@ from sluice.errors import (
     InvalidUpdateVersion,
     TableNotExist,
 )
+from sluice.iceberg_rules.layout import Layout
 from sluice.model import (
     LakeSnapshotInfo,
     Partition,
@@ -95,14 +96,16 @@ class SimCluster:
         on_registered: Callable[[FlussTable, int, LakeSnapshotInfo | None], None],
         new_table: Callable[[TableInfo], FlussTable] = FlussTable,
         primary_key: bool = False,
+        layout: Layout = Layout.CLEAN,
     ) -> None:
         """:param fenced: registers by the embedded server's rules; else by Apache Fluss's.
         :param note: receives the name of each event.
         :param on_registered: receives each registration: table, snapshot id, previous snapshot.
         :param new_table: makes a table. :param primary_key: whether tables have one.
+        :param layout: of the lake tables that its version makes.
         """
         self._clock = clock
-        self.fenced = fenced
+        self.fenced, self.layout = fenced, layout
         self._note = note
         self._on_registered = on_registered
         self._new_table, self._primary_key = new_table, primary_key

@@ -16,6 +16,7 @@ from sluice.errors import (
     LakeFilesChanged,
     LakeNotWritable,
 )
+from sluice.iceberg_rules.layout import Layout
 from sluice.model import TableInfo, TablePath
 from sluice.rounds.clean import References, StoredFile
 from sluice.rounds.expiry import NOTHING_EXPIRED, Expired, ExpiryRule
@@ -53,11 +54,11 @@ class DriverLake:
         found = self._context.lake.tables.get(path)
         return None if found is None else self._view(path, found)
 
-    def create(self, info: TableInfo) -> DriverTable:
+    def create(self, info: TableInfo, layout: Layout = Layout.CLEAN) -> DriverTable:
         self._context.step(self._actor, "create")
         if info.path in self._context.lake.tables:
             raise LakeNotWritable(f"lake table {info.path} was created by another writer")
-        return self._view(info.path, self._context.lake.create(info))
+        return self._view(info.path, self._context.lake.create(info, layout))
 
     def _view(self, path: TablePath, table: SimTable) -> DriverTable:
         return DriverTable(self._context, self._actor, path, table)
@@ -86,8 +87,12 @@ class DriverTable:
 
     # ---- the LakeTable port ----
 
-    def add_missing_columns(self, info: TableInfo, *, as_read: bool = False) -> None:
-        self.look("add_missing_columns")
+    @property
+    def layout(self) -> Layout:
+        return self.stored.layout
+
+    def add_missing_columns(self, info: TableInfo, *, as_read: bool = False) -> Sequence[str]:
+        return self.look("add_missing_columns").add_missing_columns(info, as_read=as_read)
 
     def newest_tiering_snapshot(self, *, as_read: bool = False) -> LakeSnapshot | None:
         return self.look("newest_tiering_snapshot").newest_tiering_snapshot()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sluice.errors import FlussError, NetworkError, PartitionNotExists, RequestTimeOut
+from sluice.iceberg_rules.layout import Layout
 from sluice.model import LakeSnapshotInfo, Partition, TableInfo, TablePath
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.cluster import SimCluster
@@ -147,6 +148,9 @@ class SimAdmin:
 
     def table_info(self, path: TablePath) -> TableInfo:
         return self._connection.ask("table_info", lambda: self._cluster.table(path).described)
+
+    def lake_layout(self) -> Layout:
+        return self._connection.ask("lake_layout", lambda: self._cluster.layout)
 
     def partitions_of(self, info: TableInfo) -> list[Partition]:
         return self._connection.ask("partitions", lambda: self._cluster.partitions(info.path))

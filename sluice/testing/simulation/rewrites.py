@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from sluice.model import LOG_OFFSET
 from sluice.rounds.types import LakeSnapshot
 from sluice.testing.memory_writer import KeyedFile, Row
 from sluice.testing.simulation.stored_lake import SimTable
@@ -89,7 +90,7 @@ def marks_file(table: SimTable, beside: str, marks: Mapping[str, Set[int]]) -> K
 
 def _offsets(group: Group, rows: Sequence[tuple[object, Mapping[str, int]]]) -> list[Row]:
     *values, bucket = group.partition
-    return [(tuple(values), int(bucket), row["__offset"]) for _, row in rows]
+    return [(tuple(values), int(bucket), row[LOG_OFFSET]) for _, row in rows]
 
 
 def has_format(table: SimTable, change: Change) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from sluice.iceberg_rules.layout import Layout
 from sluice.model import TablePath
 from sluice.rounds.parts import PartRules
 from sluice.rounds.requested_compaction import REQUEST_MS_MAX
@@ -107,6 +108,7 @@ class Simulation:
             on_registered=self.checker.registered,
             new_table=KeyedFlussTable if variant.keyed else FlussTable,
             primary_key=variant.keyed,
+            layout=Layout.LEGACY if seed % 2 else Layout.CLEAN,
         )
         habits = draw_habits(seed) if variant.keyed else NOBODY
         expiry = draw_expiry(seed)

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from sluice.model import TableBucket, TableInfo, TablePath
+from sluice.iceberg_rules.layout import Layout
+from sluice.model import LOG_OFFSET, TableBucket, TableInfo, TablePath
 from sluice.rounds.clean import StoredFile
 from sluice.rounds.lake_files import DataFile, PlannedCommit
 from sluice.rounds.types import LakePart, LakeSnapshot
 from sluice.testing.memory_lake import MemoryLakeTable
-from sluice.testing.memory_writer import KeyedFile, Row
+from sluice.testing.memory_writer import BUCKET, KeyedFile, Row
 
 _NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 FOREIGN = "foreign"
@@ -104,11 +105,16 @@ class SimTable(MemoryLakeTable):
     # ---- other writers ----
 
     def compact(self, rng: random.Random) -> bool:
-        """Compacts one bucket's files into one; returns False if it has fewer than two."""
+        """Compacts one bucket's files into one; returns False if it has fewer than two.
+
+        Of a clean log table, those of one partition.
+        """
         by_owner: dict[TableBucket, list[str]] = {}
         for path in sorted(self.paths(), key=list(self.files).index):
             if path in self.owners:
-                by_owner.setdefault(self.owners[path], []).append(path)
+                shares = self.layout is Layout.CLEAN and path not in self.keyed
+                owner = replace(self.owners[path], bucket=0) if shares else self.owners[path]
+                by_owner.setdefault(owner, []).append(path)
         several = [owner for owner, paths in by_owner.items() if len(paths) > 1]
         if not several:
             return False
@@ -127,9 +133,9 @@ class SimTable(MemoryLakeTable):
         rows = [
             (key, row)
             for (values, key), row in self.keyed_rows().items()
-            if (*values, str(row["__bucket"])) == partition
+            if (*values, str(row[BUCKET])) == partition
         ]
-        offsets = [(partition[:-1], owner.bucket, row["__offset"]) for _, row in rows]
+        offsets = [(partition[:-1], owner.bucket, row[LOG_OFFSET]) for _, row in rows]
         path = self.add_foreign(offsets, owner, KeyedFile(partition, tuple(rows)), self.main_number)
         self.change_files(set(old), {path}, "replace")
 
@@ -259,7 +265,7 @@ class SimLake:
         self._folders: dict[TablePath, _Folder] = {}
         self._created = 0
 
-    def create(self, info: TableInfo) -> SimTable:
+    def create(self, info: TableInfo, layout: Layout = Layout.CLEAN) -> SimTable:
         """Creates a table in the folder of an earlier one of that name, with that one's files."""
         self._created += 1
         folder = self._folders.setdefault(info.path, _Folder())
@@ -268,6 +274,7 @@ class SimLake:
             f"{self._created:08x}-0000-4000-8000-000000000000",
             folder.files,
             folder.keyed,
+            layout=layout,
             as_vectors=self._as_vectors,
             properties=dict(self._properties),
             now_ms=self.now_ms,

@@ -42,7 +42,7 @@ def client(tmp_path: Any) -> Iterator[Client]:
 class RefusingLake(MemoryLake):
     """Its storage quotes a key that has no form by which it could be recognised."""
 
-    def create(self, info: Any) -> Any:
+    def create(self, info: Any, layout: Any = None) -> Any:
         table = super().create(info)
         table.writer_factory = lambda *_: refuse
         return table

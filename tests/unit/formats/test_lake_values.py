@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sluice.formats.lake_values import lake_problem
 from sluice.formats.types import arrow_schema
+from sluice.iceberg_rules.layout import Layout
 from sluice.lake.arrow import arrow_schema as lake_arrow_schema
 from sluice.lake.arrow import to_lake
 from sluice.lake.iceberg_schema import schema_json
@@ -24,7 +25,7 @@ def fits(types: list[DataType], batch: pa.RecordBatch) -> bool:
     """Whether a round could write the rows, by what it does then."""
     columns = tuple(Column(f"c{i}", of, i) for i, of in enumerate(types))
     info = TableInfo(TablePath("db", "t"), 1, 1, TableDescriptor(Schema(columns)), 0, 0)
-    target = lake_arrow_schema(schema_json(info))
+    target = lake_arrow_schema(schema_json(info, Layout.LEGACY))
     try:
         for field, column in zip(target, batch.columns, strict=False):
             to_lake(column, field.type)

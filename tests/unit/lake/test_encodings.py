@@ -29,7 +29,7 @@ def test_dictionaries_only_where_values_repeat() -> None:
             "nulls": pa.nulls(rows, pa.string()),
             "ok": pa.array([True] * rows),
             "list": pa.array([[1]] * rows),
-            "__offset": pa.array(np.zeros(rows, dtype="int64")),
+            "distinct": pa.array(np.arange(rows)),
         }
     )
     assert dictionary_columns(table) == ["few", "int_few", "nulls"]

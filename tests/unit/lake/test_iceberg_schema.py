@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from sluice.errors import LakeTableMismatch, UnsupportedLakeOption
+from sluice.errors import UnsupportedLakeOption
+from sluice.iceberg_rules.layout import Layout, part_fields
 from sluice.lake.iceberg_schema import (
-    check_spec,
-    missing_columns,
     schema_json,
     sort_order_json,
     spec_json,
     table_properties,
 )
-from sluice.model import Column, DataType, TypeRoot
+from sluice.model import DataType, TypeRoot
 from sluice.model import types as t
 from sluice.testing.tables import table_info
 
 INFO = table_info({"id": t.BIGINT.not_null(), "name": t.STRING, "price": t.decimal(9, 2)})
+CLEAN, LEGACY = Layout.CLEAN, Layout.LEGACY
 
 
 def fields(schema: dict[str, Any]) -> list[tuple[int, str, Any, bool]]:
@@ -28,7 +28,7 @@ def fields(schema: dict[str, Any]) -> list[tuple[int, str, Any, bool]]:
 
 
 def test_system_columns_follow_the_users_and_are_required() -> None:
-    assert fields(schema_json(INFO)) == [
+    assert fields(schema_json(INFO, LEGACY)) == [
         (1, "id", "long", True),
         (2, "name", "string", False),
         (3, "price", "decimal(9, 2)", False),
@@ -36,7 +36,19 @@ def test_system_columns_follow_the_users_and_are_required() -> None:
         (5, "__offset", "long", True),
         (6, "__timestamp", "timestamptz", True),
     ]
-    assert "identifier-field-ids" not in schema_json(INFO)
+    assert "identifier-field-ids" not in schema_json(INFO, LEGACY)
+
+
+def test_a_clean_table_has_the_users_columns_and_no_order() -> None:
+    """As Fluss 1.0 makes it (apache/fluss PR 4019)."""
+    schema = schema_json(INFO, CLEAN)
+    assert fields(schema) == [
+        (1, "id", "long", True),
+        (2, "name", "string", False),
+        (3, "price", "decimal(9, 2)", False),
+    ]
+    assert spec_json(part_fields(INFO, CLEAN), schema)["fields"] == []
+    assert sort_order_json(CLEAN, schema) == {"order-id": 0, "fields": []}
 
 
 @pytest.mark.parametrize(
@@ -50,13 +62,13 @@ def test_system_columns_follow_the_users_and_are_required() -> None:
     ],
 )  # fmt: skip
 def test_types_are_those_of_the_docs(fluss: DataType, iceberg: str) -> None:
-    assert schema_json(table_info({"c": fluss}))["fields"][0]["type"] == iceberg
+    assert schema_json(table_info({"c": fluss}), LEGACY)["fields"][0]["type"] == iceberg
 
 
 def test_nested_types_get_ids_behind_the_columns() -> None:
     row = DataType(TypeRoot.ROW, fields=(t.RowField("x", t.INT), t.RowField("y", t.STRING)))
     array = DataType(TypeRoot.ARRAY, element=row)
-    schema = schema_json(table_info({"a": array}))
+    schema = schema_json(table_info({"a": array}), LEGACY)
     assert schema["fields"][0]["type"] == {
         "type": "list",
         "element-id": 5,
@@ -75,7 +87,7 @@ def test_identifier_fields_are_the_whole_primary_key() -> None:
     info = table_info(
         {"a": t.BIGINT.not_null(), "b": t.STRING.not_null()}, primary_key=("b", "a"), buckets=2
     )
-    assert schema_json(info)["identifier-field-ids"] == [2, 1]
+    assert schema_json(info, LEGACY)["identifier-field-ids"] == [2, 1]
     assert table_properties(info)["write.delete.mode"] == "merge-on-read"
 
 
@@ -83,15 +95,15 @@ def test_partition_keys_come_before_the_bucket() -> None:
     info = table_info(
         {"id": t.BIGINT, "day": t.STRING}, partition_keys=("day",), bucket_keys=("id",), buckets=4
     )
-    assert spec_json(info, schema_json(info))["fields"] == [
+    assert spec_json(part_fields(info, LEGACY), schema_json(info, LEGACY))["fields"] == [
         {"name": "day", "transform": "identity", "source-id": 2, "field-id": 1000},
         {"name": "id_bucket", "transform": "bucket[4]", "source-id": 1, "field-id": 1001},
     ]
-    plain = spec_json(INFO, schema_json(INFO))["fields"]
+    plain = spec_json(part_fields(INFO, LEGACY), schema_json(INFO, LEGACY))["fields"]
     assert [(f["name"], f["transform"], f["source-id"]) for f in plain] == [
         ("__bucket", "identity", 4)
     ]
-    assert sort_order_json(schema_json(INFO))["fields"][0]["source-id"] == 5
+    assert sort_order_json(LEGACY, schema_json(INFO, LEGACY))["fields"][0]["source-id"] == 5
 
 
 def test_properties_keep_icebergs_own_and_prefix_the_rest() -> None:
@@ -116,78 +128,14 @@ def test_the_lakes_own_options_are_no_properties_of_its_tables() -> None:
 def test_what_iceberg_cannot_take_is_named() -> None:
     two = table_info({"a": t.INT, "b": t.INT}, bucket_keys=("a", "b"))
     with pytest.raises(UnsupportedLakeOption, match="bucket keys a, b"):
-        spec_json(two, schema_json(two))
+        spec_json(part_fields(two, LEGACY), schema_json(two, LEGACY))
     number = table_info({"a": t.INT, "b": t.INT}, partition_keys=("b",))
     with pytest.raises(UnsupportedLakeOption, match="partition key b has type INT"):
-        spec_json(number, schema_json(number))
+        spec_json(part_fields(number, LEGACY), schema_json(number, LEGACY))
 
 
 @pytest.mark.parametrize("key", [t.timestamp(7), t.timestamp_ltz(9)])
 def test_a_bucket_key_finer_than_a_microsecond_is_refused(key: DataType) -> None:
     info = table_info({"at": key}, bucket_keys=("at",))
     with pytest.raises(UnsupportedLakeOption, match="bucket key at"):
-        spec_json(info, schema_json(info))
-
-
-def test_the_same_table_has_nothing_missing() -> None:
-    assert missing_columns(INFO, schema_json(INFO)) == []
-    other_ids = schema_json(INFO)
-    for field in other_ids["fields"]:
-        field["id"] += 10
-    assert missing_columns(INFO, other_ids) == []
-
-
-def test_columns_that_fluss_added_are_missing() -> None:
-    column = Column("extra", t.INT, 3)
-    schema = replace(INFO.schema, columns=(*INFO.schema.columns, column))
-    wider = replace(INFO, descriptor=replace(INFO.descriptor, schema=schema))
-    assert missing_columns(wider, schema_json(INFO)) == [column]
-    with pytest.raises(LakeTableMismatch, match="extra"):
-        missing_columns(INFO, schema_json(wider))
-    required = replace(column, data_type=t.INT.not_null())
-    schema = replace(INFO.schema, columns=(*INFO.schema.columns, required))
-    with pytest.raises(LakeTableMismatch, match="NOT NULL"):
-        missing_columns(
-            replace(INFO, descriptor=replace(INFO.descriptor, schema=schema)), schema_json(INFO)
-        )
-
-
-@pytest.mark.parametrize(
-    ("columns", "said"),
-    [
-        ({"id": t.INT.not_null(), "name": t.STRING, "price": t.decimal(9, 2)}, "id int required"),
-        ({"id": t.BIGINT, "name": t.STRING, "price": t.decimal(9, 2)}, "column 'id long',"),
-        ({"id": t.BIGINT.not_null(), "nom": t.STRING, "price": t.decimal(9, 2)}, "nom string"),
-        ({"id": t.BIGINT.not_null(), "name": t.STRING, "price": t.decimal(9, 3)}, r"decimal\(9,3"),
-        ({"name": t.STRING, "id": t.BIGINT.not_null(), "price": t.decimal(9, 2)}, "name string"),
-    ],
-)
-def test_another_column_is_a_mismatch_that_names_it(
-    columns: dict[str, DataType], said: str
-) -> None:
-    with pytest.raises(LakeTableMismatch, match=said) as caught:
-        missing_columns(INFO, schema_json(table_info(columns)))
-    assert "db.t" in str(caught.value)
-
-
-def test_a_table_of_somebody_else_is_a_mismatch() -> None:
-    foreign = {"fields": [{"id": 1, "name": "a", "required": False, "type": "int"}]}
-    with pytest.raises(LakeTableMismatch):
-        missing_columns(INFO, foreign)
-    with pytest.raises(LakeTableMismatch):
-        missing_columns(INFO, {"fields": []})
-    with pytest.raises(LakeTableMismatch, match="identifier fields"):
-        missing_columns(INFO, {**schema_json(INFO), "identifier-field-ids": [1]})
-
-
-def test_another_partition_spec_is_a_mismatch() -> None:
-    schema = schema_json(INFO)
-    check_spec(INFO, schema, spec_json(INFO, schema))
-    keyed = replace(INFO, descriptor=replace(INFO.descriptor, bucket_keys=("id",), bucket_count=4))
-    with pytest.raises(LakeTableMismatch, match=r"\[identity\(__bucket\)\], but \[bucket\[4\]"):
-        check_spec(keyed, schema, spec_json(INFO, schema))
-    eight = replace(keyed, descriptor=replace(keyed.descriptor, bucket_count=8))
-    with pytest.raises(LakeTableMismatch, match=r"bucket\[8\]"):
-        check_spec(keyed, schema, spec_json(eight, schema))
-    with pytest.raises(LakeTableMismatch, match=r"partition spec \[\]"):
-        check_spec(INFO, schema, {"fields": []})
+        spec_json(part_fields(info, LEGACY), schema_json(info, LEGACY))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from pyarrow import fs
 from sluice.errors import LakeNotWritable
 from sluice.lake import storage
 from sluice.lake.file_systems import FileSystems
-from sluice.lake.iceberg_schema import schema_json
-from sluice.lake.parquet import ParquetSplitWriter, ParquetWriterFactory
+from sluice.lake.parquet import ParquetSplitWriter
 from sluice.lake.parquet_files import WriteOptions
 from sluice.lake.table_storage import TableStorage
 from sluice.model import TableBucket
@@ -24,6 +22,7 @@ from sluice.rounds.types import LogRecords, Split
 from sluice.storage import file_system
 from sluice.testing.tables import table_info
 from tests.support.s3_server import S3Server
+from tests.support.split_writers import writer_factory
 
 BUCKET = TableBucket(1, None, 0)
 FOLDER = "s3://lake/shop/orders/data/day=a%23b"
@@ -41,10 +40,9 @@ def files_of(options: dict[str, str]) -> FileSystems:
 
 
 def writer(options: dict[str, str], folder: str = FOLDER, **sizes: int) -> ParquetSplitWriter:
-    schema = json.dumps(schema_json(table_info({"id": t.BIGINT})))
     settings = WriteOptions(**{"target_file_bytes": 2**30, **sizes})
-    factory = ParquetWriterFactory(schema, {BUCKET: folder}, "w1", settings, files_of(options))
-    return factory(Split(BUCKET, (), 0, 100))
+    split, info = Split(BUCKET, (), 0, 100), table_info({"id": t.BIGINT})
+    return writer_factory(info, [split], folder, settings, files=files_of(options))(split)
 
 
 def records(base: int, rows: int) -> LogRecords:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import resource
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,25 +15,29 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluice.errors import LakeNotWritable, LakeTableMismatch, UnsupportedType
-from sluice.lake.iceberg_schema import schema_json
+from sluice.iceberg_rules.layout import Layout
 from sluice.lake.parquet import ParquetSplitWriter, ParquetWriterFactory
 from sluice.lake.parquet_files import WriteOptions
 from sluice.model import DataType, TableBucket
 from sluice.model import types as t
 from sluice.rounds.types import LogRecords, Split, SplitPart
 from sluice.testing.tables import table_info
+from tests.support.split_writers import writer_factory
 
 BUCKET = TableBucket(1, 9, 3)
 SPLIT = Split(BUCKET, ("mon",), 0, 100)
 
 
 def factory(
-    folder: Path | str, columns: dict[str, DataType] | None = None, **options: int | str
+    folder: Path | str,
+    columns: dict[str, DataType] | None = None,
+    layout: Layout = Layout.LEGACY,
+    splits: Sequence[Split] = (SPLIT,),
+    **options: int | str,
 ) -> ParquetWriterFactory:
     info = table_info(columns or {"a": t.BIGINT, "s": t.STRING})
     settings = WriteOptions(**{"target_file_bytes": 2**30, **options})  # type: ignore[arg-type]
-    folders = {BUCKET: str(folder)}
-    return ParquetWriterFactory(json.dumps(schema_json(info)), folders, "w1", settings)
+    return writer_factory(info, splits, folder, settings, layout=layout)
 
 
 def records(base: int, rows: int, timestamp_ms: int = 5) -> LogRecords:
@@ -81,7 +84,7 @@ def test_parts_of_a_window_have_files_of_their_own(tmp_path: Path) -> None:
 def test_files_of_two_partitions_have_names_of_their_own(tmp_path: Path) -> None:
     """Clean-up looks for the name of a file among all that are referenced, in any folder."""
     splits = [replace(SPLIT, bucket=replace(BUCKET, partition_id=number)) for number in (9, None)]
-    whole = replace(factory(tmp_path), folders={one.bucket: str(tmp_path) for one in splits})
+    whole = factory(tmp_path, splits=splits)
     made = [write(whole(split), records(0, 2)) for split in splits]
     names = [path.name for paths in made for path in paths]
     assert names == ["00003-0-w1-p9-00001.parquet", "00003-0-w1-00001.parquet"]

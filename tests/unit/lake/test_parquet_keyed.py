@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluice.errors import LakeTableMismatch, UnsupportedLakeOption
+from sluice.iceberg_rules.layout import Layout
 from sluice.lake.iceberg_schema import schema_json
-from sluice.lake.parquet import ParquetSplitWriter, ParquetWriterFactory
+from sluice.lake.parquet import ParquetSplitWriter
 from sluice.lake.parquet_files import WriteOptions
-from sluice.model import DataType, TableBucket
+from sluice.model import COMMIT_TIMESTAMP, LOG_OFFSET, DataType, TableBucket
 from sluice.model import types as t
 from sluice.rounds.lake_files import NO_DELETES, BucketFiles, Compaction, LiveFile
 from sluice.rounds.limits import TimeLeft
 from sluice.rounds.types import KeyedSplitOptions, Split
 from sluice.testing.tables import table_info
+from tests.support.split_writers import writer_factory
 
 BUCKET = TableBucket(1, 9, 3)
 ENDLESS = TimeLeft(lambda: None, lambda: None)
@@ -38,12 +39,12 @@ def writer(
     folder: Path,
     columns: dict[str, DataType] | None = None,
     split: Split = SPLIT,
+    layout: Layout = Layout.LEGACY,
     **options: int,
 ) -> ParquetSplitWriter:
     info = table_info(columns or COLUMNS, primary_key=("id", "day"), bucket_keys=("id",))
     settings = WriteOptions(**{"target_file_bytes": 2**30, **options})
-    schema = json.dumps(schema_json(info))
-    made = ParquetWriterFactory(schema, {BUCKET: str(folder)}, "w1", settings)
+    made = writer_factory(info, [split], folder, settings, layout=layout)
     found = pickle.loads(pickle.dumps(made))(split, 7)
     assert isinstance(found, ParquetSplitWriter)
     return found
@@ -57,8 +58,8 @@ def rows(start: int, count: int) -> pa.Table:
             "id": pa.array(ids),
             "at": pa.array(ids * 1_000_001).view(pa.timestamp("ns")),
             "day": pa.array(["mon"] * count),
-            "__offset": pa.array(ids + 100),
-            "__timestamp": pa.array(ids * 1000).view(pa.timestamp("us", tz="UTC")),
+            LOG_OFFSET: pa.array(ids + 100),
+            COMMIT_TIMESTAMP: pa.array(ids * 1000).view(pa.timestamp("us", tz="UTC")),
         }
     )
 
@@ -165,4 +166,4 @@ def test_keys_that_deletes_cannot_name_are_refused(kind: DataType, why: str) -> 
     columns = {"id": t.BIGINT.not_null(), "k": kind.not_null()}
     info = table_info(columns, primary_key=("id", "k"), bucket_keys=("id",))
     with pytest.raises(UnsupportedLakeOption, match=why):
-        schema_json(info)
+        schema_json(info, Layout.LEGACY)

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import CorruptRecord, UnsupportedType
-from sluice.model import ChangeType
+from sluice.model import COMMIT_TIMESTAMP, LOG_OFFSET, ChangeType
 from sluice.rounds.last_changes import LastChanges
 from sluice.rounds.types import LogRecords
 
@@ -128,12 +128,12 @@ def reduced(
         for batch in batches:
             changes.add(batch)
         for part in changes.parts():
-            assert part.upserts.schema.names == [*schema.names, "__offset", "__timestamp"]
+            assert part.upserts.schema.names == [*schema.names, LOG_OFFSET, COMMIT_TIMESTAMP]
             assert part.delete_keys.schema.names == key_names(schema)
             part.upserts.validate(full=True)
-            offsets = part.upserts.column("__offset").to_pylist()
+            offsets = part.upserts.column(LOG_OFFSET).to_pylist()
             assert offsets == sorted(offsets)
-            stamps = part.upserts.column("__timestamp").cast(pa.int64()).to_pylist()
+            stamps = part.upserts.column(COMMIT_TIMESTAMP).cast(pa.int64()).to_pylist()
             for (key, value), offset, stamp in zip(
                 rows_of(schema, part.upserts), offsets, stamps, strict=True
             ):
@@ -295,8 +295,8 @@ def test_batches_that_are_slices_and_have_nested_columns() -> None:
                     part, some = whole.slice(at, 3), kinds.slice(at, 3)
                     changes.add(LogRecords(part, at, at + part.num_rows, 5, 1, some))
                 found = [row for p in changes.parts() for row in p.upserts.to_pylist()]
-            found.sort(key=lambda row: int(row.pop("__offset")))
-            assert [row.pop("__timestamp").timestamp() for row in found] == [0.005] * 5
+            found.sort(key=lambda row: int(row.pop(LOG_OFFSET)))
+            assert [row.pop(COMMIT_TIMESTAMP).timestamp() for row in found] == [0.005] * 5
             assert found == rows[15:]
 
 

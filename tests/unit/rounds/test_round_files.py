@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sluice.errors import LakeNotWritable, SluiceError
-from sluice.model import Reason, TableBucket, TableInfo
+from sluice.model import LOG_OFFSET, Reason, TableBucket, TableInfo
 from sluice.rounds.files import RoundResult
 from sluice.rounds.lake_files import (
     DataFile,
@@ -25,7 +25,7 @@ from sluice.rounds.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.position_lookups import LookupBudget
 from sluice.rounds.round_files import DELETES_KEY, DeletesReport, Lookups, RoundFiles
 from sluice.rounds.types import Split, SplitFailure, SplitResult
-from sluice.testing.memory_writer import KeyedFile
+from sluice.testing.memory_writer import BUCKET, KeyedFile
 
 from .keyed_world import KeyedWorld
 
@@ -68,14 +68,12 @@ class Shared(KeyedWorld):
     def rewrite(self, number: int) -> None:
         """Another writer rewrites the rows of one bucket, and changes no row."""
         table, partition = self.table, (str(number),)
-        rows = [
-            (key, row) for (_, key), row in table.keyed_rows().items() if row["__bucket"] == number
-        ]
+        rows = [(key, row) for (_, key), row in table.keyed_rows().items() if row[BUCKET] == number]
         old = {
             p for p in table.paths() if p in table.keyed and table.keyed[p].partition == partition
         }
         path = f"{table.location}/rewritten-{len(table.files)}"
-        table.files[path] = [((), number, row["__offset"]) for _, row in rows]
+        table.files[path] = [((), number, row[LOG_OFFSET]) for _, row in rows]
         table.keyed[path] = KeyedFile(partition, tuple(rows))
         table._put((table.paths() - old) | {path}, {"operation": "replace"})
 

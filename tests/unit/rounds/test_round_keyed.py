@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice.errors import LakeRolledBack, SplitFailed
-from sluice.model import Partition
+from sluice.model import COMMIT_TIMESTAMP, LOG_OFFSET, Partition
 from sluice.rounds.limits import RoundLimits
 from sluice.rounds.retier import RepairMode
 from sluice.testing.memory_cluster import MemoryCluster
+from sluice.testing.memory_writer import BUCKET
 
 from .keyed_world import FULL, WAL, KeyedWorld, keyed_info
 
@@ -39,8 +40,8 @@ def test_a_log_from_its_beginning_needs_no_deletes(world: KeyedWorld) -> None:
     assert (result.outcome, result.rows, result.deletes, result.files) == ("committed", 2, 0, 1)
     world.assert_equal()
     rows = world.table.keyed_rows()
-    assert {row["__bucket"] for row in rows.values()} == {1}
-    assert all(row["__offset"] >= 2 for row in rows.values())
+    assert {row[BUCKET] for row in rows.values()} == {1}
+    assert all(row[LOG_OFFSET] >= 2 for row in rows.values())
 
 
 def test_a_snapshot_and_the_log_behind_it_come_in_one_commit(world: KeyedWorld) -> None:
@@ -56,11 +57,11 @@ def test_a_snapshot_and_the_log_behind_it_come_in_one_commit(world: KeyedWorld) 
     world.assert_equal()
     assert len(world.table.snapshots()) == 1
     rows = {row["id"]: row for row in world.table.keyed_rows().values()}
-    assert {key: rows[key]["__offset"] == -1 for key in rows} == {
+    assert {key: rows[key][LOG_OFFSET] == -1 for key in rows} == {
         1: True, 2: False, 4: True, 5: False,
     }  # fmt: skip
-    assert rows[1]["__timestamp"].timestamp() == -0.001
-    assert rows[5]["__timestamp"].timestamp() == 5.0
+    assert rows[1][COMMIT_TIMESTAMP].timestamp() == -0.001
+    assert rows[5][COMMIT_TIMESTAMP].timestamp() == 5.0
 
 
 def test_a_snapshot_ahead_of_the_end_that_was_planned_counts(world: KeyedWorld) -> None:

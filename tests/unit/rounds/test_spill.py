@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.errors import SpillFailed
+from sluice.model import LOG_OFFSET
 from sluice.rounds.last_changes import LastChanges
 from sluice.rounds.spill import SpillFolder, remove_left_over
 from sluice.rounds.types import LogRecords
@@ -116,7 +117,7 @@ def test_a_key_that_changes_all_the_time_is_not_spilled(tmp_path: Path) -> None:
         for offset in range(0, 500_000, 5_000):
             found.add(LogRecords(batch, offset, offset + 5_000, 9, 1, kinds))
         (part,) = found.parts()
-        assert part.upserts.column("__offset").to_pylist() == [499_997, 499_998, 499_999]
+        assert part.upserts.column(LOG_OFFSET).to_pylist() == [499_997, 499_998, 499_999]
     assert list(tmp_path.iterdir()) == []
 
 

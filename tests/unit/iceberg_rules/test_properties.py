@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sluice.errors import UnsupportedLakeOption
-from sluice.iceberg_rules import check_lake_properties
+from sluice.iceberg_rules.properties import check_lake_properties
 from sluice.lake.iceberg_schema import table_properties
 from sluice.model import types as t
 from sluice.testing.tables import table_info

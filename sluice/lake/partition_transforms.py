@@ -1,0 +1,103 @@
+"""Which partition each row is in: Iceberg's transforms, for all rows of a column at once.
+
+Source: Iceberg's table specification, partition transforms and appendix B.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sluice.errors import UnsupportedLakeOption
+from sluice.formats.bucketing import bucket_numbers
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+"""How Iceberg writes null as a text (``PartitionSpec``, ``Conversions``)."""
+_DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
+
+
+def partition_codes(column: pa.ChunkedArray, transform: str) -> tuple[np.ndarray, list[str]]:
+    """The number of each row's partition value, and the values as Iceberg's texts.
+
+    :raises UnsupportedLakeOption: rounds do not support the transform for this type.
+    """
+    values = _transformed(column.combine_chunks(), transform)
+    encoded = pc.dictionary_encode(values, null_encoding="encode")
+    texts = [_text(value) for value in encoded.dictionary.to_pylist()]
+    codes: np.ndarray = encoded.indices.to_numpy(zero_copy_only=False)
+    return codes, texts
+
+
+def _transformed(column: pa.Array, transform: str) -> pa.Array:
+    name, _, rest = transform.partition("[")
+    if name == "identity":
+        return column
+    if name == "void":
+        return pa.nulls(len(column), pa.string())
+    if name == "bucket":
+        return _bucket(column, int(rest.rstrip("]")))
+    if name == "truncate":
+        return _truncate(column, int(rest.rstrip("]")))
+    if name in ("year", "month", "day", "hour"):
+        return _time(column, name)
+    raise UnsupportedLakeOption(f"rounds do not support partition transform {transform}")
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return NULL
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.isoformat() if isinstance(value, dt.date) else str(value)
+
+
+def _bucket(column: pa.Array, count: int) -> pa.Array:
+    """As Fluss's buckets of a table with this bucket key, except that null has none."""
+    present = column.drop_null()
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        keys = present.cast(pa.binary())
+    else:
+        wide = _as_int64(present)
+        buffers = [None, pa.py_buffer(np.ascontiguousarray(wide))]
+        keys = pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(wide), buffers)
+        keys = keys.cast(pa.binary())
+    numbers = np.zeros(len(column), np.int32)
+    is_null = column.is_null().to_numpy(zero_copy_only=False)
+    numbers[~is_null] = bucket_numbers(keys, count, "iceberg")
+    return pa.array(numbers, mask=is_null)
+
+
+def _as_int64(column: pa.Array) -> np.ndarray:
+    """Numbers, dates and times as the long that Iceberg hashes; null as 0."""
+    if pa.types.is_date32(column.type):
+        column = column.view(pa.int32())
+    elif pa.types.is_temporal(column.type):
+        column = column.view(pa.int64())
+    found: np.ndarray = column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _truncate(column: pa.Array, width: int) -> pa.Array:
+    if pa.types.is_string(column.type):
+        return pc.utf8_slice_codeunits(column, 0, width)
+    is_null = column.is_null().to_numpy(zero_copy_only=False)
+    values = column.fill_null(0).to_numpy(zero_copy_only=False)
+    return pa.array(values - values % width, column.type, mask=is_null)
+
+
+def _time(column: pa.Array, name: str) -> pa.Array:
+    """Years and months since 1970, days as dates, hours since 1970."""
+    is_null = column.is_null().to_numpy(zero_copy_only=False)
+    values = _as_int64(column)
+    days = values if pa.types.is_date32(column.type) else values // _DAY_US
+    if name == "hour":
+        return pa.array((values // _HOUR_US).astype(np.int32), mask=is_null)
+    if name == "day":
+        return pa.array(days.astype(np.int32), pa.int32(), mask=is_null).view(pa.date32())
+    months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
+    found = months if name == "month" else months // 12
+    return pa.array(found.astype(np.int32), mask=is_null)

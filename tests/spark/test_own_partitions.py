@@ -1,0 +1,136 @@
+"""Lake tables of log tables with partition fields of the user's own, written by rounds."""
+
+from __future__ import annotations
+
+import datetime as dt
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from sluice.driver.lake_tables import create_lake_tables
+from sluice.driver.local import tier_once
+from sluice.errors import LakeTableMismatch, UnsupportedLakeOption
+from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.model import TablePath
+from sluice.model import types as t
+from sluice.rounds.files import RoundResult
+from tests.spark.conftest import LocalStock, Site
+
+pytestmark = pytest.mark.spark
+PATH = TablePath("shop", "clicks")
+LAKE = f"lake.{PATH}"
+COLUMNS = {"id": t.BIGINT, "at": t.timestamp(6), "user": t.STRING}
+
+
+def rows(first: int, count: int) -> pa.Table:
+    ids = range(first, first + count)
+    start = dt.datetime(2026, 11, 28, 20, tzinfo=None)
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "at": pa.array([start + dt.timedelta(minutes=7 * i) for i in ids], pa.timestamp("us")),
+            "user": pa.array([None if i % 9 == 8 else f"u{i % 5}/x" for i in ids]),
+        }
+    )
+
+
+def tier(site: Site, first: int, count: int = 100) -> RoundResult:
+    site.append(PATH, rows(first, count))
+    return tier_once(site.config, PATH, now=True, jvm=site.jvm)
+
+
+def created(site: Site, *fields: str, **descriptor: Any) -> None:
+    site.create(PATH, COLUMNS, bucket_count=3, **descriptor)
+    [report] = create_lake_tables(site.config, PATH, site.jvm, fields)
+    assert (report.outcome, report.error) == ("created", "")
+
+
+def assert_rows(site: Site, count: int) -> None:
+    seen = site.rows(f"SELECT count(*), count(DISTINCT id), sum(id) FROM {LAKE}")[0]
+    assert tuple(seen) == (count, count, sum(range(count)))
+
+
+def test_rows_are_in_the_partitions_of_their_values(site: Site) -> None:
+    created(site, "days(at)", "bucket(4, user)")
+    assert tier(site, 0).rows == 100
+    tier(site, 100)
+    assert_rows(site, 200)
+    days = site.rows(f"SELECT DISTINCT partition.at_day FROM {LAKE}.files ORDER BY 1")
+    assert [str(day[0]) for day in days] == ["2026-11-28", "2026-11-29"]
+    wrong = site.rows(
+        f"SELECT count(*) FROM {LAKE} r JOIN {LAKE}.files f ON r._file = f.file_path WHERE NOT"
+        " (f.partition.at_day <=> to_date(r.at) AND f.partition.user_bucket <=>"
+        " lake.system.bucket(4, r.user))"
+    )
+    assert wrong[0][0] == 0
+    day = "at >= timestamp_ntz'2026-11-29 00:00:00'"
+    found = site.rows(f"SELECT count(*), count(DISTINCT _file) FROM {LAKE} WHERE {day}")[0]
+    whole = site.rows(f"SELECT count(DISTINCT _file) FROM {LAKE}")[0][0]
+    late = sum(str(at) >= "2026-11-29" for at in rows(0, 200)["at"].to_pylist())
+    assert found[0] == late
+    assert found[1] < whole
+
+
+def test_fields_that_spark_adds_or_drops_are_followed(site: Site) -> None:
+    created(site)
+    tier(site, 0)
+    site.rows(f"ALTER TABLE {LAKE} ADD PARTITION FIELD truncate(2, user)")
+    tier(site, 100)
+    site.rows(f"ALTER TABLE {LAKE} ADD PARTITION FIELD hours(at)")
+    tier(site, 200)
+    site.rows(f"ALTER TABLE {LAKE} DROP PARTITION FIELD user_trunc_2")
+    tier(site, 300)
+    assert_rows(site, 400)
+    site.rows(
+        f"CALL lake.system.rewrite_data_files(table => '{PATH}',"
+        " options => map('rewrite-all', 'true'))"
+    )
+    tier(site, 400)
+    assert_rows(site, 500)
+    site.rows(f"ALTER TABLE {LAKE} ADD PARTITION FIELD at")  # a time itself: not supported
+    with pytest.raises(LakeTableMismatch, match="DROP PARTITION FIELD at"):
+        tier(site, 500)
+
+
+def test_a_partition_of_fluss_is_replaced_as_a_whole(site: Site) -> None:
+    columns = {**COLUMNS, "day": t.STRING}
+    site.create(PATH, columns, bucket_count=2, partition_keys=("day",))
+    create = create_lake_tables(site.config, PATH, site.jvm, ["bucket(3, user)"])
+    assert [one.outcome for one in create] == ["created"]
+
+    def put(day: str, count: int) -> None:
+        site.client.admin.create_partition(PATH, {"day": day}, ignore_if_exists=True)
+        site.append(PATH, rows(0, count).append_column("day", pa.array([day] * count)))
+
+    put("mon", 30)
+    put("tue", 40)
+    tier_once(site.config, PATH, now=True, jvm=site.jvm)
+    site.client.admin.drop_partition(PATH, {"day": "mon"})
+    put("mon", 5)
+    result = tier_once(site.config, PATH, now=True, jvm=site.jvm)
+    assert "partition mon was dropped and created again" in "; ".join(result.notes)
+    counts = site.rows(f"SELECT day, count(*) FROM {LAKE} GROUP BY day ORDER BY day")
+    assert [tuple(row) for row in counts] == [("mon", 5), ("tue", 40)]
+
+
+def test_many_partitions_need_no_more_memory_or_files(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sluice.lake.partitioned_files.OPEN_MAX", 3)
+    created(site, "bucket(50, id)")
+    result = tier(site, 0, 3000)
+    assert result.rows == 3000
+    assert_rows(site, 3000)
+    names = [row[0] for row in site.rows(f"SELECT file_path FROM {LAKE}.files")]
+    assert len({name.rpartition("/")[2] for name in names}) == len(names) >= 50
+
+
+def test_a_keyed_table_keeps_fluss_fields(stock: LocalStock) -> None:
+    stock.create()
+    with (
+        closing(IcebergLake(stock.site.jvm.gateway, stock.site.config.datalake.iceberg)) as lake,
+        pytest.raises(UnsupportedLakeOption, match="it has a primary key"),
+    ):
+        lake.create(stock.client.admin.table_info(stock.path), partition_by=["item"])

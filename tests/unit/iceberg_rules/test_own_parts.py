@@ -1,0 +1,116 @@
+"""Partition fields that a user chooses: which tables may have them, and how they are written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sluice.errors import LakeTableMismatch, UnsupportedLakeOption
+from sluice.iceberg_rules.layout import Layout, PartKind, found_part_fields
+from sluice.iceberg_rules.matched_schema import LakeSide, check_parts, match
+from sluice.iceberg_rules.own_parts import own_field, with_own_fields
+from sluice.lake.iceberg_schema import schema_json
+from sluice.model import TableInfo
+from sluice.model import types as t
+from sluice.testing.tables import table_info
+
+CLEAN, LEGACY = Layout.CLEAN, Layout.LEGACY
+COLUMNS = {
+    "id": t.BIGINT.not_null(),
+    "at": t.timestamp_ltz(6),
+    "day": t.STRING,
+    "user": t.STRING,
+    "price": t.decimal(9, 2),
+}
+INFO = table_info(COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "transform"),
+    [
+        ("days(at)", "at_day", "day"),
+        (" Hour( at ) ", "at_hour", "hour"),
+        ("months(at)", "at_month", "month"),
+        ("year(at)", "at_year", "year"),
+        ("bucket(16, user)", "user_bucket", "bucket[16]"),
+        ("truncate( 8 ,user)", "user_trunc", "truncate[8]"),
+        ("user", "user", "identity"),
+    ],
+)
+def test_fields_are_written_as_in_spark(text: str, name: str, transform: str) -> None:
+    field = own_field(INFO, text)
+    assert (field.name, field.transform, field.kind) == (name, transform, PartKind.OWN)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("day(at", "use days(COLUMN), hours(COLUMN)"),
+        ("dayz(at)", "dayz is unknown; did you mean 'day'?"),
+        ("days(att)", "table db.t has no column att; did you mean 'at'?"),
+        ("bucket(user)", "with a number above 0"),
+        ("bucket(0, user)", "with a number above 0"),
+        ("days(3, at)", "with a number above 0"),
+        ("days(user)", "column user is STRING; day takes date, timestamp, timestamptz"),
+        ("price", "column price is DECIMAL(9,2); identity takes"),
+        ("bucket(4, price)", "column price is DECIMAL(9,2); bucket takes"),
+    ],
+)
+def test_a_wrong_field_is_named_with_what_to_write(text: str, said: str) -> None:
+    with pytest.raises(UnsupportedLakeOption) as caught:
+        own_field(INFO, text)
+    assert said in str(caught.value)
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("info", "layout", "said"),
+    [
+        (table_info(COLUMNS, primary_key=("id",), bucket_keys=("id",)), CLEAN, "a primary key"),
+        (table_info(COLUMNS, bucket_keys=("id",)), CLEAN, "its rows are in buckets by id"),
+        (INFO, LEGACY, "its layout is legacy"),
+    ],
+)
+def test_other_tables_keep_the_fields_of_fluss(info: TableInfo, layout: Layout, said: str) -> None:
+    with pytest.raises(UnsupportedLakeOption, match="has Fluss's partition fields") as caught:
+        with_own_fields(info, layout, ["days(at)"])
+    assert said in str(caught.value)
+    assert with_own_fields(info, layout, []).has_own is False
+
+
+def test_a_name_is_taken_once() -> None:
+    for texts in (["days(at)", "day(at)"], ["user", "user"]):
+        with pytest.raises(UnsupportedLakeOption, match="there is one of that name"):
+            with_own_fields(INFO, CLEAN, texts)
+
+
+def test_fields_that_another_engine_has_added_are_taken_or_refused() -> None:
+    info = replace(INFO, descriptor=replace(INFO.descriptor, partition_keys=("day",)))
+    schema = schema_json(info, CLEAN)
+    matched = match(info, LakeSide(schema))
+    types = {one["name"]: one["type"] for one in schema["fields"]}
+    ids = {one["name"]: one["id"] for one in schema["fields"]}
+
+    def checked(*fields: tuple[str, str]) -> list[PartKind]:
+        spec = {
+            "fields": [
+                {"name": f"f{place}", "source-id": ids[name], "transform": transform}
+                for place, (name, transform) in enumerate(fields)
+            ]
+        }
+        found = found_part_fields(schema, spec)
+        made = check_parts(info, matched, found, types, is_of_fluss=True)
+        return [one.kind for one in made.fields]
+
+    own, key = PartKind.OWN, PartKind.KEY
+    assert checked(("day", "identity")) == [key]
+    assert checked(("day", "identity"), ("at", "day"), ("user", "bucket[4]")) == [key, own, own]
+    assert checked(("at", "hour"), ("day", "identity"), ("id", "void")) == [own, key, own]
+    for fields in (
+        [("at", "day")],  # without the partition key no partition could be dropped
+        [("day", "identity"), ("price", "identity")],
+        [("day", "identity"), ("at", "zorder")],
+    ):
+        with pytest.raises(LakeTableMismatch, match=r"but \[identity\(day\)\] are expected"):
+            checked(*fields)
