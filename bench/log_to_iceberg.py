@@ -34,6 +34,7 @@ from sluice.testing.table_creation import create_table
 BUCKETS = 4
 WARM_ROUNDS = 5
 REFERENCE = "pyarrow"
+LEGACY, CLEAN = "legacy", "clean"
 REFERENCE_OPTIONS: dict[str, Any] = {
     "compression": "zstd",
     "use_dictionary": ["event", "__bucket", "__timestamp"],
@@ -49,12 +50,16 @@ DUE_S = 60.0
 
 
 @contextmanager
-def server(data_dir: Path) -> Iterator[tuple[str, int]]:
-    """Runs ``sluice serve`` as a process. Yields its address and pid."""
+def server(data_dir: Path, layout: str = LEGACY) -> Iterator[tuple[str, int]]:
+    """Runs ``sluice serve`` as a process. Yields its address and pid.
+
+    :param layout: of the lake tables. The ratios of all commits are those of legacy ones.
+    """
     command = [str(Path(sys.executable).with_name("sluice")), "serve", "--data-dir", str(data_dir)]
     command += ["--listen", "grpc://127.0.0.1:0"]
+    environment = os.environ | {"SLUICE_DATALAKE_ICEBERG_LAYOUT": layout}
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
     )
     try:
         assert process.stdout is not None
@@ -76,13 +81,19 @@ def load(client: Client, path: TablePath, rows: int, lake: Path, buckets: int = 
 
 
 def pyarrow_limit(
-    rows: int, target: Path, options: Mapping[str, Any] = REFERENCE_OPTIONS, **others: int
+    rows: int,
+    target: Path,
+    options: Mapping[str, Any] = REFERENCE_OPTIONS,
+    layout: str = LEGACY,
+    **others: int,
 ) -> Cost:
     """Writes the rows with the columns of the lake, in row groups of the size that a round had.
 
     :param others: as of ``bench.measure.cost``.
     """
-    table = _in_lake(rows)
+    table = _in_lake(rows) if layout == LEGACY else pa.Table.from_batches(data.batches(rows))
+    known = [name for name in options["use_dictionary"] if name in table.column_names]
+    options = {**options, "use_dictionary": known}
     with cost(**others) as found, pq.ParquetWriter(target, table.schema, **options) as writer:
         for first in range(0, rows, _REFERENCE_GROUP_ROWS):
             group = table.slice(first, _REFERENCE_GROUP_ROWS)

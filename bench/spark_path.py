@@ -14,11 +14,12 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import keyed
-from bench.log_to_iceberg import load, pyarrow_limit, server, wait_until_due
+from bench.log_to_iceberg import CLEAN, LEGACY, load, pyarrow_limit, server, wait_until_due
 from bench.measure import Line, report
 from bench.submit import Applications, Tree, measured, submitting
 from sluice.client import Client, connect
@@ -129,27 +130,43 @@ def run(rows: int) -> None:
 
 
 def _logs(sizes: tuple[int, int], jar: Path) -> None:
-    found, reference = Found("log", "rows"), []
-    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as tmp:
-        home = Path(tmp)
-        with server(home / "fluss") as (address, pid), connect(ClientConfig(address)) as client:
+    """Both layouts of lake tables in turns, each on a server of its own."""
+    found = {layout: Found(f"log, {layout}", "rows") for layout in (LEGACY, CLEAN)}
+    references: dict[str, list[float]] = {layout: [] for layout in found}
+    row_bytes = dict.fromkeys(found, 0.0)
+    with ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-bench-")))
+        places = {}
+        for layout in found:
+            address, pid = stack.enter_context(server(home / layout, layout))
+            client = stack.enter_context(connect(ClientConfig(address)))
             client.admin.create_database("bench")
-            submitted = Applications(client, home, home / "lake", jar)
-            for repeat in range(REPEATS):
-                count = min(sizes[1], REFERENCE_ROWS_MAX)
-                spent = pyarrow_limit(count, home / "reference.parquet", server=pid)
-                reference.append(count / 1e6 / spent.cpu_s)
+            places[layout] = Applications(client, home, home / f"lake_{layout}", jar), pid
+        for repeat in range(REPEATS):
+            count = min(sizes[1], REFERENCE_ROWS_MAX)
+            for layout, (submitted, pid) in places.items():
+                target = home / "reference.parquet"
+                spent = pyarrow_limit(count, target, layout=layout, server=pid)
+                references[layout].append(count / 1e6 / spent.cpu_s)
                 for size in sizes:
                     for way, tier in ways(submitted).items():
                         path = TablePath("bench", f"log_{repeat}_{size}_{len(way)}")
-                        load(client, path, size, submitted.lake)
-                        found.add(way, size, tier(path, size))
-                        check_tiered(client, path)
-                        client.admin.drop_table(path)
-    median = statistics.median(reference)
-    report(Line("pyarrow_zstd_parquet", median, "M rows/core-s", None, _span(reference)))
-    for way in (SUBMIT, EXECUTORS, LOCAL):
-        found.report(way, reference)
+                        load(submitted.client, path, size, submitted.lake)
+                        found[layout].add(way, size, tier(path, size))
+                        check_tiered(submitted.client, path)
+                        folder = submitted.lake / path.database / path.table
+                        files = [one.stat().st_size for one in folder.rglob("*.parquet")]
+                        row_bytes[layout] = sum(files) / size
+                        submitted.client.admin.drop_table(path)
+    for layout, reference in references.items():
+        median = statistics.median(reference)
+        name = f"pyarrow_zstd_parquet, {layout}"
+        report(Line(name, median, "M rows/core-s", None, _span(reference)))
+        for way in (SUBMIT, EXECUTORS, LOCAL):
+            found[layout].report(way, reference)
+    for layout, each in row_bytes.items():
+        ratio = each / row_bytes[LEGACY]
+        report(Line(f"bytes of a row, {layout}", each, "bytes", ratio, "of legacy"))
 
 
 def check_tiered(client: Client, path: TablePath) -> None:

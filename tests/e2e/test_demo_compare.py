@@ -99,6 +99,14 @@ def test_spark_finds_a_planted_row(spark: Any, as_view: Any) -> None:
     assert str(found[0]).startswith("flights, column distance: sum is 350217608 in the lake")
 
 
+@pytest.mark.spark
+def test_a_table_without_offsets_has_as_many_rows_as_the_logs(spark: Any, as_view: Any) -> None:
+    view = as_view("clean", pa.table({"origin": ["JFK", "LGA"]}))
+    assert offset_differences(rows_of(spark), "t", view, "origin", 2) == []
+    [found] = offset_differences(rows_of(spark), "t", view, "origin", 3)
+    assert str(found) == "t, all buckets: rows is 2 in the lake and 3 in the source"
+
+
 def offsets_table(offsets: list[tuple[str, int, int]]) -> pa.Table:
     origin, bucket, offset = zip(*offsets, strict=True)
     return pa.table({"origin": origin, "__bucket": bucket, "__offset": offset})
