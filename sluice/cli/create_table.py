@@ -199,7 +199,8 @@ def _tell_existing(client: Client, table: TablePath) -> None:
 
 def notes(info: TableInfo) -> list[str]:
     """Warnings about a new table that concern its copy in the lake."""
-    from sluice.iceberg_rules.keys import check_lake_table
+    from sluice.iceberg_rules.lake_tables import check_lake_table
+    from sluice.iceberg_rules.names_and_types import cautions
 
     if not info.datalake_enabled or info.datalake_format is None:
         return []
@@ -208,12 +209,7 @@ def notes(info: TableInfo) -> list[str]:
             f"the lake of this cluster has the format {info.datalake_format}: Sluice tiers only to"
             " Iceberg, so Fluss's own tiering service has to tier this table"
         ]
-    found = []
-    if times := [c.name for c in info.schema.columns if c.data_type.root is TypeRoot.TIME]:
-        found.append(
-            f"Spark cannot read an Iceberg table that has a TIME column ({', '.join(times)});"
-            " other engines can"
-        )
+    found = cautions(info)
     try:
         check_lake_table(info)
     except UnsupportedLakeOption as error:

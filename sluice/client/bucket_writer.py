@@ -35,7 +35,8 @@ from sluice.errors import (
 )
 from sluice.failpoints import failpoint
 from sluice.formats.bucketing import bucket_keys, buckets_of
-from sluice.formats.conform import conform
+from sluice.formats.conform import check_whole_milliseconds, conform
+from sluice.formats.log_format import LogFormat
 from sluice.formats.partitions import partition_values
 from sluice.model import Schema, TableBucket, TableInfo
 from sluice.wire import apis
@@ -108,6 +109,8 @@ class BucketWriter(ABC):
             resumes there and must be given the same rows, from the first one on.
         """
         self.info = info
+        is_arrow = LogFormat.of(info.descriptor.properties).is_arrow
+        self._keeps_milliseconds = info.has_primary_key or not is_arrow
         self._connection = connection
         self._admin = admin
         self._dynamic_partitions = dynamic_partitions
@@ -334,6 +337,8 @@ class BucketWriter(ABC):
             batches = data.combine_chunks().to_batches()
         for given in batches:
             batch = conform(given, schema)
+            if self._keeps_milliseconds:
+                check_whole_milliseconds(batch)
             if not batch.num_rows:
                 continue
             row_bytes = max(1, batch.nbytes // batch.num_rows)

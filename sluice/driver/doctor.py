@@ -18,6 +18,7 @@ from sluice.driver.jvm import Jvm, iceberg_jar
 from sluice.driver.opened_lake import opened_lake_findings
 from sluice.driver.table_health import failed_rounds, table_findings, with_failures
 from sluice.errors import SluiceError
+from sluice.iceberg_rules.names_and_types import problems
 from sluice.masking import mask, reason_text, secrets_of
 from sluice.model import ServerInfo, TableInfo, TablePath
 from sluice.rounds.named_lake import LAKE_OPTIONS
@@ -46,6 +47,7 @@ def findings(
     if answer.ok:
         yield from _servers(config)
         yield from _damage(config)
+        yield from _names_and_types(config)
     yield run_check(java_here(), hidden)
     # No deadline: a missing jar is fetched.
     jar = run_check(
@@ -102,6 +104,14 @@ def _tiered(config: Config) -> dict[TablePath, TableInfo] | None:
             return dict(client.admin.known_infos(client.statuses.lake_tables()))
     except SluiceError:
         return None
+
+
+def _names_and_types(config: Config) -> Iterator[Finding]:
+    """One finding for each tiered table that breaks a rule for names or types."""
+    for path, info in sorted((_tiered(config) or {}).items()):
+        if found := problems(info):
+            ok = False if any(one.is_refused for one in found) else None
+            yield Finding(f"columns of {path}", ok, "; ".join(map(str, found)))
 
 
 def _lake_options(info: TableInfo) -> dict[str, str]:

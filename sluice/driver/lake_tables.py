@@ -19,6 +19,7 @@ from sluice.driver.jvm import Jvm
 from sluice.driver.open_lake import checked_jvm, unusable, usable_lake
 from sluice.errors import FlussError, TableNotExist, UnsupportedLakeOption
 from sluice.iceberg_rules.layout import new_layout
+from sluice.iceberg_rules.names_and_types import cautions
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TablePath
 from sluice.rounds.dropped import is_unanswered
@@ -120,7 +121,7 @@ def _create_lake_table(
         kept = "it exists, and keeps its partition fields: change them by ALTER TABLE in Spark SQL"
         note = f"{kept}. {note}" if note else kept
     changes = table.add_missing_columns(info)
-    note = ". ".join(filter(None, [note, *changes]))
+    note = ". ".join(filter(None, [note, *cautions(info), *changes]))
     found = compare(path, info.table_id, table, table.newest_tiering_snapshot(), registered)
     if found.status is LakeStatus.BEHIND:
         assert registered is not None

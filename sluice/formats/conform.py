@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,6 +13,7 @@ from sluice.formats.types import arrow_schema
 from sluice.model import Column, DataType, Schema, TypeRoot
 
 _WHOLE = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
+_PER_MS = {"us": 1_000, "ns": 1_000_000}
 _REAL = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
 
 
@@ -32,6 +34,41 @@ def conform(data: pa.RecordBatch | pa.Table, schema: Schema) -> pa.RecordBatch:
     for field, array in zip(target, batch.columns, strict=True):
         _check_nulls(array, field, field.name)
     return batch
+
+
+def check_whole_milliseconds(batch: pa.RecordBatch) -> None:
+    """Checks that Fluss's row formats keep each TIME as it is: they have milliseconds.
+
+    Otherwise two keys could become one, without a word (docs/fluss/rows.md#compacted-rows).
+
+    :raises InvalidTable: names the column and the first value that would be cut.
+    """
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        for times in _times(column):
+            per_ms = _PER_MS[times.type.unit]
+            values = times.drop_null().view(pa.int64()).to_numpy()
+            found = np.flatnonzero(values % per_ms)
+            if len(found):
+                value = times.drop_null()[int(found[0])]
+                raise InvalidTable(
+                    f"column {name!r} has the time {value}, and this table keeps milliseconds:"
+                    " round it, or use a TIMESTAMP(6) column"
+                )
+
+
+def _times(array: pa.Array) -> Iterator[pa.Array]:
+    """The times of microseconds or nanoseconds in a column, at any depth."""
+    kind = array.type
+    if pa.types.is_time64(kind):
+        yield array
+    elif pa.types.is_struct(kind):
+        for place in range(kind.num_fields):
+            yield from _times(array.field(place))
+    elif pa.types.is_map(kind):
+        yield from _times(array.keys)
+        yield from _times(array.items)
+    elif pa.types.is_list(kind):
+        yield from _times(array.flatten())
 
 
 def _as_batch(data: pa.RecordBatch | pa.Table) -> pa.RecordBatch:

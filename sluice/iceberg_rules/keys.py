@@ -8,25 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sluice.errors import UnsupportedLakeOption
-from sluice.iceberg_rules.properties import check_lake_properties
 from sluice.model import TableInfo, TypeRoot
 
 _TIMESTAMPS = (TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ)
 _TIMES = (*_TIMESTAMPS, TypeRoot.TIME)
 _FLOATS = (TypeRoot.FLOAT, TypeRoot.DOUBLE)
-_MICROS = 6
-
-
-def check_lake_table(info: TableInfo) -> None:
-    """Checks that a table can have a lake table.
-
-    :raises UnsupportedLakeOption: see :func:`check_primary_key`, :func:`check_bucket_key`,
-        :func:`check_partition_keys` and :func:`check_lake_properties`.
-    """
-    check_primary_key(info)
-    check_bucket_key(info)
-    check_partition_keys(info)
-    check_lake_properties(info)
+_MILLIS, _MICROS = 3, 6
 
 
 def check_primary_key(info: TableInfo) -> None:
@@ -42,10 +29,11 @@ def check_primary_key(info: TableInfo) -> None:
                 " Iceberg does not allow in a key; use DECIMAL or an integer type"
             )
         if found.root in _TIMES and (found.precision or 0) > _MICROS:
+            kept = _MILLIS if found.root is TypeRoot.TIME else _MICROS  # of TIME, Fluss keeps fewer
             raise UnsupportedLakeOption(
                 f"table {info.path}: column {name} of the primary key is {found}, but Iceberg has"
                 f" only microseconds, so two keys could become one;"
-                f" use {replace(found, precision=_MICROS)}"
+                f" use {replace(found, precision=kept)}"
             )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from sluice.iceberg_rules.keys import check_primary_key
 from sluice.iceberg_rules.layout import Layout, PartFields, sort_columns
+from sluice.iceberg_rules.names_and_types import check_names_and_types
 from sluice.iceberg_rules.properties import check_lake_properties
 from sluice.iceberg_rules.types import iceberg_field
 from sluice.model import TableInfo
@@ -23,9 +24,10 @@ _LAKE_OPTIONS = "table.datalake.iceberg."
 def schema_json(info: TableInfo, layout: Layout) -> dict[str, Any]:
     """The schema: user columns, then those of the layout; the primary key as identifier fields.
 
-    :raises UnsupportedLakeOption: as ``check_primary_key``.
+    :raises UnsupportedLakeOption: as ``check_primary_key`` and ``check_names_and_types``.
     """
     check_primary_key(info)
+    check_names_and_types(info)
     columns = [(c.name, c.data_type, c.comment) for c in info.schema.columns]
     columns += [(one.name, one.data_type, None) for one in layout.system_columns]
     top = {name: i for i, (name, _, _) in enumerate(columns, start=1)}

@@ -118,6 +118,7 @@ class ParquetSplitWriter:
         self._why_not_compacted = ""
         if compaction is not None:
             try:
+                columns.check_lineage(as_vectors=compaction.as_vectors)
                 self._compactor = Compactor(
                     compaction,
                     columns.all_columns(),
@@ -127,7 +128,7 @@ class ParquetSplitWriter:
                     LakeReader(factory.files),
                     {field["id"] for field in schema["fields"] if "initial-default" in field},
                 )
-            except UnsupportedType as error:  # of a column that another engine has added
+            except UnsupportedType as error:
                 self._why_not_compacted = error.message
         self._removed: frozenset[str] = frozenset()
         self._pending: list[LogRecords] = []

@@ -16,6 +16,7 @@ from sluice.iceberg_rules.matched_schema import (
     columns_of,
     match,
 )
+from sluice.iceberg_rules.names_and_types import check_names_and_types
 from sluice.iceberg_rules.types import column_type_json
 from sluice.iceberg_rules.written_schema import WrittenSchema
 from sluice.lake.iceberg_history import IcebergHistory
@@ -94,9 +95,11 @@ class TableColumns:
 
         :returns: what others have changed in the lake since the last round, for users.
         :raises LakeTableMismatch: names what differs, and what mends it.
+        :raises UnsupportedLakeOption: as ``check_names_and_types``, if columns would be added.
         """
         found = self.compare(info)
         if found.added:
+            check_names_and_types(info)
             with lake_errors(f"add columns to lake table {self._path}"):
                 self._add(found.layout, found.added)
             if left := self.compare(info).added:

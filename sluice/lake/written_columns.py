@@ -17,6 +17,7 @@ from sluice.errors import LakeTableMismatch, UnsupportedType
 from sluice.iceberg_rules.layout import Role, system_roles
 from sluice.iceberg_rules.matched_schema import WrittenColumn
 from sluice.lake.arrow import arrow_schema, to_lake
+from sluice.lake.live_rows import LINEAGE
 from sluice.model import COMMIT_TIMESTAMP, LOG_OFFSET
 from sluice.rounds.types import LogRecords
 
@@ -44,6 +45,18 @@ class WrittenColumns:
         :raises UnsupportedType: another engine has added a column of a type that Fluss lacks.
         """
         return arrow_schema(self._schema)
+
+    def check_lineage(self, *, as_vectors: bool) -> None:
+        """Checks that a compaction can keep the ids of rows, in a table whose rows have some.
+
+        :raises UnsupportedType: a column of the user has the name of such an id.
+        """
+        names = {one["name"] for one in self._schema["fields"]}
+        taken = [one.name for one in LINEAGE if as_vectors and one.name in names]
+        if taken:
+            raise UnsupportedType(
+                f"column {taken[0]} has the name of Iceberg's ids of rows: small files stay"
+            )
 
     def of_log(self, records: Sequence[LogRecords], bucket: int) -> pa.Table:
         """One table of log batches.

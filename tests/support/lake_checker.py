@@ -185,7 +185,7 @@ class LakeChecker:
 
     def _open_all(self, report: Report) -> list[ListedFile]:
         """Opens every file that any snapshot references; what no one references is an orphan."""
-        query = f"SELECT DISTINCT {LISTED} FROM {self._name}.all_files"
+        query = f"SELECT DISTINCT {self._listed()} FROM {self._name}.all_files"
         listed = [ListedFile.of(row) for row in self._sql(query)]
         for file in listed:
             try:
@@ -197,6 +197,13 @@ class LakeChecker:
             if path.is_file() and path.suffix != ".crc" and path not in referenced:
                 report.orphans.append(str(path))
         return listed
+
+    def _listed(self) -> str:
+        """What to select of a table of files; it has no column without partition fields."""
+        known = [row.col_name for row in self._sql(f"DESCRIBE TABLE {self._name}.files")]
+        return (
+            LISTED if "partition" in known else LISTED.replace(" partition,", " NULL AS partition,")
+        )
 
     def _open(self, report: Report, file: ListedFile) -> None:
         path = _local(file.path)

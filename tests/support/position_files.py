@@ -72,7 +72,7 @@ class ListedFile:
             row.content,
             row.file_path,
             row.file_format,
-            tuple(row.partition),
+            tuple(row.partition or ()),
             row.record_count,
             row.file_size_in_bytes,
             row.referenced_data_file,

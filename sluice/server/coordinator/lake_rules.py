@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from sluice.errors import InvalidAlterTable, InvalidTable, UnsupportedLakeOption
-from sluice.iceberg_rules.keys import check_lake_table
+from sluice.iceberg_rules.lake_tables import check_lake_table
 from sluice.model import TableInfo
 from sluice.server.coordinator.options import DATALAKE_ENABLED, DATALAKE_FORMAT
 
@@ -39,7 +39,7 @@ def check_new_table(info: TableInfo, lake_format: str | None) -> None:
 def check_change(
     before: TableInfo, after: TableInfo, changed: Collection[str], lake_format: str | None
 ) -> None:
-    """Checks a table whose options ``changed`` are to be set or removed.
+    """Checks a table that gets columns, or whose options ``changed`` are to be set or removed.
 
     :raises InvalidAlterTable: it was created without a lake format or with another one, or could
         never be tiered.
@@ -50,6 +50,9 @@ def check_change(
             " created without a lake: its keys and buckets are not those of a lake format; create a"
             " new table with datalake.format=iceberg at the server, and copy the rows"
         )
+    has_new_columns = after.schema.names != before.schema.names
+    if before.datalake_enabled and has_new_columns and (why := _not_for_the_lake(after)):
+        raise InvalidAlterTable(why)
     if before.datalake_enabled or not after.datalake_enabled:
         return
     if lake_format is None:

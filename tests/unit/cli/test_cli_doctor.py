@@ -15,7 +15,8 @@ from sluice.artifacts.iceberg import installed_iceberg
 from sluice.cli.main import cli
 from sluice.client import connect
 from sluice.config import DatalakeConfig, ServerConfig
-from sluice.model import Reason
+from sluice.model import Column, Reason, Schema, TableDescriptor, TablePath
+from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.wire_server import WireServer
 
@@ -73,6 +74,21 @@ def test_all_is_well(examine: Examine, address: str, tmp_path: Path) -> None:
     assert found[f"coordinator {address}"][1] == found[f"tablet {address}"][1] == same
     assert not lake.exists(), "what it made is gone"
     assert list(work.iterdir()) == []
+
+
+def test_columns_that_a_reader_suffers_from_are_named(examine: Examine, address: str) -> None:
+    columns = (Column("id", t.INT, 0), Column("ID", t.INT, 1), Column("at", t.time(3), 2))
+    enabled = {"table.datalake.enabled": "true"}
+    with connect(address) as client:
+        path = TablePath("shop", "orders")
+        client.admin.create_database("shop")
+        client.admin.create_table(path, TableDescriptor(Schema(columns), properties=enabled))
+    _, found = examine()
+    assert found["columns of shop.orders"] == (
+        None,
+        "columns id and ID differ in case only (Spark: it cannot read the table); column at has the"
+        " type TIME (Spark: it cannot read the table; other engines can)",
+    )
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def log(kind: DataType) -> TableDescriptor:
         (keyed(t.DOUBLE), "does not allow in a key; use DECIMAL or an integer type"),
         (keyed(t.timestamp(9)), r"two keys could become one; use TIMESTAMP\(6\)"),
         (keyed(t.timestamp_ltz(7)), r"two keys could become one; use TIMESTAMP_LTZ\(6\)"),
-        (keyed(t.time(9)), r"two keys could become one; use TIME\(6\)"),
+        (keyed(t.time(9)), r"two keys could become one; use TIME\(3\)"),
         (log(t.timestamp(9)), r"its buckets would differ from Fluss's; use TIMESTAMP\(6\)"),
         (log(t.FLOAT), "bucket key k is FLOAT, which Iceberg does not support"),
         (log(t.DOUBLE), "bucket key k is DOUBLE, which Iceberg does not support"),
@@ -69,6 +69,45 @@ def test_keys_that_no_lake_table_can_have(
         client.admin.set_options(PATH, ENABLED)
     assert not client.admin.table_info(PATH).datalake_enabled
     client.admin.set_options(PATH, {"custom": "1"})
+
+
+NAMES = {
+    "the bucket's field": (("id", "id_bucket"), ("id",), "partition field that buckets by id"),
+    "a dotted column": (("a", "a.element"), (), "two fields have the name a.element"),
+}
+
+
+@pytest.mark.parametrize("what", NAMES)
+def test_names_that_no_lake_table_can_have(client: Client, what: str) -> None:
+    """They were acknowledged before, and the first round failed for ever."""
+    names, keys, why = NAMES[what]
+    array = DataType(t.TypeRoot.ARRAY, element=t.INT)
+    columns = tuple(
+        Column(name, array if name == "a" else t.INT, i) for i, name in enumerate(names)
+    )
+
+    def table(count: int, enabled: str) -> TableDescriptor:
+        schema = Schema(columns[:count], highest_field_id=count)
+        properties = {"table.datalake.enabled": enabled}
+        return TableDescriptor(schema, (), keys, 1, properties)
+
+    with pytest.raises(InvalidTable, match=why):
+        client.admin.create_table(PATH, table(2, "true"))
+    client.admin.create_table(PATH, table(2, "false"))
+    with pytest.raises(InvalidAlterTable, match=why):
+        client.admin.set_options(PATH, ENABLED)
+    client.admin.drop_table(PATH)
+    client.admin.create_table(PATH, table(1, "true"))
+    with pytest.raises(InvalidAlterTable, match=why):
+        client.admin.add_columns(PATH, [columns[1]])
+    client.admin.set_options(PATH, {"table.datalake.enabled": "false"})
+    client.admin.add_columns(PATH, [columns[1]])
+
+
+@pytest.mark.parametrize("name", ["ID", "_pos", "_row_id"])
+def test_names_that_only_a_reader_suffers_from(client: Client, name: str) -> None:
+    columns = (Column("id", t.INT, 0), Column(name, t.INT, 1))
+    client.admin.create_table(PATH, TableDescriptor(Schema(columns), properties=ENABLED))
 
 
 @pytest.mark.parametrize("kind", [t.timestamp(6), t.DATE, t.STRING, t.decimal(10, 2)])
