@@ -53,6 +53,11 @@ def with_type(options: Mapping[str, str]) -> Mapping[str, str]:
     return {"type": "hadoop", **options}
 
 
+def of_catalog(options: Mapping[str, str]) -> dict[str, str]:
+    """The options of the catalog itself: none if no lake is configured."""
+    return {name: value for name, value in options.items() if name != LAYOUT}
+
+
 def names_catalog(options: Mapping[str, str]) -> bool:
     """Whether options tell a type, a class, an address or what only one type of catalog has."""
     return any(name in (*_TYPES, "uri") or name.startswith(_OF_CATALOGS) for name in options)
@@ -98,7 +103,7 @@ def with_client_defaults(options: Mapping[str, str]) -> Mapping[str, str]:
     Iceberg's REST client and the JDBC drivers have no timeout of their own. A request whose
     connection is dropped without a word would keep the keys of a table from being renewed.
     """
-    options = {name: value for name, value in options.items() if name != LAYOUT}
+    options = of_catalog(options)
     uri = options.get("uri", "")
     if kind_of(options) == "rest":
         return {**_REST_DEFAULTS, **options}

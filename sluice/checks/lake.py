@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import fsspec
 from fsspec.implementations.arrow import ArrowFSWrapper
 
-from sluice.catalog_options import shown_kind
+from sluice.catalog_options import of_catalog, shown_kind
 from sluice.checks import iceberg_options
 from sluice.checks.findings import CertainFailure, Check, NotChecked
 from sluice.checks.folders import SHORT_TIMEOUTS, local_path, scheme_of, write_and_remove
@@ -53,7 +53,7 @@ def _wrong(datalake: DatalakeConfig) -> str:
 
 def _missing(datalake: DatalakeConfig) -> str:
     """The missing setting; empty if none is missing."""
-    if not datalake.iceberg:
+    if not of_catalog(datalake.iceberg):
         return (
             "no lake is configured: set datalake.iceberg.type and datalake.iceberg.warehouse (or"
             " datalake.iceberg.uri) to Iceberg's catalog properties of that name"

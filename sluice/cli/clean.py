@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from sluice.catalog_options import of_catalog
 from sluice.cli.options import (
     DURATION,
     TABLE_PATH,
@@ -86,7 +87,7 @@ def clean(
     """
     check_warehouse(settings.warehouse)
     config = settings.config()
-    only_runs = work_uri is not None and table is None and not config.datalake.iceberg
+    only_runs = work_uri is not None and table is None and not of_catalog(config.datalake.iceberg)
     if not only_runs:
         require_lake(config)
     from sluice.cli.cluster import require_cluster

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sluice.catalog_options import of_catalog
 from sluice.config import Config, load_config
 from sluice.errors import InvalidConfig, SluiceError
 from sluice.model import TablePath
@@ -147,7 +148,7 @@ class Settings:
 
 def require_lake(config: Config) -> Config:
     """The same settings. :raises click.UsageError: no lake is configured."""
-    if not config.datalake.iceberg:
+    if not of_catalog(config.datalake.iceberg):
         raise click.UsageError("give --warehouse PATH, or the lake's catalog in --config FILE")
     return config
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from sluice import __version__
+from sluice.catalog_options import of_catalog
 from sluice.checks.cluster import cluster_check
 from sluice.checks.findings import Check, Finding, line_of, run_check, run_checks
 from sluice.checks.folders import local_path, work_folder_check
@@ -54,7 +55,11 @@ def findings(
         Check("Iceberg's runtime", lambda: iceberg_jar(config.tiering.jars).name), hidden
     )
     yield jar
-    if answer.ok and not config.datalake.iceberg and (info := _named_lake(config)) is not None:
+    if (
+        answer.ok
+        and not of_catalog(config.datalake.iceberg)
+        and (info := _named_lake(config)) is not None
+    ):
         config = replace(config, datalake=DatalakeConfig("iceberg", _lake_options(info)))
         yield _found_lake(info)
     has_lake = config.datalake.format != "none"
@@ -116,9 +121,8 @@ def _names_and_types(config: Config) -> Iterator[Finding]:
 
 def _lake_options(info: TableInfo) -> dict[str, str]:
     properties = info.descriptor.properties
-    return {
-        k.removeprefix(LAKE_OPTIONS): v for k, v in properties.items() if k.startswith(LAKE_OPTIONS)
-    }
+    named = {k: v for k, v in properties.items() if k.startswith(LAKE_OPTIONS)}
+    return of_catalog({k.removeprefix(LAKE_OPTIONS): v for k, v in named.items()})
 
 
 def _found_lake(info: TableInfo) -> Finding:
