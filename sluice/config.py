@@ -28,7 +28,7 @@ from sluice.did_you_mean import closest, did_you_mean
 from sluice.errors import ConfigurationError
 from sluice.json_text import json_of
 from sluice.masking import know, know_environment, secrets_in
-from sluice.setting_limits import check_limits, check_text, lowered_defaults
+from sluice.setting_limits import check_limits, check_text, converted, lowered_defaults
 
 ENVIRONMENT_PREFIX = "SLUICE_"
 SETTINGS_VARIABLE = "SLUICE_SETTINGS"
@@ -238,6 +238,9 @@ class DatalakeConfig:
     format: str = "iceberg"
     """Format of the lake: iceberg; or none for an embedded server without a lake, where a table may
     have keys that no lake allows, and none is ever tiered."""
+    enabled: str = ""
+    """For an embedded server, as Fluss 1.0 has it. false: tables are bound to the format when they
+    are created, and none can be tiered yet. true: it needs a format. Empty: the format decides."""
     iceberg: Mapping[str, str] = field(default_factory=dict)
     """Properties of the Iceberg catalog: type, warehouse, uri, ... A path as warehouse and nothing
     else is of type hadoop. The property name is fluss-iceberg-catalog by default, as in Fluss."""
@@ -425,7 +428,7 @@ class _Settings:
                 f"{where}: {section}.{key} is a single value, not a group of options"
             )
         else:
-            self.sections[section][key] = _converted(value, hint, where, key)
+            self.sections[section][key] = converted(value, hint, where, key)
 
 
 def unknown_setting(dotted: str, prefix: str = "") -> str:
@@ -573,28 +576,3 @@ def _add_variable(name: str, value: str, found: _Settings) -> None:
             " docs/configuration.md lists them"
         )
     # any other SLUICE_ variable is not a setting, for example SLUICE_FAILPOINTS
-
-
-def _converted(value: Any, kind: type, where: str, key: str) -> Any:
-    if kind is bool:
-        if isinstance(value, bool):
-            return value
-        if str(value).lower() in ("true", "false"):
-            return str(value).lower() == "true"
-        raise ConfigurationError(f"{where}: expected true or false, found {value!r}")
-    if kind is int:
-        unit = _UNITS.get(key.rpartition("_")[2], "")
-        wanted = f"expected a whole number{unit}, 0 or more"
-        try:
-            number = int(value)
-        except (TypeError, ValueError):
-            raise ConfigurationError(f"{where}: {wanted}, found {value!r}") from None
-        if number < 0 or isinstance(value, float | bool):
-            raise ConfigurationError(f"{where}: {wanted}, found {value!r}")
-        return number
-    if isinstance(value, list | dict):
-        raise ConfigurationError(f"{where}: expected a text, found a {type(value).__name__}")
-    return str(value)
-
-
-_UNITS = {"ms": " of milliseconds", "bytes": " of bytes", "rows": " of rows"}

@@ -16,6 +16,7 @@ _MESSAGE_MAX_BYTES = 2**31 - 1
 _TIME_MAX_MS = 10**12
 """Longest time that the system can wait for, rounded down: about 30 years."""
 
+_UNITS = {"ms": " of milliseconds", "bytes": " of bytes", "rows": " of rows"}
 _LOCAL_PATHS = {"data_dir", "users_file", "tls_certificate", "tls_key", "tls_ca", "spill_dir"}
 """Settings of files and folders of this machine, whose names may have any bytes."""
 
@@ -149,3 +150,30 @@ def check_limits(section: str, values: Mapping[str, Any]) -> None:
                 f"{small}: {values[name]} is more than {large}, {values[other]}: {why}; lower"
                 f" {name} or raise {other}"
             )
+
+
+def converted(value: Any, kind: type, where: str, key: str) -> Any:
+    """A setting's value as its type.
+
+    :param kind: bool, int or str. :param where: names the setting in an error.
+    :raises ConfigurationError: it is no such value.
+    """
+    if kind is bool:
+        if isinstance(value, bool):
+            return value
+        if str(value).lower() in ("true", "false"):
+            return str(value).lower() == "true"
+        raise ConfigurationError(f"{where}: expected true or false, found {value!r}")
+    if kind is int:
+        unit = _UNITS.get(key.rpartition("_")[2], "")
+        wanted = f"expected a whole number{unit}, 0 or more"
+        try:
+            number = int(value)
+        except (TypeError, ValueError):
+            raise ConfigurationError(f"{where}: {wanted}, found {value!r}") from None
+        if number < 0 or isinstance(value, float | bool):
+            raise ConfigurationError(f"{where}: {wanted}, found {value!r}")
+        return number
+    if isinstance(value, list | dict):
+        raise ConfigurationError(f"{where}: expected a text, found a {type(value).__name__}")
+    return str(value)
