@@ -331,6 +331,10 @@ class HistoricalPartitionThrottled(FlussError, code=73, retryable=True):
     """Historical partition throttled."""
 
 
+class InvalidBucketRouting(FlussError, code=74):
+    """The request names no bucket count of its table or partition, or another one."""
+
+
 class LeaseNotExist(FlussError, code=1001):
     """No KV snapshot lease of that id: it was dropped, has expired or never existed."""
 

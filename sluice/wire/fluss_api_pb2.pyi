@@ -135,7 +135,7 @@ class MetadataResponse(_message.Message):
     def __init__(self, coordinator_server: _Optional[_Union[PbServerNode, _Mapping]] = ..., tablet_servers: _Optional[_Iterable[_Union[PbServerNode, _Mapping]]] = ..., table_metadata: _Optional[_Iterable[_Union[PbTableMetadata, _Mapping]]] = ..., partition_metadata: _Optional[_Iterable[_Union[PbPartitionMetadata, _Mapping]]] = ...) -> None: ...
 
 class PbTableMetadata(_message.Message):
-    __slots__ = ("table_path", "table_id", "schema_id", "table_json", "bucket_metadata", "created_time", "modified_time", "remote_data_dir")
+    __slots__ = ("table_path", "table_id", "schema_id", "table_json", "bucket_metadata", "created_time", "modified_time", "remote_data_dir", "bucket_count_epoch")
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
@@ -144,6 +144,7 @@ class PbTableMetadata(_message.Message):
     CREATED_TIME_FIELD_NUMBER: _ClassVar[int]
     MODIFIED_TIME_FIELD_NUMBER: _ClassVar[int]
     REMOTE_DATA_DIR_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_COUNT_EPOCH_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     table_id: int
     schema_id: int
@@ -152,19 +153,22 @@ class PbTableMetadata(_message.Message):
     created_time: int
     modified_time: int
     remote_data_dir: str
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., table_id: _Optional[int] = ..., schema_id: _Optional[int] = ..., table_json: _Optional[bytes] = ..., bucket_metadata: _Optional[_Iterable[_Union[PbBucketMetadata, _Mapping]]] = ..., created_time: _Optional[int] = ..., modified_time: _Optional[int] = ..., remote_data_dir: _Optional[str] = ...) -> None: ...
+    bucket_count_epoch: int
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., table_id: _Optional[int] = ..., schema_id: _Optional[int] = ..., table_json: _Optional[bytes] = ..., bucket_metadata: _Optional[_Iterable[_Union[PbBucketMetadata, _Mapping]]] = ..., created_time: _Optional[int] = ..., modified_time: _Optional[int] = ..., remote_data_dir: _Optional[str] = ..., bucket_count_epoch: _Optional[int] = ...) -> None: ...
 
 class PbPartitionMetadata(_message.Message):
-    __slots__ = ("table_id", "partition_name", "partition_id", "bucket_metadata")
+    __slots__ = ("table_id", "partition_name", "partition_id", "bucket_metadata", "bucket_count")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_METADATA_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     partition_name: str
     partition_id: int
     bucket_metadata: _containers.RepeatedCompositeFieldContainer[PbBucketMetadata]
-    def __init__(self, table_id: _Optional[int] = ..., partition_name: _Optional[str] = ..., partition_id: _Optional[int] = ..., bucket_metadata: _Optional[_Iterable[_Union[PbBucketMetadata, _Mapping]]] = ...) -> None: ...
+    bucket_count: int
+    def __init__(self, table_id: _Optional[int] = ..., partition_name: _Optional[str] = ..., partition_id: _Optional[int] = ..., bucket_metadata: _Optional[_Iterable[_Union[PbBucketMetadata, _Mapping]]] = ..., bucket_count: _Optional[int] = ...) -> None: ...
 
 class PbBucketMetadata(_message.Message):
     __slots__ = ("bucket_id", "leader_id", "replica_id", "leader_epoch")
@@ -185,20 +189,22 @@ class GetTableInfoRequest(_message.Message):
     def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ...) -> None: ...
 
 class GetTableInfoResponse(_message.Message):
-    __slots__ = ("table_id", "schema_id", "table_json", "created_time", "modified_time", "remote_data_dir")
+    __slots__ = ("table_id", "schema_id", "table_json", "created_time", "modified_time", "remote_data_dir", "bucket_count_epoch")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_ID_FIELD_NUMBER: _ClassVar[int]
     TABLE_JSON_FIELD_NUMBER: _ClassVar[int]
     CREATED_TIME_FIELD_NUMBER: _ClassVar[int]
     MODIFIED_TIME_FIELD_NUMBER: _ClassVar[int]
     REMOTE_DATA_DIR_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_COUNT_EPOCH_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     schema_id: int
     table_json: bytes
     created_time: int
     modified_time: int
     remote_data_dir: str
-    def __init__(self, table_id: _Optional[int] = ..., schema_id: _Optional[int] = ..., table_json: _Optional[bytes] = ..., created_time: _Optional[int] = ..., modified_time: _Optional[int] = ..., remote_data_dir: _Optional[str] = ...) -> None: ...
+    bucket_count_epoch: int
+    def __init__(self, table_id: _Optional[int] = ..., schema_id: _Optional[int] = ..., table_json: _Optional[bytes] = ..., created_time: _Optional[int] = ..., modified_time: _Optional[int] = ..., remote_data_dir: _Optional[str] = ..., bucket_count_epoch: _Optional[int] = ...) -> None: ...
 
 class GetTableSchemaRequest(_message.Message):
     __slots__ = ("table_path", "schema_id")
@@ -361,14 +367,16 @@ class ListPartitionInfosResponse(_message.Message):
     def __init__(self, partitions_info: _Optional[_Iterable[_Union[PbPartitionInfo, _Mapping]]] = ...) -> None: ...
 
 class PbPartitionInfo(_message.Message):
-    __slots__ = ("partition_id", "partition_spec", "remote_data_dir")
+    __slots__ = ("partition_id", "partition_spec", "remote_data_dir", "bucket_count")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_SPEC_FIELD_NUMBER: _ClassVar[int]
     REMOTE_DATA_DIR_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     partition_spec: PbPartitionSpec
     remote_data_dir: str
-    def __init__(self, partition_id: _Optional[int] = ..., partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ..., remote_data_dir: _Optional[str] = ...) -> None: ...
+    bucket_count: int
+    def __init__(self, partition_id: _Optional[int] = ..., partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ..., remote_data_dir: _Optional[str] = ..., bucket_count: _Optional[int] = ...) -> None: ...
 
 class CreatePartitionRequest(_message.Message):
     __slots__ = ("table_path", "partition_spec", "ignore_if_not_exists")
@@ -399,7 +407,7 @@ class DropPartitionResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class AlterTableRequest(_message.Message):
-    __slots__ = ("table_path", "ignore_if_not_exists", "config_changes", "add_columns", "drop_columns", "rename_columns", "modify_columns")
+    __slots__ = ("table_path", "ignore_if_not_exists", "config_changes", "add_columns", "drop_columns", "rename_columns", "modify_columns", "modify_bucket_count")
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
     CONFIG_CHANGES_FIELD_NUMBER: _ClassVar[int]
@@ -407,6 +415,7 @@ class AlterTableRequest(_message.Message):
     DROP_COLUMNS_FIELD_NUMBER: _ClassVar[int]
     RENAME_COLUMNS_FIELD_NUMBER: _ClassVar[int]
     MODIFY_COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    MODIFY_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     ignore_if_not_exists: bool
     config_changes: _containers.RepeatedCompositeFieldContainer[PbAlterConfig]
@@ -414,7 +423,14 @@ class AlterTableRequest(_message.Message):
     drop_columns: _containers.RepeatedCompositeFieldContainer[PbDropColumn]
     rename_columns: _containers.RepeatedCompositeFieldContainer[PbRenameColumn]
     modify_columns: _containers.RepeatedCompositeFieldContainer[PbModifyColumn]
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., ignore_if_not_exists: bool = ..., config_changes: _Optional[_Iterable[_Union[PbAlterConfig, _Mapping]]] = ..., add_columns: _Optional[_Iterable[_Union[PbAddColumn, _Mapping]]] = ..., drop_columns: _Optional[_Iterable[_Union[PbDropColumn, _Mapping]]] = ..., rename_columns: _Optional[_Iterable[_Union[PbRenameColumn, _Mapping]]] = ..., modify_columns: _Optional[_Iterable[_Union[PbModifyColumn, _Mapping]]] = ...) -> None: ...
+    modify_bucket_count: PbModifyBucketCount
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., ignore_if_not_exists: bool = ..., config_changes: _Optional[_Iterable[_Union[PbAlterConfig, _Mapping]]] = ..., add_columns: _Optional[_Iterable[_Union[PbAddColumn, _Mapping]]] = ..., drop_columns: _Optional[_Iterable[_Union[PbDropColumn, _Mapping]]] = ..., rename_columns: _Optional[_Iterable[_Union[PbRenameColumn, _Mapping]]] = ..., modify_columns: _Optional[_Iterable[_Union[PbModifyColumn, _Mapping]]] = ..., modify_bucket_count: _Optional[_Union[PbModifyBucketCount, _Mapping]] = ...) -> None: ...
+
+class PbModifyBucketCount(_message.Message):
+    __slots__ = ("new_bucket_count",)
+    NEW_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
+    new_bucket_count: int
+    def __init__(self, new_bucket_count: _Optional[int] = ...) -> None: ...
 
 class AlterTableResponse(_message.Message):
     __slots__ = ()
@@ -485,14 +501,16 @@ class ProduceLogRequest(_message.Message):
     def __init__(self, acks: _Optional[int] = ..., table_id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbProduceLogReqForBucket, _Mapping]]] = ...) -> None: ...
 
 class PbProduceLogReqForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "records")
+    __slots__ = ("partition_id", "bucket_id", "records", "routing_bucket_count")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     records: bytes
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., records: _Optional[bytes] = ...) -> None: ...
+    routing_bucket_count: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., records: _Optional[bytes] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class ProduceLogResponse(_message.Message):
     __slots__ = ("buckets_resp",)
@@ -531,14 +549,16 @@ class PutKvRequest(_message.Message):
     def __init__(self, acks: _Optional[int] = ..., table_id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., target_columns: _Optional[_Iterable[int]] = ..., buckets_req: _Optional[_Iterable[_Union[PbPutKvReqForBucket, _Mapping]]] = ..., agg_mode: _Optional[int] = ...) -> None: ...
 
 class PbPutKvReqForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "records")
+    __slots__ = ("partition_id", "bucket_id", "records", "routing_bucket_count")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     records: bytes
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., records: _Optional[bytes] = ...) -> None: ...
+    routing_bucket_count: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., records: _Optional[bytes] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class PutKvResponse(_message.Message):
     __slots__ = ("buckets_resp",)
@@ -591,16 +611,18 @@ class PbFetchLogReqForTable(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., projection_pushdown_enabled: bool = ..., projected_fields: _Optional[_Iterable[int]] = ..., buckets_req: _Optional[_Iterable[_Union[PbFetchLogReqForBucket, _Mapping]]] = ...) -> None: ...
 
 class PbFetchLogReqForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "fetch_offset", "max_fetch_bytes")
+    __slots__ = ("partition_id", "bucket_id", "fetch_offset", "max_fetch_bytes", "routing_bucket_count")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     FETCH_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_FETCH_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     fetch_offset: int
     max_fetch_bytes: int
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., max_fetch_bytes: _Optional[int] = ...) -> None: ...
+    routing_bucket_count: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., fetch_offset: _Optional[int] = ..., max_fetch_bytes: _Optional[int] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class FetchLogResponse(_message.Message):
     __slots__ = ("tables_resp",)
@@ -669,20 +691,22 @@ class PbRemoteLogSegment(_message.Message):
     def __init__(self, remote_log_segment_id: _Optional[str] = ..., remote_log_start_offset: _Optional[int] = ..., remote_log_end_offset: _Optional[int] = ..., segment_size_in_bytes: _Optional[int] = ..., max_timestamp: _Optional[int] = ...) -> None: ...
 
 class ListOffsetsRequest(_message.Message):
-    __slots__ = ("follower_server_id", "offset_type", "table_id", "partition_id", "bucket_id", "startTimestamp")
+    __slots__ = ("follower_server_id", "offset_type", "table_id", "partition_id", "bucket_id", "startTimestamp", "routing_bucket_count")
     FOLLOWER_SERVER_ID_FIELD_NUMBER: _ClassVar[int]
     OFFSET_TYPE_FIELD_NUMBER: _ClassVar[int]
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     STARTTIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     follower_server_id: int
     offset_type: int
     table_id: int
     partition_id: int
     bucket_id: _containers.RepeatedScalarFieldContainer[int]
     startTimestamp: int
-    def __init__(self, follower_server_id: _Optional[int] = ..., offset_type: _Optional[int] = ..., table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[_Iterable[int]] = ..., startTimestamp: _Optional[int] = ...) -> None: ...
+    routing_bucket_count: int
+    def __init__(self, follower_server_id: _Optional[int] = ..., offset_type: _Optional[int] = ..., table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[_Iterable[int]] = ..., startTimestamp: _Optional[int] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class ListOffsetsResponse(_message.Message):
     __slots__ = ("buckets_resp",)
@@ -713,12 +737,14 @@ class GetTableStatsRequest(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbTableStatsReqForBucket, _Mapping]]] = ..., target_columns: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PbTableStatsReqForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id")
+    __slots__ = ("partition_id", "bucket_id", "routing_bucket_count")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ...) -> None: ...
+    routing_bucket_count: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class GetTableStatsResponse(_message.Message):
     __slots__ = ("buckets_resp",)
@@ -755,16 +781,18 @@ class LookupRequest(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbLookupReqForBucket, _Mapping]]] = ..., insert_if_not_exists: bool = ..., acks: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class PbLookupReqForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "keys", "original_partition_name")
+    __slots__ = ("partition_id", "bucket_id", "keys", "original_partition_name", "routing_bucket_count")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     keys: _containers.RepeatedScalarFieldContainer[bytes]
     original_partition_name: str
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., keys: _Optional[_Iterable[bytes]] = ..., original_partition_name: _Optional[str] = ...) -> None: ...
+    routing_bucket_count: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., keys: _Optional[_Iterable[bytes]] = ..., original_partition_name: _Optional[str] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class LookupResponse(_message.Message):
     __slots__ = ("buckets_resp",)
@@ -803,14 +831,16 @@ class PrefixLookupRequest(_message.Message):
     def __init__(self, table_id: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbPrefixLookupReqForBucket, _Mapping]]] = ...) -> None: ...
 
 class PbPrefixLookupReqForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "keys")
+    __slots__ = ("partition_id", "bucket_id", "keys", "routing_bucket_count")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     keys: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., keys: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    routing_bucket_count: int
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., keys: _Optional[_Iterable[bytes]] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class PrefixLookupResponse(_message.Message):
     __slots__ = ("buckets_resp",)
@@ -997,16 +1027,18 @@ class ScanKvRequest(_message.Message):
     def __init__(self, scanner_id: _Optional[bytes] = ..., bucket_scan_req: _Optional[_Union[PbScanReqForBucket, _Mapping]] = ..., call_seq_id: _Optional[int] = ..., batch_size_bytes: _Optional[int] = ..., close_scanner: bool = ..., wanted_scanner_id: _Optional[bytes] = ...) -> None: ...
 
 class PbScanReqForBucket(_message.Message):
-    __slots__ = ("table_id", "partition_id", "bucket_id", "limit")
+    __slots__ = ("table_id", "partition_id", "bucket_id", "limit", "routing_bucket_count")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     partition_id: int
     bucket_id: int
     limit: int
-    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+    routing_bucket_count: int
+    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., limit: _Optional[int] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class ScanKvResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "scanner_id", "has_more_results", "records", "log_offset")
@@ -1025,16 +1057,18 @@ class ScanKvResponse(_message.Message):
     def __init__(self, error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., scanner_id: _Optional[bytes] = ..., has_more_results: bool = ..., records: _Optional[bytes] = ..., log_offset: _Optional[int] = ...) -> None: ...
 
 class LimitScanRequest(_message.Message):
-    __slots__ = ("table_id", "partition_id", "bucket_id", "limit")
+    __slots__ = ("table_id", "partition_id", "bucket_id", "limit", "routing_bucket_count")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     partition_id: int
     bucket_id: int
     limit: int
-    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+    routing_bucket_count: int
+    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., limit: _Optional[int] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class LimitScanResponse(_message.Message):
     __slots__ = ("error_code", "error_message", "is_log_table", "records")
