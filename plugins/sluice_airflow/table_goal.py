@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sluice.errors import ConfigurationError, LogBehindLake
-from sluice.model import LakeSnapshotInfo, TableBucket, TableInfo
+from sluice.model import LakeSnapshotInfo, TableBucket, TableInfo, bucket_count_in
 from sluice.rounds.dropped import again_if_dropped, dropped_of
 from sluice.rounds.plan import offsets_to_copy
 from sluice_airflow.until import Until
@@ -117,16 +117,21 @@ def _ends(client: Client, info: TableInfo, until: Until) -> dict[TableBucket, in
             info, client.tiering, lambda: client.admin.table_offsets(info, until.time_ms)
         )
     ends = {TableBucket.named(info.table_id, name): end for name, end in until.ends.items()}
+    counts: Mapping[int | None, int] = {None: info.bucket_count}
+    if info.is_partitioned:
+        of_table = client.admin.partitions_of(info)
+        counts = {one.partition_id: bucket_count_in(info, one) for one in of_table}
     for bucket in ends:
         if (bucket.partition_id is not None) != info.is_partitioned:
             form = "PARTITION_ID/BUCKET" if info.is_partitioned else "BUCKET"
             raise ConfigurationError(
                 f"until: {info.path} has no bucket {bucket.name!r}; its buckets are named {form}"
             )
-        if bucket.bucket >= info.bucket_count:
+        count = counts.get(bucket.partition_id, bucket.bucket + 1)  # a dropped one is no error
+        if bucket.bucket >= count:
             raise ConfigurationError(
                 f"until: {info.path} has no bucket {bucket.name!r}; its buckets are numbered from 0"
-                f" to {info.bucket_count - 1}"
+                f" to {count - 1}"
             )
     return ends
 

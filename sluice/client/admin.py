@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from sluice.errors import (
     NetworkError,
     PartitionSpecInvalid,
     RequestTimeOut,
+    UnsupportedVersion,
 )
 from sluice.formats.descriptors import (
     data_type_to_json,
@@ -27,6 +28,7 @@ from sluice.formats.descriptors import (
 from sluice.iceberg_rules.layout import Layout
 from sluice.masking import mask
 from sluice.model import (
+    Bucketed,
     Column,
     LakeSnapshotInfo,
     Partition,
@@ -36,6 +38,7 @@ from sluice.model import (
     TableDescriptor,
     TableInfo,
     TablePath,
+    bucket_count_in,
 )
 from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
@@ -45,6 +48,8 @@ from sluice.wire.table_paths import bucket_in, path_of, table_path
 
 _CLEAN_FROM = 1
 _LOG = logging.getLogger(__name__)
+_ALTER_BUCKET_COUNT = 1
+"""The version of AlterTable that has it (docs/fluss/rpc.md#api-keys)."""
 _DESCRIBED_MAX = 200
 """Most tables of one metadata request."""
 
@@ -254,6 +259,21 @@ class Admin:
             request.config_changes.add(config_key=key, config_value=value, op_type=kind)
         self._ask(apis.ALTER_TABLE, request)
 
+    def set_bucket_count(self, path: TablePath, count: int) -> None:
+        """Sets the number of buckets of the partitions that are created from now on.
+
+        :raises UnsupportedVersion: the server does not know it; Fluss knows it since 1.0.
+        :raises InvalidAlterTable: the table has no partitions, or is tiered.
+        """
+        if not self._connection.coordinator_offers(apis.ALTER_TABLE, _ALTER_BUCKET_COUNT):
+            raise UnsupportedVersion(
+                f"table {path}: this cluster cannot alter the number of buckets of a table; Fluss"
+                " can since version 1.0"
+            )
+        request = pb.AlterTableRequest(table_path=table_path(path), ignore_if_not_exists=False)
+        request.modify_bucket_count.new_bucket_count = count
+        self._ask(apis.ALTER_TABLE, request)
+
     # ---- partitions ----
 
     def create_partition(
@@ -292,14 +312,14 @@ class Admin:
         request = pb.ListPartitionInfosRequest(table_path=table_path(info.path))
         reply = self._ask(apis.LIST_PARTITION_INFOS, request)
         keys = info.descriptor.partition_keys
-        found = [_partition(entry, keys) for entry in reply.partitions_info]
-        return sorted(found, key=lambda partition: partition.partition_id)
+        return _by_id(_partition(entry, keys) for entry in reply.partitions_info)
 
-    def partition_ids(self, path: TablePath) -> list[int]:
-        """Returns the ids of the partitions of a partitioned table, sorted."""
+    def partition_counts(self, path: TablePath, table: Bucketed) -> dict[int, int]:
+        """Returns the bucket count of each partition of a partitioned table by id, sorted."""
         request = pb.ListPartitionInfosRequest(table_path=table_path(path))
         reply = self._ask(apis.LIST_PARTITION_INFOS, request)
-        return sorted(entry.partition_id for entry in reply.partitions_info)
+        found = [_partition(entry, ()) for entry in reply.partitions_info]
+        return {one.partition_id: bucket_count_in(table, one) for one in _by_id(found)}
 
     # ---- offsets and lake snapshots ----
 
@@ -323,7 +343,7 @@ class Admin:
         if table_id is None or buckets is None:
             info = self.table_info(path)
             table_id = info.table_id if table_id is None else table_id
-            buckets = range(info.bucket_count) if buckets is None else buckets
+            buckets = self._all_buckets(info, partition_id) if buckets is None else buckets
         request = pb.ListOffsetsRequest(
             follower_server_id=-1,
             offset_type=values.OFFSET_LATEST,
@@ -360,17 +380,17 @@ class Admin:
         :raises TableNotExist, PartitionNotExists, UnknownTableOrBucket: the table or a partition
             was dropped meanwhile.
         """
-        partitions: list[int | None] = [None]
+        partitions: list[Partition | None] = [None]
         if info.is_partitioned:
-            ids = [partition.partition_id for partition in self.partitions_of(info)]
-            if ids:
+            partitions = [*self.partitions_of(info)]
+            if ids := [one.partition_id for one in partitions if one is not None]:
                 self._connection.describe_tables([info.path], ids)  # learns all leaders at once
-            partitions = [*ids]
         found: dict[TableBucket, int] = {}
-        for partition_id in partitions:
+        for partition in partitions:
+            partition_id = None if partition is None else partition.partition_id
             offsets = self.list_offsets(
                 info.path,
-                range(info.bucket_count),
+                range(bucket_count_in(info, partition)),
                 partition_id,
                 timestamp_ms,
                 table_id=info.table_id,
@@ -397,6 +417,14 @@ class Admin:
             if entry.HasField("log_offset")
         }
         return LakeSnapshotInfo(reply.table_id, reply.snapshotId, offsets)
+
+    def _all_buckets(self, info: TableInfo, partition_id: int | None) -> range:
+        """The buckets of a partition, or of a table without partitions."""
+        partition: Partition | None = None
+        if info.is_partitioned and partition_id is not None:
+            of_id = {one.partition_id: one for one in self.partitions_of(info)}
+            partition = of_id.get(partition_id)  # None: dropped, which the call itself finds
+        return range(bucket_count_in(info, partition))
 
     def _ask(self, api: Api, request: Any, *, idempotent: bool | None = None) -> Any:
         return self._connection.call_coordinator(
@@ -439,12 +467,17 @@ def _spec(values: Mapping[str, str]) -> pb.PbPartitionSpec:
     return pb.PbPartitionSpec(partition_key_values=pairs)
 
 
+def _by_id(partitions: Iterable[Partition]) -> list[Partition]:
+    return sorted(partitions, key=lambda partition: partition.partition_id)
+
+
 def _partition(entry: Any, keys: Sequence[str]) -> Partition:
     values = {pair.key: pair.value for pair in entry.partition_spec.partition_key_values}
     try:
-        return Partition(entry.partition_id, tuple(values[key] for key in keys))
+        found = tuple(values[key] for key in keys)
     except KeyError as error:
         raise PartitionSpecInvalid(
             f"partition {entry.partition_id} has values for {sorted(values)} only: the table's"
             f" partition key {error} is missing"
         ) from None
+    return Partition(entry.partition_id, found, entry.bucket_count or None)

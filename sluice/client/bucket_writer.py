@@ -34,11 +34,11 @@ from sluice.errors import (
     from_code,
 )
 from sluice.failpoints import failpoint
-from sluice.formats.bucketing import bucket_keys, buckets_of
+from sluice.formats.bucketing import bucket_hashes, bucket_keys, numbered
 from sluice.formats.conform import check_whole_milliseconds, conform
 from sluice.formats.log_format import LogFormat
 from sluice.formats.partitions import partition_values
-from sluice.model import Schema, TableBucket, TableInfo
+from sluice.model import Partition, Schema, TableBucket, TableInfo, bucket_count_in
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
@@ -61,10 +61,10 @@ NO_WRITER_ID = NO_SEQUENCE = -1
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Buffered rows of one partition with their buckets; ``values`` is () without partitions."""
+    """Rows of one partition with the hashes of their keys; ``values`` is () without partitions."""
 
     values: tuple[str, ...]
-    buckets: np.ndarray | None
+    hashes: np.ndarray | None
     content: pa.RecordBatch
     mark: int
     """The number of given rows before the chunk of this part."""
@@ -128,7 +128,8 @@ class BucketWriter(ABC):
         self._known: dict[TableBucket, list[RowRange]] = {}
         self._cut_rows: dict[_Key, int] = {}
         self._taken_rows = self._given_rows = 0
-        self._partitions: dict[tuple[str, ...], int] = {}
+        self._partitions: dict[tuple[str, ...], Partition] = {}
+        self._counts: dict[int | None, int] = {}  # of buckets, by the partition's id
         drawn = int(random() * self.info.bucket_count)
         self._first_bucket = self._next_bucket = start.next_bucket if start else drawn
         self._buffers: RowBuffers[_Key] = RowBuffers(
@@ -258,8 +259,8 @@ class BucketWriter(ABC):
             for chunk in self._chunks(data, schema):
                 for values, rows in self._partitioned(chunk):
                     is_chunk = rows.num_rows == chunk.num_rows
-                    buckets = buckets_of(rows, self.info)
-                    parts.append(_Part(values, buckets, content_of(rows), mark, is_chunk))
+                    hashes = bucket_hashes(rows, self.info)
+                    parts.append(_Part(values, hashes, content_of(rows), mark, is_chunk))
                 mark += chunk.num_rows
             if self.info.is_partitioned:
                 wanted = [part.values for part in parts]
@@ -278,8 +279,11 @@ class BucketWriter(ABC):
 
     def _place(self, part: _Part) -> None:
         """Buffers the rows of a part by bucket and sends the batches that are full."""
-        partition_id = self._partitions[part.values] if part.values else None
-        by_bucket = _by_bucket(part.buckets, part.content)
+        partition = self._partitions[part.values] if part.values else None
+        partition_id = None if partition is None else partition.partition_id
+        count = self._counts[partition_id] = bucket_count_in(self.info, partition)
+        numbers = None if part.hashes is None else numbered(part.hashes, count)
+        by_bucket = _by_bucket(numbers, part.content)
         in_order = part.is_chunk and len(by_bucket) == 1
         for number, content in by_bucket:
             waiting = self._buffers.add(
@@ -311,7 +315,8 @@ class BucketWriter(ABC):
                 partitions.add(values)
             # Keys are only checked for nulls and for their type; one row is enough for the type.
             keys = [chunk.column(name) for name in bucket_keys(self.info)]
-            buckets_of(chunk if any(k.null_count for k in keys) else chunk.slice(0, 1), self.info)
+            has_nulls = any(key.null_count for key in keys)
+            bucket_hashes(chunk if has_nulls else chunk.slice(0, 1), self.info)
             self._check_size(content_of(chunk))
         return partitions
 
@@ -381,7 +386,7 @@ class BucketWriter(ABC):
 
     def _load_partitions(self) -> None:
         found = self._admin.partitions_of(self.info)
-        self._partitions = {partition.values: partition.partition_id for partition in found}
+        self._partitions = {partition.values: partition for partition in found}
 
     def _spec(self, values: tuple[str, ...]) -> dict[str, str]:
         return dict(zip(self.info.descriptor.partition_keys, values, strict=True))
@@ -391,7 +396,7 @@ class BucketWriter(ABC):
     def _enqueue(self, key: _Key, batch: pa.RecordBatch, mark: int) -> None:
         partition_id, number = key
         if number is None:  # no bucket key: batches are assigned to the buckets in turn
-            number = self._next_bucket % self.info.bucket_count
+            number = self._next_bucket % self._counts[partition_id]
             self._next_bucket += 1
         bucket = TableBucket(self.info.table_id, partition_id, number)
         sequence = self._sequences.get(bucket, 0)
@@ -487,6 +492,7 @@ class BucketWriter(ABC):
                 self._request(bucket, records),
                 unpack,
                 idempotent=True,
+                routed_by=self._counts[bucket.partition_id],
                 sleep=interruptible_sleep(self._stop, f"write to {self._name(bucket)}"),
                 on_failure=failures.append,
             )
@@ -504,8 +510,9 @@ class BucketWriter(ABC):
         self._pending.stored(bucket)
 
     def _name(self, bucket: TableBucket) -> str:
-        partition = [v for v, id_ in self._partitions.items() if id_ == bucket.partition_id]
-        where = f" partition {'$'.join(partition[0])}" if partition else ""
+        partitions = self._partitions.values()
+        names = [one.name for one in partitions if one.partition_id == bucket.partition_id]
+        where = f" partition {names[0]}" if names else ""
         return f"table {self.info.path}{where} bucket {bucket.bucket}"
 
     def _default_timeout_s(self) -> float:

@@ -6,6 +6,7 @@ import random as random_module
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -13,10 +14,12 @@ from google.protobuf.message import Message
 
 from sluice import __version__
 from sluice.client.addresses import Address, open_transport, parse_bootstrap
+from sluice.client.bucket_counts import BucketCounts, still_refused
 from sluice.client.retry import LEADER_RULES, RULES, RetryPolicy, Rule, call_with_retries
 from sluice.config import ClientConfig
 from sluice.errors import (
     FlussError,
+    InvalidBucketRouting,
     LeaderNotAvailable,
     NetworkError,
     NotCoordinatorLeader,
@@ -75,7 +78,8 @@ class _Cache:
 
     servers: _Servers | None = None
     leaders: dict[TableBucket, Address] = field(default_factory=dict)
-    offered: dict[tuple[Address, Role], frozenset[int]] = field(default_factory=dict)
+    offered: dict[tuple[Address, Role], dict[int, int]] = field(default_factory=dict)
+    """The highest version of each call that a server offers, by api key."""
 
 
 class Connection:
@@ -105,6 +109,7 @@ class Connection:
         self._entries = self._bootstrap
         self._transports: dict[Address, Transport] = {}
         self._cache = _Cache()
+        self._counts = BucketCounts()  # has a lock of its own
 
     def close(self) -> None:
         """Ends all connections; calls under way fail with NetworkError."""
@@ -146,15 +151,15 @@ class Connection:
 
         return self._retrying(attempt, api, idempotent, on_retry, retry=retry)
 
-    def coordinator_offers(self, api: Api) -> bool:
-        """Whether the coordinator offers this call."""
+    def coordinator_offers(self, api: Api, version: int = 0) -> bool:
+        """Whether the coordinator offers this call, in this version or a higher one."""
 
         def attempt() -> bool:
             try:
-                self._find(lambda: self._servers().coordinator, Role.COORDINATOR, api)
+                address = self._find(lambda: self._servers().coordinator, Role.COORDINATOR, api)
             except UnsupportedVersion:
                 return False
-            return True
+            return self._offered(address, Role.COORDINATOR)[api.key] >= version
 
         return self._retrying(attempt, api, True, self._refresh)
 
@@ -208,15 +213,18 @@ class Connection:
         sleep: Callable[[float], object] | None = None,
         on_failure: Callable[[FlussError], None] | None = None,
         decode: Callable[[memoryview], Any] | None = None,
+        routed_by: int | None = None,
     ) -> T:
         """Calls the leader of a bucket, and finds the new leader when it has moved.
 
+        :param routed_by: the number of buckets among which the caller has chosen this one.
         :param sleep: in place of the connection's own, for a caller that can be interrupted.
         :param decode: reads the response's bytes in place of the call's own message.
         """
 
         def attempt() -> T:
             address = self._find(lambda: self.leader(path, bucket), Role.TABLET, api)
+            self._route(path, api, request, routed_by)
             return unpack(self._call(address, Role.TABLET, api, request, decode))
 
         def on_retry(error: FlussError, rule: Rule) -> None:
@@ -225,8 +233,22 @@ class Connection:
             self._refresh(error, rule)
             if rule.refresh:
                 self.forget_leader(bucket)
+            if isinstance(error, InvalidBucketRouting):
+                self._counts.forget(bucket.table_id)
 
-        return self._retrying(attempt, api, idempotent, on_retry, sleep=sleep, rules=LEADER_RULES)
+        try:
+            return self._retrying(
+                attempt, api, idempotent, on_retry, sleep=sleep, rules=LEADER_RULES
+            )
+        except InvalidBucketRouting as error:
+            raise still_refused(path, bucket, error) from error
+
+    def _route(self, path: TablePath, api: Api, request: Message, routed_by: int | None) -> None:
+        """Writes bucket counts into a request, as far as the cluster names them."""
+        if unknown := self._counts.unknown(api, request):
+            with suppress(FlussError):  # whatever it is, the call itself finds it
+                self._learn([path], [number for number in unknown if number is not None])
+        self._counts.put(path, api, request, routed_by)
 
     def known_leader(self, bucket: TableBucket) -> Address | None:
         """The bucket's leader if it was looked up before."""
@@ -291,6 +313,7 @@ class Connection:
         )
         reply, servers = self._metadata(request)
         leaders = _leaders(reply, servers)
+        self._counts.learn(reply)
         with self._lock:
             self._cache.leaders.update({b: a for b, a in leaders.items() if a is not None})
         return reply, leaders
@@ -353,16 +376,16 @@ class Connection:
             )
         return address
 
-    def _offered(self, address: Address, role: Role) -> frozenset[int]:
+    def _offered(self, address: Address, role: Role) -> dict[int, int]:
         with self._lock:
             found = self._cache.offered.get((address, role))
         if found is not None:
             return found
         reply = self._ask_versions(address, role)
-        keys = frozenset(api.api_key for api in reply.api_versions if api.min_version <= 0)
+        found = {api.api_key: api.max_version for api in reply.api_versions if api.min_version <= 0}
         with self._lock:
-            self._cache.offered[address, role] = keys
-        return keys
+            self._cache.offered[address, role] = found
+        return found
 
     def _ask_versions(self, address: Address, role: Role) -> Any:
         request = pb.ApiVersionsRequest(

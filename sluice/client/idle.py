@@ -30,7 +30,15 @@ from sluice.errors import (
     TableNotExist,
 )
 from sluice.masking import mask
-from sluice.model import Claim, KeptStatus, LakeSnapshotInfo, TableBucket, TableInfo
+from sluice.model import (
+    Claim,
+    KeptStatus,
+    LakeSnapshotInfo,
+    Partition,
+    TableBucket,
+    TableInfo,
+    bucket_count_in,
+)
 from sluice.rounds.plan import check_options, offsets_to_copy
 from sluice.statuses.full_rounds import needs_full_round
 from sluice.wire import apis
@@ -158,21 +166,21 @@ class IdleCheck:
     ) -> tuple[list[int], bool, dict[str, int]]:
         """The rows of each bucket, whether one was never tiered, and the ends of the logs."""
         known: Mapping[TableBucket, int] = {} if registered is None else registered.offsets
-        partitions: list[int | None] = [None]
+        partitions: list[Partition | None] = [None]
         if info.is_partitioned:
-            ids = [partition.partition_id for partition in self._admin.partitions_of(info)]
-            if ids:
+            partitions = [*self._admin.partitions_of(info)]
+            if ids := [one.partition_id for one in partitions if one is not None]:
                 self._connection.describe_tables([info.path], ids)  # learns the leaders
-            partitions = [*ids]
         counts: list[int] = []
         ends: dict[str, int] = {}
         is_never_tiered = False
-        for partition_id in partitions:
+        for partition in partitions:
             if time.monotonic() > until_s:
                 raise RequestTimeOut(f"the check took longer than {PATIENCE_S:.0f} s")
+            partition_id = None if partition is None else partition.partition_id
             buckets = {
                 number: TableBucket(info.table_id, partition_id, number)
-                for number in range(info.bucket_count)
+                for number in range(bucket_count_in(info, partition))
             }
             latest = self._offsets(info, buckets, "latest")
             fresh = {n: b for n, b in buckets.items() if b not in known and latest[n] > 0}

@@ -20,14 +20,14 @@ from sluice.errors import (
     PartitionNotExists,
     RecordTooLarge,
 )
-from sluice.formats.bucketing import bucket_keys, buckets_of
+from sluice.formats.bucketing import bucket_hashes, bucket_keys, numbered
 from sluice.formats.conform import conform
 from sluice.formats.keys import encode_key
 from sluice.formats.partitions import partition_values
 from sluice.formats.primary_keys import key_format, physical_primary_key, primary_keys
 from sluice.formats.types import arrow_schema
 from sluice.formats.value_batch import decode_values, values_of
-from sluice.model import Schema, TableBucket, TableInfo, TablePath
+from sluice.model import Partition, Schema, TableBucket, TableInfo, TablePath, bucket_count_in
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
@@ -49,6 +49,8 @@ class _BucketKeys:
     bucket: TableBucket
     keys: list[bytes]
     rows: np.ndarray
+    routed_by: int
+    """The number of buckets among which this one was computed."""
 
 
 class KvReader:
@@ -132,8 +134,9 @@ class KvReader:
         if not 0 < limit <= _LIMIT_MAX:
             raise InvalidScanRequest(f"limit = {limit}: use 1 to {_LIMIT_MAX} rows")
         tables: list[pa.Table] = []
-        left, partition_id = limit, self._partition_id(partition)
-        for number in range(self.info.bucket_count):
+        left, found = limit, self._partition(partition)
+        partition_id = None if found is None else found.partition_id
+        for number in range(bucket_count_in(self.info, found)):
             if not left:
                 break
             bucket = TableBucket(self.info.table_id, partition_id, number)
@@ -162,51 +165,55 @@ class KvReader:
 
     def _wanted(self, batch: pa.RecordBatch, keys: pa.Array) -> list[_BucketKeys]:
         """Groups keys by bucket; keys of missing partitions are left out."""
-        names = {p.values: p.partition_id for p in self._partitions()}
+        partitions = {one.values: one for one in self._partitions()}
         found = []
         for values, indices in partition_values(batch, self.info):
-            if values and values not in names:
+            if values and values not in partitions:
                 continue
-            partition_id = names[values] if values else None
-            numbers = buckets_of(batch.take(pa.array(indices)), self.info)
-            assert numbers is not None, "a primary-key table has a bucket key"
+            partition = partitions[values] if values else None
+            partition_id = None if partition is None else partition.partition_id
+            hashes = bucket_hashes(batch.take(pa.array(indices)), self.info)
+            assert hashes is not None, "a primary-key table has a bucket key"
+            count = bucket_count_in(self.info, partition)
+            numbers = numbered(hashes, count)
             for number in np.unique(numbers).tolist():
                 rows = indices[numbers == number]
                 bucket = TableBucket(self.info.table_id, partition_id, number)
-                found.append(_BucketKeys(bucket, keys.take(pa.array(rows)).to_pylist(), rows))
+                together = keys.take(pa.array(rows)).to_pylist()
+                found.append(_BucketKeys(bucket, together, rows, count))
         return found
 
-    def _partitions(self) -> list[Any]:
-        return list(self._admin.partitions_of(self.info)) if self.info.is_partitioned else []
+    def _partitions(self) -> list[Partition]:
+        return self._admin.partitions_of(self.info) if self.info.is_partitioned else []
 
-    def _partition_id(self, name: str | None) -> int | None:
+    def _partition(self, name: str | None) -> Partition | None:
         if not self.info.is_partitioned and name is None:
             return None
-        if self.info.is_partitioned:
-            for partition in self._partitions():
-                if partition.name == name:
-                    return int(partition.partition_id)
+        for partition in self._partitions():
+            if partition.name == name:
+                return partition
         given = f"partition {name}" if name is not None else "partition without a name"
         raise PartitionNotExists(f"table {self.info.path} has no {given}")
 
     # ---- calls ----
 
     def _halving(
-        self, wanted: _BucketKeys, ask: Callable[[TableBucket, list[bytes]], list[T]], most: int
+        self, wanted: _BucketKeys, ask: Callable[[_BucketKeys, list[bytes]], list[T]], most: int
     ) -> list[T]:
         """Calls with as many keys at once as fit into a response; returns one result per key."""
         found: list[T] = []
         while len(found) < len(wanted.keys):
             keys = wanted.keys[len(found) : len(found) + most]
             try:
-                found += ask(wanted.bucket, keys)
+                found += ask(wanted, keys)
             except RecordTooLarge:
                 if len(keys) == 1:
                     raise
                 most = len(keys) // 2
         return found
 
-    def _lookup(self, bucket: TableBucket, keys: list[bytes]) -> list[bytes | None]:
+    def _lookup(self, wanted: _BucketKeys, keys: list[bytes]) -> list[bytes | None]:
+        bucket = wanted.bucket
         request = pb.LookupRequest(table_id=bucket.table_id)
         request.buckets_req.add(
             partition_id=bucket.partition_id, bucket_id=bucket.bucket, keys=keys
@@ -217,9 +224,10 @@ class KvReader:
             _check_count(len(values), len(keys), "Lookup")
             return [v.values if v.HasField("values") else None for v in values]
 
-        return self._call(bucket, apis.LOOKUP, request, unpack)
+        return self._call(bucket, apis.LOOKUP, request, unpack, wanted.routed_by)
 
-    def _prefix_lookup(self, bucket: TableBucket, prefixes: list[bytes]) -> list[list[bytes]]:
+    def _prefix_lookup(self, wanted: _BucketKeys, prefixes: list[bytes]) -> list[list[bytes]]:
+        bucket = wanted.bucket
         request = pb.PrefixLookupRequest(table_id=bucket.table_id)
         request.buckets_req.add(
             partition_id=bucket.partition_id, bucket_id=bucket.bucket, keys=prefixes
@@ -230,10 +238,19 @@ class KvReader:
             _check_count(len(lists), len(prefixes), "PrefixLookup")
             return [list(each.values) for each in lists]
 
-        return self._call(bucket, apis.PREFIX_LOOKUP, request, unpack)
+        return self._call(bucket, apis.PREFIX_LOOKUP, request, unpack, wanted.routed_by)
 
-    def _call(self, bucket: TableBucket, api: Api, request: Any, unpack: Callable[[Any], T]) -> T:
-        return self._connection.call_leader(self.info.path, bucket, api, request, unpack)
+    def _call(
+        self,
+        bucket: TableBucket,
+        api: Api,
+        request: Any,
+        unpack: Callable[[Any], T],
+        routed_by: int | None = None,
+    ) -> T:
+        return self._connection.call_leader(
+            self.info.path, bucket, api, request, unpack, routed_by=routed_by
+        )
 
     # ---- responses ----
 

@@ -84,15 +84,13 @@ def rows_behind(admin: Admin, info: Described, found: dict[int, Lag]) -> dict[Ta
     snapshot_id = None if snapshot is None else snapshot.snapshot_id
     found[info.table_id] = Lag(lake_snapshot_id=snapshot_id)
     offsets = {} if snapshot is None else snapshot.offsets
-    partitions: list[int | None] = [None]
+    counts: dict[int | None, int] = {None: info.bucket_count}
     if info.is_partitioned:
-        partitions = [*admin.partition_ids(info.path)]
+        counts = dict(admin.partition_counts(info.path, info).items())
     rows = 0
     begins: dict[TableBucket, int] = {}
-    for partition in partitions:
-        ends = admin.list_offsets(
-            info.path, range(info.bucket_count), partition, table_id=info.table_id
-        )
+    for partition, count in counts.items():
+        ends = admin.list_offsets(info.path, range(count), partition, table_id=info.table_id)
         at = {number: offsets.get(TableBucket(info.table_id, partition, number)) for number in ends}
         if never := [n for n, end in ends.items() if at[n] is None and end > 0]:
             # Rows that expired before the first round do not count as lag.

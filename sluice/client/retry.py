@@ -17,6 +17,7 @@ from sluice.errors import (
     DiskWriteLocked,
     FlussError,
     HistoricalPartitionThrottled,
+    InvalidBucketRouting,
     KvStorageError,
     LeaderNotAvailable,
     LogStorageError,
@@ -70,6 +71,7 @@ RULES: dict[type[FlussError], Rule] = {
 LEADER_RULES = RULES | {
     UnknownTableOrBucket: Rule(executed=False, refresh=True),
     SchemaNotExist: Rule(executed=False, attempts_max=30),
+    InvalidBucketRouting: Rule(executed=False, refresh=True, attempts_max=5),
 }
 """The rules for a bucket's leader. The lookup shows whether the table still exists. A leader
 that does not know its bucket has just started and will learn of it, so attempts have no limit. The

@@ -13,7 +13,14 @@ from sluice.client.lease_keeper import LeaseKeeper
 from sluice.client.leases import AcquiredSnapshots, BucketSelection, LeaseClient
 from sluice.clock import Clock, SystemClock
 from sluice.errors import FlussError, LeaseLost
-from sluice.model import BucketSnapshot, Partition, TableBucket, TableInfo, TablePath
+from sluice.model import (
+    BucketSnapshot,
+    Partition,
+    TableBucket,
+    TableInfo,
+    TablePath,
+    bucket_count_in,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -29,7 +36,8 @@ def bucket_selections(
         partitions = admin.partitions_of(info)
     parts = []
     for partition in partitions:
-        whole = BucketSelection(info, partition, frozenset(range(info.bucket_count)))
+        count = bucket_count_in(info, partition)
+        whole = BucketSelection(info, partition, frozenset(range(count)))
         numbers = (n for n in whole.buckets if buckets is None or whole.bucket(n) in buckets)
         part = BucketSelection(info, partition, frozenset(numbers))
         if part.buckets:

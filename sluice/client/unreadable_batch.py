@@ -19,7 +19,7 @@ from sluice.errors import (
 )
 from sluice.errors.fluss import unreadable_text
 from sluice.formats.log_batch import LogBatchHeader, batch_ends, check_crc, complete_batches
-from sluice.model import TableBucket, TableInfo, TablePath
+from sluice.model import Partition, TableBucket, TableInfo, TablePath, bucket_count_in
 from sluice.rounds.diagnosis import NAMED_MAX
 from sluice.rounds.failures import WITH_LAKE, bucket_text
 from sluice.rounds.note_lists import first_of
@@ -134,13 +134,14 @@ def _place(
 
     :raises ConfigurationError: it is no bucket of the table.
     """
-    values: Sequence[str] = ()
+    partition: Partition | None = None
     if not info.is_partitioned and bucket.partition_id is not None:
         raise refused(f"table {info.path} has no partitions", "Leave out the partition id")
     if info.is_partitioned:
-        partitions = {one.partition_id: one.values for one in client.admin.partitions(info.path)}
-        if bucket.partition_id not in partitions:
-            named = [f"{number} ({'/'.join(one)})" for number, one in partitions.items()]
+        partitions = {one.partition_id: one for one in client.admin.partitions(info.path)}
+        partition = None if bucket.partition_id is None else partitions.get(bucket.partition_id)
+        if partition is None:
+            named = [f"{number} ({'/'.join(one.values)})" for number, one in partitions.items()]
             listed = f"The ids of its partitions are {first_of(named, limit=NAMED_MAX)}"
             raise refused(
                 f"table {info.path} has no partition with the id {bucket.partition_id}"
@@ -148,11 +149,14 @@ def _place(
                 else f"table {info.path} is partitioned: write PARTITION_ID/BUCKET:OFFSET",
                 listed if named else "It has no partition",
             )
-        values = partitions[bucket.partition_id]
-    if bucket.bucket >= info.bucket_count:
-        last = info.bucket_count - 1
-        raise refused(f"table {info.path} has no bucket {bucket.bucket}, its last is bucket {last}")
-    return bucket_text(bucket, values)
+    count = bucket_count_in(info, partition)
+    if bucket.bucket >= count:
+        where = "" if partition is None else f" in partition {bucket.partition_id}"
+        raise refused(
+            f"table {info.path} has no bucket {bucket.bucket}{where}, its last is bucket"
+            f" {count - 1}"
+        )
+    return bucket_text(bucket, () if partition is None else partition.values)
 
 
 def _end_of_batch(fetches: LogFetches, bucket: TableBucket, offset: int, end: int) -> int | None:

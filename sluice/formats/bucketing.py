@@ -21,8 +21,8 @@ _FLUSS_SEED = 42
 _FEW_ROWS = 16
 
 
-def buckets_of(batch: pa.RecordBatch, info: TableInfo) -> np.ndarray | None:
-    """Returns the bucket of each row (int32); None if the table has no bucket key.
+def bucket_hashes(batch: pa.RecordBatch, info: TableInfo) -> np.ndarray | None:
+    """Returns the hash of each row for :func:`numbered`; None if the table has no bucket key.
 
     :raises InvalidTable: a bucket key is null. :raises UnsupportedLakeOption: for Hudi.
     """
@@ -30,7 +30,14 @@ def buckets_of(batch: pa.RecordBatch, info: TableInfo) -> np.ndarray | None:
     if not columns:
         return None
     keys = encode_key(batch, columns, info.schema, info.datalake_format)
-    return bucket_numbers(keys, info.bucket_count, info.datalake_format)
+    return _hashes(keys, info.datalake_format)
+
+
+def numbered(hashes: np.ndarray, count: int) -> np.ndarray:
+    """Returns the bucket (int32) of each hash among ``count`` buckets."""
+    if count < 1:
+        raise ValueError(f"bucket count {count} must be 1 or more")
+    return (hashes % hashes.dtype.type(count)).astype(np.int32, copy=False)
 
 
 def bucket_keys(info: TableInfo) -> tuple[str, ...]:
@@ -46,19 +53,19 @@ def bucket_numbers(keys: pa.Array, count: int, lake_format: str | None) -> np.nd
 
     :raises UnsupportedLakeOption: Sluice does not support the bucketing of this lake format.
     """
-    if count < 1:
-        raise ValueError(f"bucket count {count} must be 1 or more")
+    return numbered(_hashes(keys, lake_format), count)
+
+
+def _hashes(keys: pa.Array, lake_format: str | None) -> np.ndarray:
+    """The hash of each encoded bucket key, never negative."""
     lake = (lake_format or "").lower()
     if lake in ("", "lance"):
-        hashes = murmur_int(hash_bytes(keys)).view(np.int32)
-        return hashes % np.int32(count)
+        return murmur_int(hash_bytes(keys)).view(np.int32)
     if lake == "iceberg":
-        positive = murmur3_x86_32(keys) & np.uint32(0x7FFFFFFF)
-        return positive.view(np.int32) % np.int32(count)
+        return (murmur3_x86_32(keys) & np.uint32(0x7FFFFFFF)).view(np.int32)
     if lake == "paimon":
         # Java's remainder keeps the sign of the hash, abs drops it again
-        signed = hash_bytes(keys).view(np.int32).astype(np.int64)
-        return (np.abs(signed) % count).astype(np.int32)
+        return np.abs(hash_bytes(keys).view(np.int32).astype(np.int64))
     raise UnsupportedLakeOption(
         f"table.datalake.format {lake_format!r}: Sluice does not support its bucketing;"
         " use iceberg, paimon or lance"

@@ -4,7 +4,7 @@ from sluice.model.callers import NOBODY, Caller
 from sluice.model.changes import ChangeType
 from sluice.model.leases import BucketSnapshot, LeasedTable, LeaseInfo
 from sluice.model.offsets import EARLIEST, offsets_from_text, offsets_to_text
-from sluice.model.paths import Partition, TableBucket, TablePath
+from sluice.model.paths import Bucketed, Partition, TableBucket, TablePath, bucket_count_in
 from sluice.model.reason import Reason
 from sluice.model.servers import ServerInfo
 from sluice.model.table import (
@@ -29,6 +29,7 @@ __all__ = [
     "NOBODY",
     "AggFunction",
     "BucketSnapshot",
+    "Bucketed",
     "Caller",
     "ChangeType",
     "Claim",
@@ -50,6 +51,7 @@ __all__ = [
     "TieringRound",
     "TieringStatus",
     "TypeRoot",
+    "bucket_count_in",
     "offsets_from_text",
     "offsets_to_text",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Protocol
 
 from sluice.errors import InvalidDatabase, InvalidTable
 
@@ -70,10 +71,30 @@ class Partition:
 
     partition_id: int
     values: tuple[str, ...]
+    bucket_count: int | None = None
+    """As named by the server; None: it names none, and the table's count holds."""
 
     @property
     def name(self) -> str:
         return "$".join(self.values)
+
+
+class Bucketed(Protocol):
+    """What has a number of buckets: a table, whose partitions may have others."""
+
+    @property
+    def bucket_count(self) -> int: ...
+
+
+def bucket_count_in(table: Bucketed, partition: Partition | None) -> int:
+    """The number of buckets of a partition; of the table itself, if it has no partitions.
+
+    A partition keeps the count with which it was created. The table's is that of partitions to
+    come. See docs/fluss/keys-and-buckets.md#bucket-counts-of-partitions
+    """
+    if partition is None or partition.bucket_count is None:
+        return table.bucket_count
+    return partition.bucket_count
 
 
 def check_database_name(name: str) -> None:

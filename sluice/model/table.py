@@ -90,6 +90,7 @@ class TableInfo:
 
     @property
     def bucket_count(self) -> int:
+        """The buckets of a table without partitions; else those of partitions to come."""
         return self.descriptor.bucket_count or 1
 
     @property

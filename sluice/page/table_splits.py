@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import accumulate
 
 from sluice.client import Client
 from sluice.errors import PartitionNotExists, UnknownTableOrBucket
-from sluice.model import Partition, TableBucket, TableInfo, TablePath
+from sluice.model import Partition, TableBucket, TableInfo, TablePath, bucket_count_in
 from sluice.page.per_owner import PerOwner
 from sluice.page.table_models import Split
 
@@ -52,13 +54,16 @@ def read_splits(client: Client, path: TablePath, offset: int, limit: int) -> Fou
     partitions: list[Partition | None] = [None]
     if info.is_partitioned:
         partitions = [*reversed(admin.partitions_of(info))]
-    total = len(partitions) * info.bucket_count
+    counts = [bucket_count_in(info, partition) for partition in partitions]
+    total = sum(counts)
     if len(partitions) <= WHOLE_MAX and total <= WHOLE_SPLITS_MAX:
         found = _splits(client, info, partitions, tiered)
         found.sort(key=lambda one: -(one.lag_rows or 0))
         return FoundSplits(found[offset : offset + limit], len(found), True, snapshot_id)
-    first, skipped = divmod(offset, info.bucket_count)
-    last = -(-(offset + limit) // info.bucket_count)
+    ends = list(accumulate(counts))
+    first = bisect_right(ends, offset)
+    last = bisect_left(ends, offset + limit) + 1
+    skipped = offset - (ends[first - 1] if first else 0)
     found = _splits(client, info, partitions[first:last], tiered)
     return FoundSplits(found[skipped : skipped + limit], total, False, snapshot_id)
 
@@ -102,7 +107,8 @@ def _of_partition(
 ) -> list[Split]:
     admin, path, table_id = client.admin, info.path, info.table_id
     partition_id = None if partition is None else partition.partition_id
-    ends = admin.list_offsets(path, range(info.bucket_count), partition_id, table_id=table_id)
+    numbers = range(bucket_count_in(info, partition))
+    ends = admin.list_offsets(path, numbers, partition_id, table_id=table_id)
     at = {number: tiered.get(TableBucket(table_id, partition_id, number)) for number in ends}
     starts: Mapping[int, int] = {}
     if never := [number for number, end in ends.items() if at[number] is None and end > 0]:

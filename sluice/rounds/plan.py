@@ -6,7 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from sluice.errors import FlussError, LogBehindLake, UnsupportedLakeOption
-from sluice.model import EARLIEST, LakeSnapshotInfo, Partition, TableBucket, TableInfo
+from sluice.model import (
+    EARLIEST,
+    LakeSnapshotInfo,
+    Partition,
+    TableBucket,
+    TableInfo,
+    bucket_count_in,
+)
 from sluice.rounds.bucket_repairs import NO_REPAIRS, BucketRepairs
 from sluice.rounds.dropped import dropped_of, is_unanswered, not_tiered
 from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
@@ -201,7 +208,7 @@ def _splits_of(
     """Splits of a partition (or of an unpartitioned table), and the number of offsets of each."""
     partition_id = partition.partition_id if partition else None
     values = partition.values if partition else ()
-    numbers = range(info.bucket_count)
+    numbers = range(bucket_count_in(info, partition))
     buckets = {n: TableBucket(info.table_id, partition_id, n) for n in numbers}
     latest = cluster.latest_offsets(info.path, info.table_id, partition_id, numbers)
     fresh = [n for n in numbers if buckets[n] not in known and latest[n] > 0]

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from sluice.client.client import Client
 from sluice.config import Config, TieringConfig
-from sluice.formats.bucketing import buckets_of
+from sluice.formats.bucketing import bucket_hashes, numbered
 from sluice.model import Column, Schema, TableBucket, TableDescriptor
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult
@@ -255,8 +255,9 @@ class KeyedTable:
         table_id, partition_id = info.table_id, self.ids[region][-1]
         rows = self.rows[region]
         ids = pa.record_batch({"id": pa.array(sorted(rows), pa.int64())})
-        buckets = buckets_of(ids, info)
-        assert buckets is not None
+        hashes = bucket_hashes(ids, info)
+        assert hashes is not None
+        buckets = numbered(hashes, info.bucket_count)
         ends = client.admin.list_offsets(self.scene.path, partition_id=partition_id)
         for number, end in ends.items():
             held = {i: rows[i] for i, of in zip(sorted(rows), buckets, strict=True) if of == number}

@@ -86,7 +86,7 @@ def test_partitions_and_their_lags(shop: Shop, watch: StatusWatch) -> None:
     shop.client.admin.create_table(path, descriptor)
     for day in ("1", "2"):
         shop.client.admin.create_partition(path, {"day": day})
-    assert len(shop.client.admin.partition_ids(path)) == 2
+    assert len(shop.client.admin.partitions(path)) == 2
     lag = watch.lag(watch.described([path])[path])
     assert (lag.rows, lag.ms) == (0, 0)
 

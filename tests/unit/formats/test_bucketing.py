@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from sluice.errors import InvalidTable, UnsupportedLakeOption
 from sluice.formats.bucketing import (
+    bucket_hashes,
     bucket_numbers,
-    buckets_of,
     hash_bytes,
     murmur3_x86_32,
     murmur_int,
+    numbered,
 )
 from sluice.formats.types import arrow_schema
 from sluice.model import Column, Schema, TableDescriptor, TableInfo, TablePath
@@ -126,9 +127,14 @@ def batch(ids: list[int | None]) -> pa.RecordBatch:
 def test_a_batch_is_bucketed_by_its_tables_key_and_format() -> None:
     iceberg = {"table.datalake.format": "iceberg"}
     table = info(bucket_keys=("id",), properties=iceberg)
-    assert buckets_of(batch([42, 42]), table).tolist() == [14, 14]
-    assert buckets_of(batch([]), table).tolist() == []
-    assert buckets_of(batch([42]), info()) is None
+    hashes = bucket_hashes(batch([42, 42]), table)
+    assert hashes is not None
+    assert numbered(hashes, 16).tolist() == [14, 14]
+    assert numbered(hashes, 10).tolist() == [6, 6]
+    empty = bucket_hashes(batch([]), table)
+    assert empty is not None
+    assert numbered(empty, 16).tolist() == []
+    assert bucket_hashes(batch([42]), info()) is None
 
 
 def test_the_default_bucket_key_is_the_primary_key_without_partition_keys() -> None:
@@ -139,9 +145,11 @@ def test_the_default_bucket_key_is_the_primary_key_without_partition_keys() -> N
     )
     table = TableInfo(TablePath("db", "t"), 1, 1, descriptor, 0, 0)
     rows = pa.record_batch([pa.array([42]), pa.array(["a"])], schema=arrow_schema(table.schema))
-    assert buckets_of(rows, table).tolist() == [14]
+    hashes = bucket_hashes(rows, table)
+    assert hashes is not None
+    assert numbered(hashes, 16).tolist() == [14]
 
 
 def test_a_null_in_the_bucket_key_names_its_column() -> None:
     with pytest.raises(InvalidTable, match="'id'"):
-        buckets_of(batch([1, None]), info(bucket_keys=("id",)))
+        bucket_hashes(batch([1, None]), info(bucket_keys=("id",)))
