@@ -22,6 +22,7 @@ from sluice.iceberg_rules.layout import new_layout
 from sluice.iceberg_rules.names_and_types import cautions
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TablePath
+from sluice.rounds.bucket_counts import check_partitions
 from sluice.rounds.dropped import is_unanswered
 from sluice.rounds.named_lake import lake_place, other_lake_note
 from sluice.rounds.reasons import reason_of
@@ -115,6 +116,7 @@ def _create_lake_table(
     if table is None:
         if registered is not None:
             raise table_missing(path, registered, lake_place(info, lake))
+        check_partitions(info, client.tiering)
         layout = new_layout(info, lake.options, client.admin.lake_layout)
         table, outcome = lake.create(info, layout, partition_by), CREATED
     elif partition_by:

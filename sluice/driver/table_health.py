@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from sluice.catalog_options import name_of
 from sluice.checks.findings import Finding
-from sluice.client import connect
+from sluice.client import Client, connect
 from sluice.clock import Clock, SystemClock
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
 from sluice.driver.maintaining import maintain_tables
-from sluice.errors import SluiceError, UnsupportedLakeOption
+from sluice.errors import FlussError, SluiceError, UnsupportedLakeOption
 from sluice.masking import mask, reason_text
 from sluice.model import TableInfo, TablePath, TieringStatus
 from sluice.quantities import counted
+from sluice.rounds.bucket_counts import check_partitions
 from sluice.rounds.maintain import MaintenanceReport
 from sluice.rounds.maintenance import SMALL_BYTES
 from sluice.rounds.maintenance_line import NOT_REWRITTEN
@@ -40,8 +42,8 @@ def table_findings(
     try:
         with connect(config.client) as client:
             tiered = client.admin.known_infos(client.statuses.lake_tables())
+            refused = [*_refused(client, tiered.values())]
         yield from _other_lake(config, tiered.values())
-        refused = [*_refused(tiered.values())]
         yield from refused
         if len(refused) == len(tiered):
             return
@@ -126,11 +128,13 @@ def _elsewhere(config: Config, absent: Iterable[TableInfo]) -> Iterator[Finding]
                 yield Finding(f"table {info.path}", False, mask(seen), result=NOT_HERE)
 
 
-def _refused(tiered: Iterable[TableInfo]) -> Iterator[Finding]:
-    """The tables with a lake format or an option that Sluice does not support."""
+def _refused(client: Client, tiered: Iterable[TableInfo]) -> Iterator[Finding]:
+    """The tables with a lake format, an option or bucket counts that Sluice does not support."""
     for info in tiered:
         try:
             check_options(info)
+            with suppress(FlussError):  # dropped in the meantime
+                check_partitions(info, client.tiering)
         except UnsupportedLakeOption as error:
             yield Finding(f"table {info.path}", False, error.message)
 

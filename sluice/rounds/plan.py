@@ -14,6 +14,7 @@ from sluice.model import (
     TableInfo,
     bucket_count_in,
 )
+from sluice.rounds.bucket_counts import check_bucket_counts
 from sluice.rounds.bucket_repairs import NO_REPAIRS, BucketRepairs
 from sluice.rounds.dropped import dropped_of, is_unanswered, not_tiered
 from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
@@ -135,6 +136,7 @@ def make_plan(
     :param limits: how long (from ``now_ms`` on) and how much the round may copy; None: no limit.
     :param keyed: for a table with a primary key: leased KV snapshots, memory and spill folder.
     :param also_idle: buckets without new rows have a split, too, which copies nothing.
+    :raises UnsupportedLakeOption: see :func:`check_bucket_counts`.
     :raises LogBehindLake: a log ends before its registered offset.
     :raises ClaimLost: the table was dropped.
     """
@@ -143,6 +145,7 @@ def make_plan(
     partitions: Sequence[Partition | None] = (None,)
     if info.is_partitioned:
         partitions = cluster.partitions(info.path)
+        check_bucket_counts(info, partitions)
     splits: list[Split] = []
     covered: list[int] = []
     created_again: dict[int, tuple[str, ...]] = {}

@@ -17,6 +17,7 @@ from sluice.iceberg_rules.layout import new_layout
 from sluice.iceberg_rules.names_and_types import cautions
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TableInfo
 from sluice.rounds.accepted_losses import check_gaps, check_ranges, needs_repair_round
+from sluice.rounds.bucket_counts import check_partitions
 from sluice.rounds.bucket_repairs import (
     BUCKET_MODES,
     BucketRepairs,
@@ -341,6 +342,7 @@ class _Round:
 
     def _create(self, info: TableInfo) -> LakeTable:
         """Creates the lake table, with the layout that lake, server or version say."""
+        check_partitions(info, self._cluster)
         layout = new_layout(info, self._lake.options, self._cluster.lake_layout)
         self._notes += cautions(info)
         return self._lake.create(info, layout)

@@ -16,12 +16,17 @@ from sluice.driver.table_health import (
     table_findings,
     with_failures,
 )
+from sluice.formats.descriptors import descriptor_to_json
 from sluice.model import Reason, TablePath
 from sluice.model import types as t
 from sluice.rounds.maintain import MaintenanceReport
 from sluice.rounds.maintenance import TableHealth
 from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.tables import table_info
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.apis import Role
+from tests.support.wire_server import WireServer
 
 SCATTERED = TableHealth(small_files_of_worst=90)
 BOTH = TableHealth(small_files_of_worst=90, equality_files=2)
@@ -53,9 +58,42 @@ def test_a_table_that_needs_work_is_told_what_helps(report: MaintenanceReport, s
 def test_a_table_of_another_lake_format_is_told() -> None:
     """As of an Apache Fluss cluster with Paimon."""
     paimon = table_info({"id": t.BIGINT}, properties={"table.datalake.format": "paimon"})
-    [finding] = _refused([table_info({"id": t.BIGINT}), paimon])
+    with connect("grpc://127.0.0.1:1") as client:  # is not called
+        [finding] = _refused(client, [table_info({"id": t.BIGINT}), paimon])
     assert (finding.what, finding.ok) == (f"table {paimon.path}", False)
     assert finding.seen.endswith("leave this one to Fluss's own tiering service for paimon")
+
+
+def test_partitions_with_other_numbers_of_buckets_are_told() -> None:
+    """As of a cluster of Fluss 1.0, where a table was altered before its tiering was enabled."""
+    info = table_info(
+        {"id": t.BIGINT, "day": t.STRING}, partition_keys=["day"], bucket_keys=["id"], buckets=4
+    )
+
+    def described(_: pb.GetTableInfoRequest) -> pb.GetTableInfoResponse:
+        return pb.GetTableInfoResponse(
+            table_id=1,
+            schema_id=1,
+            table_json=descriptor_to_json(info.descriptor),
+            created_time=0,
+            modified_time=0,
+        )
+
+    def listed(_: pb.ListPartitionInfosRequest) -> pb.ListPartitionInfosResponse:
+        reply = pb.ListPartitionInfosResponse()
+        for number, count in ((7, 2), (8, 4)):
+            found = reply.partitions_info.add(partition_id=number, bucket_count=count)
+            found.partition_spec.partition_key_values.add(key="day", value=f"d{number}")
+        return reply
+
+    answers = {
+        (Role.COORDINATOR, apis.GET_TABLE_INFO): described,
+        (Role.COORDINATOR, apis.LIST_PARTITION_INFOS): listed,
+    }
+    with WireServer(answers) as server, connect(server.address) as client:
+        [finding] = _refused(client, [info])
+    assert (finding.what, finding.ok) == (f"table {info.path}", False)
+    assert "partition d7 has 2 buckets, but the table has 4" in finding.seen
 
 
 def test_another_lake_of_the_cluster_is_told(tmp_path: Path) -> None:
