@@ -37,6 +37,7 @@ from sluice.server.metadata import NODE_ID, MetadataService, Servers, api_versio
 from sluice.server.sequences import StoredSequences
 from sluice.server.storage.database import Database
 from sluice.server.tablet.auto_increment import AutoIncrement
+from sluice.server.tablet.bucket_routing import with_routing_checked
 from sluice.server.tablet.damage_service import DamageService
 from sluice.server.tablet.fetch import Fetcher
 from sluice.server.tablet.files import LogFiles
@@ -480,7 +481,8 @@ class _Components:
         }
         forwarded = {api: coordinators[api] for api in _FORWARDED if api in coordinators}
         stats = StatsService(self.catalog, self._logs, self._kv, self._replicas)
-        tablets = {**both, **tablet.handlers(), **stats.handlers(), **forwarded}
+        of_buckets = with_routing_checked(self.catalog, {**tablet.handlers(), **stats.handlers()})
+        tablets = {**both, **of_buckets, **forwarded}
         return {
             Role.COORDINATOR: _with_versions(Role.COORDINATOR, coordinators),
             Role.TABLET: _with_versions(Role.TABLET, tablets),

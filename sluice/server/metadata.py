@@ -17,7 +17,7 @@ from sluice.errors import (
     UnknownServerError,
     UnknownTableOrBucket,
 )
-from sluice.model import Partition, TableBucket, TableInfo, TablePath
+from sluice.model import Partition, TableBucket, TablePath, bucket_count_in
 from sluice.server.coordinator.catalog import Catalog, TableEntry
 from sluice.server.coordinator.lake_options import described
 from sluice.server.coordinator.lake_snapshots import LakeSnapshots
@@ -105,6 +105,7 @@ class MetadataService:
             created_time=entry.info.created_ms,
             modified_time=entry.info.modified_ms,
             remote_data_dir=self._remote_dir,
+            bucket_count_epoch=entry.bucket_count_epoch,
         )
 
     def get_table_schema(self, request: pb.GetTableSchemaRequest) -> pb.GetTableSchemaResponse:
@@ -130,9 +131,10 @@ class MetadataService:
                 created_time=entry.info.created_ms,
                 modified_time=entry.info.modified_ms,
                 remote_data_dir=self._remote_dir,
+                bucket_count_epoch=entry.bucket_count_epoch,
             )
             if not entry.info.is_partitioned:
-                self._put_buckets(table.bucket_metadata, entry.info)
+                self._put_buckets(table.bucket_metadata, entry)
         for wanted in request.partitions_path:
             entry = self._catalog.table(TablePath(wanted.database_name, wanted.table_name))
             partition = entry.partition_named(tuple(wanted.partition_name.split("$")))
@@ -153,14 +155,15 @@ class MetadataService:
             table_id=entry.info.table_id,
             partition_name=partition.name,
             partition_id=partition.partition_id,
+            bucket_count=bucket_count_in(entry.info, partition),
         )
-        self._put_buckets(answer.bucket_metadata, entry.info, partition.partition_id)
+        self._put_buckets(answer.bucket_metadata, entry, partition.partition_id)
 
-    def _put_buckets(self, target: Any, info: TableInfo, partition_id: int | None = None) -> None:
-        for number in range(info.bucket_count):
+    def _put_buckets(self, target: Any, entry: TableEntry, partition_id: int | None = None) -> None:
+        for number in range(entry.bucket_count(partition_id)):
             bucket = target.add(bucket_id=number, replica_id=[NODE_ID])
             with suppress(UnknownTableOrBucket):  # dropped a moment ago: no leader
-                where = TableBucket(info.table_id, partition_id, number)
+                where = TableBucket(entry.info.table_id, partition_id, number)
                 leader, bucket.leader_epoch = self._leaders.leader(where)
                 if leader is not None:
                     bucket.leader_id = leader
@@ -191,7 +194,9 @@ class MetadataService:
             values = dict(zip(keys, partition.values, strict=True))
             if wanted.items() <= values.items():
                 spec = response.partitions_info.add(
-                    partition_id=partition.partition_id, remote_data_dir=self._remote_dir
+                    partition_id=partition.partition_id,
+                    remote_data_dir=self._remote_dir,
+                    bucket_count=bucket_count_in(entry.info, partition),
                 ).partition_spec
                 for key, value in values.items():
                     spec.partition_key_values.add(key=key, value=value)

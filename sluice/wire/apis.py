@@ -109,7 +109,7 @@ GET_DATABASE_INFO = _read(1035, "GetDatabaseInfo")
 CREATE_PARTITION = _write(1036, "CreatePartition")
 DROP_PARTITION = _write(1037, "DropPartition")
 LAKE_TIERING_HEARTBEAT = _write(1042, "LakeTieringHeartbeat")
-ALTER_TABLE = _write(1044, "AlterTable")
+ALTER_TABLE = _write(1044, "AlterTable", max_version=1)
 # Each call writes a new offsets file; one that is never committed only takes space.
 PREPARE_LAKE_TABLE_SNAPSHOT = _read(1052, "PrepareLakeTableSnapshot", COORDINATOR)
 ACQUIRE_KV_SNAPSHOT_LEASE = _read(1056, "AcquireKvSnapshotLease", COORDINATOR)

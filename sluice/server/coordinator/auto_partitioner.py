@@ -22,7 +22,7 @@ from sluice.errors import (
     TableNotExist,
 )
 from sluice.failpoints import failpoint
-from sluice.model import Partition, TableBucket, TableInfo
+from sluice.model import Partition, TableBucket, TableInfo, bucket_count_in
 from sluice.server.coordinator.auto_partition_rules import AutoPartitions, auto_partitions
 from sluice.server.coordinator.catalog import Catalog, TableEntry
 from sluice.server.coordinator.descriptor_rules import PARTITIONS_MAX
@@ -162,7 +162,7 @@ class AutoPartitioner:
             offsets = {}
         buckets = (
             TableBucket(info.table_id, partition.partition_id, number)
-            for number in range(info.bucket_count)
+            for number in range(bucket_count_in(info, partition))
         )
         return {bucket: offsets.get(bucket, 0) for bucket in buckets}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from sqlite3 import Connection
 from types import MappingProxyType
@@ -26,7 +26,7 @@ from sluice.errors import (
 )
 from sluice.failpoints import failpoint
 from sluice.formats.descriptors import descriptor_from_json, descriptor_to_json, schema_to_json
-from sluice.model import Partition, TableInfo, TablePath
+from sluice.model import Partition, TableInfo, TablePath, bucket_count_in
 from sluice.model.paths import check_database_name, check_table_name
 from sluice.server.coordinator.descriptor_rules import BUCKETS_MAX, PARTITIONS_MAX
 from sluice.server.storage.database import Database, next_values
@@ -59,13 +59,25 @@ class TableEntry:
     json: bytes
     schemas: MappingProxyType[int, bytes]
     partitions: MappingProxyType[int, Partition]
+    """Each with its own bucket count."""
+    bucket_count_epoch: int = 0
+    """How often the table's bucket count was altered."""
+
+    def bucket_count(self, partition_id: int | None) -> int:
+        """The buckets of a partition, or of a table without partitions; 0: there is none."""
+        if not self.info.is_partitioned:
+            return self.info.bucket_count if partition_id is None else 0
+        partition = None if partition_id is None else self.partitions.get(partition_id)
+        return 0 if partition is None else bucket_count_in(self.info, partition)
+
+    def bucket_counts(self) -> Mapping[int | None, int]:
+        """The number of buckets of each partition by id; by None, of a table without partitions."""
+        numbers = self.partitions if self.info.is_partitioned else (None,)
+        return {number: self.bucket_count(number) for number in numbers}
 
     def has_bucket(self, partition_id: int | None, bucket: int) -> bool:
         """Whether the bucket exists now."""
-        known = (
-            partition_id in self.partitions if self.info.is_partitioned else partition_id is None
-        )
-        return known and 0 <= bucket < self.info.bucket_count
+        return 0 <= bucket < self.bucket_count(partition_id)
 
     def partition_named(self, values: Sequence[str]) -> Partition | None:
         wanted = tuple(values)
@@ -279,8 +291,8 @@ class Catalog:
     ) -> tuple[TableInfo, TableInfo]:
         """Replaces a table's descriptor by the result of ``change``; returns (before, after).
 
-        A changed schema gets the next schema id. ``also`` is called with the changed table inside
-        the transaction that stores it.
+        A changed schema gets the next schema id. A changed bucket count is that of partitions to
+        come. ``also`` is called with the changed table inside the transaction that stores it.
         """
         with self._lock:
             entry = self.table(path)
@@ -291,6 +303,7 @@ class Catalog:
             after = replace(after, schema_id=schema_id, modified_ms=self._clock.now_ms())
             content = descriptor_to_json(after.descriptor)
             schemas = dict(entry.schemas)
+            epoch = entry.bucket_count_epoch + (after.bucket_count != before.bucket_count)
             with self._database.transaction() as connection:
                 if schema_id not in schemas:
                     schemas[schema_id] = schema_to_json(after.schema)
@@ -303,8 +316,11 @@ class Catalog:
                     " WHERE table_id = ?",
                     (content, schema_id, after.modified_ms, before.table_id),
                 )
+                if epoch != entry.bucket_count_epoch:
+                    _keep_bucket_counts(connection, entry, epoch)
                 also(connection, after)
-            self._put(TableEntry(after, content, MappingProxyType(schemas), entry.partitions))
+            known = MappingProxyType(schemas)
+            self._put(TableEntry(after, content, known, entry.partitions, epoch))
             return before, after
 
     # -- partitions
@@ -336,10 +352,12 @@ class Catalog:
                 raise PartitionMaxNum(
                     f"table {path} already has {there} partitions, which is the maximum"
                 )
-            if (there + 1) * info.bucket_count > BUCKETS_MAX:
+            count = info.bucket_count
+            buckets = sum(entry.bucket_counts().values()) + count
+            if buckets > BUCKETS_MAX:
                 raise BucketMaxNum(
-                    f"table {path}: {there + 1} partitions with {info.bucket_count} buckets each"
-                    f" exceed the maximum of {BUCKETS_MAX} buckets"
+                    f"table {path}: {there + 1} partitions, the new one with {count} buckets, would"
+                    f" have {buckets} buckets; the maximum is {BUCKETS_MAX}"
                 )
             with self._database.transaction() as connection:
                 partition_id = next_values(connection, "partition_id")
@@ -347,7 +365,8 @@ class Catalog:
                     "INSERT INTO partitions VALUES (?, ?, ?)",
                     (partition_id, info.table_id, "$".join(values)),
                 )
-            partitions = {**entry.partitions, partition_id: Partition(partition_id, values)}
+            created = Partition(partition_id, values, count)
+            partitions = {**entry.partitions, partition_id: created}
             self._put(replace(entry, partitions=MappingProxyType(partitions)))
             return True
 
@@ -405,16 +424,29 @@ class Catalog:
         for table_id, schema_id, content in self._database.query("SELECT * FROM schemas"):
             schemas.setdefault(table_id, {})[schema_id] = content
         partitions: dict[int, dict[int, Partition]] = {}
+        counts = dict(self._database.query("SELECT * FROM partition_buckets"))
         for partition_id, table_id, name in self._database.query("SELECT * FROM partitions"):
-            value = Partition(partition_id, tuple(name.split("$")))
+            value = Partition(partition_id, tuple(name.split("$")), counts.get(partition_id))
             partitions.setdefault(table_id, {})[partition_id] = value
+        epochs = dict(self._database.query("SELECT * FROM bucket_count_epochs"))
         for row in self._database.query("SELECT * FROM tables"):
             table_id, database, name, content, schema_id, created, modified = row
             path = TablePath(database, name)
             descriptor = descriptor_from_json(content)
             info = TableInfo(path, table_id, schema_id, descriptor, created, modified)
-            known = MappingProxyType(partitions.get(table_id, {}))
-            self._put(TableEntry(info, content, MappingProxyType(schemas[table_id]), known))
+            known = {  # a partition without a stored count is newer than the table's count
+                number: replace(one, bucket_count=bucket_count_in(info, one))
+                for number, one in partitions.get(table_id, {}).items()
+            }
+            self._put(
+                TableEntry(
+                    info,
+                    content,
+                    MappingProxyType(schemas[table_id]),
+                    MappingProxyType(known),
+                    epochs.get(table_id, 0),
+                )
+            )
 
     def _put(self, entry: TableEntry) -> None:
         self._by_path[entry.info.path] = entry
@@ -423,6 +455,17 @@ class Catalog:
     def _forget(self, info: TableInfo) -> None:
         self._by_path.pop(info.path, None)
         self._by_id.pop(info.table_id, None)
+
+
+def _keep_bucket_counts(connection: Connection, entry: TableEntry, epoch: int) -> None:
+    """Stores the bucket counts of partitions that exist, before the table gets another one."""
+    connection.executemany(
+        "INSERT OR IGNORE INTO partition_buckets VALUES (?, ?)",
+        [(number, count) for number, count in entry.bucket_counts().items() if number is not None],
+    )
+    connection.execute(
+        "INSERT OR REPLACE INTO bucket_count_epochs VALUES (?, ?)", (entry.info.table_id, epoch)
+    )
 
 
 def _database_json(name: str, descriptor: bytes) -> bytes:

@@ -62,7 +62,7 @@ class KvSnapshotService:
         response = pb.GetLatestKvSnapshotsResponse(
             table_id=entry.info.table_id, partition_id=partition_id
         )
-        for number in range(entry.info.bucket_count):
+        for number in range(entry.bucket_count(partition_id)):
             answer = response.latest_snapshots.add(bucket_id=number)
             found = self._snapshots.latest(TableBucket(entry.info.table_id, partition_id, number))
             if found is not None:
@@ -93,7 +93,7 @@ class KvSnapshotService:
                 f"table {entry.info.path} has no partition with the id {partition_id}"
             )
         response = pb.ListKvSnapshotsResponse(table_id=request.table_id, partition_id=partition_id)
-        for number in range(entry.info.bucket_count):
+        for number in range(entry.bucket_count(partition_id)):
             for found in self._snapshots.all(TableBucket(request.table_id, partition_id, number)):
                 response.active_snapshots.add(bucket_id=number, snapshot_id=found.snapshot_id)
         return response

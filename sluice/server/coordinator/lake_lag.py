@@ -51,9 +51,8 @@ class LakeLag:
             registered = None
         offsets = {} if registered is None else registered.offsets
         rows, oldest_ms = 0, None
-        partitions = list(table.partitions) if info.is_partitioned else [None]
-        for partition_id in partitions:
-            for number in range(info.bucket_count):
+        for partition_id, count in table.bucket_counts().items():
+            for number in range(count):
                 bucket = TableBucket(info.table_id, partition_id, number)
                 more, since_ms = self._logs.beyond(bucket, offsets.get(bucket, 0))
                 rows += more

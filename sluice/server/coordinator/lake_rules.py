@@ -5,11 +5,12 @@ See docs/fluss/messages.md#catalog-changes
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from sluice.errors import InvalidAlterTable, InvalidTable, UnsupportedLakeOption
 from sluice.iceberg_rules.lake_tables import check_lake_table
-from sluice.model import TableInfo
+from sluice.model import Partition, TableInfo
+from sluice.rounds.bucket_counts import check_bucket_counts
 from sluice.server.coordinator.options import DATALAKE_ENABLED, DATALAKE_FORMAT
 
 _NO_LAKE = "this server has no lake (datalake.format=none)"
@@ -37,10 +38,15 @@ def check_new_table(info: TableInfo, lake_format: str | None) -> None:
 
 
 def check_change(
-    before: TableInfo, after: TableInfo, changed: Collection[str], lake_format: str | None
+    before: TableInfo,
+    after: TableInfo,
+    changed: Collection[str],
+    lake_format: str | None,
+    partitions: Iterable[Partition],
 ) -> None:
     """Checks a table that gets columns, or whose options ``changed`` are to be set or removed.
 
+    :param partitions: those that exist.
     :raises InvalidAlterTable: it was created without a lake format or with another one, or could
         never be tiered.
     """
@@ -66,16 +72,17 @@ def check_change(
             f" is {after.datalake_format!r}, and this server's lake has the format {lake_format!r};"
             " create a new table, and copy the rows"
         )
-    if (why := _not_for_the_lake(after)) is not None:
+    if (why := _not_for_the_lake(after, partitions)) is not None:
         raise InvalidAlterTable(why)
 
 
-def _not_for_the_lake(info: TableInfo) -> str | None:
+def _not_for_the_lake(info: TableInfo, partitions: Iterable[Partition] = ()) -> str | None:
     """Why a lake table could never be tiered; None if it can be, or is not a lake table."""
     if not info.datalake_enabled or info.datalake_format != "iceberg":
         return None
     try:
         check_lake_table(info)
+        check_bucket_counts(info, partitions)
     except UnsupportedLakeOption as error:
         return error.message
     return None

@@ -6,7 +6,7 @@ See docs/fluss/messages.md#catalog-changes and docs/fluss/messages.md#lake-calls
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -20,8 +20,9 @@ from sluice.errors import (
     TableNotExist,
 )
 from sluice.formats.descriptors import data_type_from_json, descriptor_from_json
-from sluice.model import DataType, TableBucket, TableInfo
+from sluice.model import DataType, TableBucket, TableInfo, TablePath
 from sluice.server.coordinator.auto_partitioner import AutoPartitioner
+from sluice.server.coordinator.bucket_count_rules import with_bucket_count
 from sluice.server.coordinator.catalog import Catalog
 from sluice.server.coordinator.descriptor_rules import (
     Defaults,
@@ -140,6 +141,8 @@ class CoordinatorService:
                 f"table {path}: columns cannot be dropped, renamed or modified, only added at the"
                 " end"
             )
+        if request.HasField("modify_bucket_count"):
+            return self._alter_bucket_count(path, request)
         added = [_added_column(column) for column in request.add_columns]
         options = [_option_change(change) for change in request.config_changes]
 
@@ -151,9 +154,30 @@ class CoordinatorService:
             )
             after = replace(info, descriptor=descriptor)
             changed = {key for key, _ in options}
-            check_change(info, after, changed, self._defaults.datalake_format)
+            partitions = self._catalog.table(path).partitions.values()
+            check_change(info, after, changed, self._defaults.datalake_format, partitions)
             return after
 
+        return self._altered(path, change, request)
+
+    def _alter_bucket_count(
+        self, path: TablePath, request: pb.AlterTableRequest
+    ) -> pb.AlterTableResponse:
+        """Changes the number of buckets of the partitions to come."""
+        if request.config_changes or request.add_columns:
+            raise InvalidAlterTable(
+                f"table {path}: bucket.num cannot be altered together with columns or other"
+                " options: send two requests"
+            )
+        count = request.modify_bucket_count.new_bucket_count
+        return self._altered(path, lambda info: with_bucket_count(info, count), request)
+
+    def _altered(
+        self,
+        path: TablePath,
+        change: Callable[[TableInfo], TableInfo],
+        request: pb.AlterTableRequest,
+    ) -> pb.AlterTableResponse:
         try:
             with self._tiering.catalog_change() as tiering:
                 before, after = self._catalog.alter_table(path, change, tiering.changed)

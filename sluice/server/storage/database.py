@@ -31,6 +31,12 @@ CREATE TABLE IF NOT EXISTS partitions (
     partition_id INTEGER PRIMARY KEY,
     table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE,
     name TEXT NOT NULL, UNIQUE (table_id, name)) STRICT;
+CREATE TABLE IF NOT EXISTS bucket_count_epochs (
+    table_id INTEGER PRIMARY KEY REFERENCES tables (table_id) ON DELETE CASCADE,
+    epoch INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS partition_buckets (
+    partition_id INTEGER PRIMARY KEY REFERENCES partitions (partition_id) ON DELETE CASCADE,
+    bucket_count INTEGER NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS auto_increment (
     table_id INTEGER NOT NULL REFERENCES tables (table_id) ON DELETE CASCADE,
     column_id INTEGER NOT NULL, reserved INTEGER NOT NULL,

@@ -292,9 +292,8 @@ def _id_in(folder: Path, pattern: re.Pattern[str]) -> int | None:
 
 def buckets_of(table: HostedTable) -> list[TableBucket]:
     """All current buckets of a table."""
-    partitions = list(table.partitions) if table.info.is_partitioned else [None]
     return [
         TableBucket(table.info.table_id, partition_id, bucket)
-        for partition_id in partitions
-        for bucket in range(table.info.bucket_count)
+        for partition_id, count in table.bucket_counts().items()
+        for bucket in range(count)
     ]

@@ -23,6 +23,16 @@ class HostedTable(Protocol):
     @property
     def partitions(self) -> Mapping[int, Partition]: ...
 
+    @property
+    def bucket_count_epoch(self) -> int:
+        """How often the table's bucket count was altered."""
+
+    def bucket_count(self, partition_id: int | None) -> int:
+        """The buckets of a partition, or of a table without partitions; 0: there is none."""
+
+    def bucket_counts(self) -> Mapping[int | None, int]:
+        """The number of buckets of each partition by id; by None, of a table without partitions."""
+
     def has_bucket(self, partition_id: int | None, bucket: int) -> bool: ...
 
 

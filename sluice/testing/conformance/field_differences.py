@@ -22,7 +22,9 @@ CALLS = (
     " (1045, 1046), one server (1043, 1047 to 1051), no producer offsets (1053 to 1055), and makes"
     " calls between its servers within the process; it has calls of later versions, and its own"
 )
-REMOTE, DATA = "+ remote_data_dir: string", "+ table_metadata[].remote_data_dir: string"
+REMOTE = ("+ bucket_count_epoch: int64", "+ remote_data_dir: string")
+DATA = tuple(f"+ table_metadata[].{line[2:]}" for line in REMOTE)
+COUNT = "+ partition_metadata[].bucket_count: int32"
 LAKE = tuple(
     f"+ table_metadata[].table_json.properties.table.datalake.iceberg.{name}: string"
     for name in ("type", "warehouse")
@@ -54,7 +56,6 @@ _TABLES = (
     "lake",
     "an altered one",
 )
-_PARTITIONED = "of a partitioned table", "of partitions by id"
 _HEARTBEATS = (
     "of nothing",
     "of a round",
@@ -81,8 +82,9 @@ FIELDS: dict[tuple[str, str], Difference] = {
     ),
     ("fields_of_servers", "calls of the coordinator"): Difference(
         (
-            *(f"- {key}: 0 to 0" for key in (1020, 1027, 1039, 1040, 1041, 1043)),
-            *(f"- {key}: 0 to 0" for key in (*range(1045, 1052), 1053, 1054, 1055)),
+            *(f"- {key}: 0 to 0" for key in (1020, 1027, 1039, 1040, 1041)),
+            *(f"- {key}: 0 to 0" for key in (*range(1043, 1052), 1053, 1054, 1055)),
+            "+ 1044: 0 to 1",
             *(f"+ {key}: 0 to 0" for key in (1064, 2001, 2002, 2003, 2004, 2005, 2006, 2007)),
         ),
         CALLS,
@@ -102,20 +104,20 @@ FIELDS: dict[tuple[str, str], Difference] = {
         "fields_of_tables",
         "GetTableInfo",
         _of_both(f"of {table}" for table in _TABLES),
-        (REMOTE,),
+        REMOTE,
         LATER,
     ),
     **_same(
         "fields_of_tables",
         "GetMetadata",
         _of_both(f"of {table}" for table in ("plain", "keyed", "types")),
-        (DATA,),
+        DATA,
         LATER,
     ),
     ("fields_of_tables", "GetMetadata, of lake, of the coordinator"): Difference(
-        (DATA, *LAKE), SAME_OF_BOTH
+        (*DATA, *LAKE), SAME_OF_BOTH
     ),
-    ("fields_of_tables", "GetMetadata, of lake, of the tablet"): Difference((DATA,), LATER),
+    ("fields_of_tables", "GetMetadata, of lake, of the tablet"): Difference(DATA, LATER),
     **_same(
         "fields_of_tables",
         "GetMetadata",
@@ -138,24 +140,31 @@ FIELDS: dict[tuple[str, str], Difference] = {
         "fields_of_partitions",
         "ListPartitionInfos",
         ("of two", "of one of them"),
-        ("+ partitions_info[].remote_data_dir: string",),
+        ("+ partitions_info[].bucket_count: int32", "+ partitions_info[].remote_data_dir: string"),
         LATER,
     ),
     ("fields_of_partitions", "ListPartitionInfos, by another key"): Difference(
         ("- error: UnknownServerError", "+ error: PartitionSpecInvalid"), CLEARER
     ),
-    **_same(
+    (
         "fields_of_partitions",
-        "GetMetadata",
-        (f"{question}, of the coordinator" for question in _PARTITIONED),
-        (DATA, *LAKE),
-        SAME_OF_BOTH,
+        "GetMetadata, of a partitioned table, of the coordinator",
+    ): Difference((*DATA, *LAKE), SAME_OF_BOTH),
+    ("fields_of_partitions", "GetMetadata, of a partitioned table, of the tablet"): Difference(
+        DATA, LATER
+    ),
+    (
+        "fields_of_partitions",
+        "GetMetadata, of partitions by id, of the coordinator",
+    ): Difference((COUNT, *DATA, *LAKE), SAME_OF_BOTH),
+    ("fields_of_partitions", "GetMetadata, of partitions by id, of the tablet"): Difference(
+        (COUNT, *DATA), LATER
     ),
     **_same(
         "fields_of_partitions",
         "GetMetadata",
-        (f"{question}, of the tablet" for question in _PARTITIONED),
-        (DATA,),
+        _of_both(["of a partition by path"]),
+        (COUNT,),
         LATER,
     ),
     ("fields_of_logs", "FetchLog, projected to no column"): Difference(

@@ -444,7 +444,7 @@ def test_bad_partitions(caller: Caller) -> None:
 def test_a_table_may_not_have_too_many_buckets(caller: Caller) -> None:
     caller.create_table(descriptor=replace(PARTITIONED, bucket_count=3000))
     create_partition(caller, "one")
-    with pytest.raises(BucketMaxNum, match="2 partitions with 3000 buckets"):
+    with pytest.raises(BucketMaxNum, match="2 partitions, the new one with 3000 buckets"):
         create_partition(caller, "two")
 
 
