@@ -263,6 +263,20 @@ def test_a_bucket_that_the_table_cannot_have(
     assert words in Watching(shop, until).fails()
 
 
+def test_a_partition_has_its_own_number_of_buckets(shop: Shop) -> None:
+    """As of Fluss 1.0, where bucket.num was altered between the two partitions."""
+    path, admin = shop.create("orders", days=True), shop.client.admin
+    admin.set_options(path, {"table.datalake.enabled": "false"})
+    admin.create_partition(path, {"day": "a"})
+    admin.set_bucket_count(path, 4)
+    admin.create_partition(path, {"day": "b"})
+    admin.set_options(path, {"table.datalake.enabled": "true"})
+    early, late = [one.partition_id for one in admin.partitions(path)]
+    said = Watching(shop, {f"{early}/2": 1}).fails()
+    assert f"has no bucket '{early}/2'; its buckets are numbered from 0 to 1" in said
+    assert Watching(shop, {f"{late}/3": 1}).waits()[0].startswith("waiting until 1 row in 1 bucket")
+
+
 @pytest.mark.parametrize("until", ["now", "ends"])
 def test_a_dropped_partition_is_not_waited_for(shop: Shop, until: str) -> None:
     path = shop.create("orders", days=True)

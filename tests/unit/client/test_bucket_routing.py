@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from sluice.client import connect
 from sluice.client.admin import Admin
 from sluice.client.connection import Connection
 from sluice.config import ClientConfig
 from sluice.errors import InvalidBucketRouting, UnsupportedVersion
-from sluice.model import TableBucket, TablePath
+from sluice.formats.descriptors import descriptor_to_json
+from sluice.model import Column, Schema, TableBucket, TableDescriptor, TablePath
+from sluice.model.types import STRING
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
@@ -34,11 +38,16 @@ class Server(WireServer):
         epoch: int | None = 1,
     ) -> None:
         """:param named: the bucket count of the partition. :param epoch: of the table."""
+        self.reads = 0  # of the partition's metadata
         self.stale, self.in_body, self.named, self.epoch = stale, in_body, named, epoch
         super().__init__(
             {
                 (Role.TABLET, apis.LOOKUP): self._lookup,
+                (Role.TABLET, apis.PRODUCE_LOG): self._produce,
+                (Role.TABLET, apis.INIT_WRITER): lambda _: pb.InitWriterResponse(writer_id=1),
                 (Role.COORDINATOR, apis.GET_METADATA): self._of_partition,
+                (Role.COORDINATOR, apis.GET_TABLE_INFO): self._described,
+                (Role.COORDINATOR, apis.LIST_PARTITION_INFOS): self._listed,
             }
         )
 
@@ -53,15 +62,33 @@ class Server(WireServer):
             table.table_json = b'{"bucket_count": 2}'
             if self.epoch is not None:
                 table.bucket_count_epoch = self.epoch
+        self.reads += list(request.partitions_id) == [7]
         for number in request.partitions_id:
             part = reply.partition_metadata.add(
                 table_id=1, partition_name="d2", partition_id=number, bucket_count=self.named
             )
-            part.bucket_metadata.add(bucket_id=0, leader_id=0)
+            for bucket in range(4):
+                part.bucket_metadata.add(bucket_id=bucket, leader_id=0)
         return reply
 
-    def _lookup(self, request: Any) -> Any:
-        reply = pb.LookupResponse()
+    def _described(self, _: Any) -> Any:
+        schema = Schema((Column("day", STRING, 0),), highest_field_id=0)
+        table_json = descriptor_to_json(TableDescriptor(schema, ("day",), bucket_count=2))
+        times = {"created_time": 0, "modified_time": 0}
+        return pb.GetTableInfoResponse(table_id=1, schema_id=1, table_json=table_json, **times)
+
+    def _listed(self, _: Any) -> Any:
+        spec = pb.PbPartitionSpec(partition_key_values=[pb.PbKeyValue(key="day", value="d2")])
+        part = pb.PbPartitionInfo(partition_id=7, partition_spec=spec, bucket_count=self.named)
+        return pb.ListPartitionInfosResponse(partitions_info=[part])
+
+    def _lookup(self, _: Any) -> Any:
+        return self._answered(pb.LookupResponse())
+
+    def _produce(self, _: Any) -> Any:
+        return self._answered(pb.ProduceLogResponse())
+
+    def _answered(self, reply: Any) -> Any:
         answer = reply.buckets_resp.add(bucket_id=0, partition_id=7)
         if self.stale > 0:
             self.stale -= 1
@@ -72,8 +99,9 @@ class Server(WireServer):
 
     @property
     def routed(self) -> list[int | None]:
-        """What each look-up named."""
-        parts = [got.buckets_req[0] for _, name, got in self.calls if name == apis.LOOKUP.name]
+        """What each request to a bucket named."""
+        names = (apis.LOOKUP.name, apis.PRODUCE_LOG.name)
+        parts = [got.buckets_req[0] for _, name, got in self.calls if name in names]
         return [
             part.routing_bucket_count if part.HasField("routing_bucket_count") else None
             for part in parts
@@ -108,8 +136,16 @@ def test_the_metadata_is_read_again_after_error_74(in_body: bool) -> None:
     with Server(stale=1, in_body=in_body) as server:
         look_up(server, 4)
         assert server.routed == [4, 4]
-        asked = [got for _, name, got in server.calls if name == apis.GET_METADATA.name]
-        assert len([got for got in asked if list(got.partitions_id) == [7]]) == 2
+        assert server.reads == 2
+
+
+def test_a_batch_is_sent_again_after_error_74() -> None:
+    with Server(stale=1, in_body=True) as server:
+        with connect(server.address) as client, client.log_writer(PATH) as writer:
+            writer.write(pa.table({"day": ["d2"]}))
+        assert (server.routed, server.reads) == ([4, 4], 2)
+        sent = [got for _, name, got in server.calls if name == apis.PRODUCE_LOG.name]
+        assert sent[0] == sent[1]  # the same writer and sequence number: stored once
 
 
 def test_a_server_that_refuses_all_ends_in_words() -> None:
@@ -152,8 +188,7 @@ def test_a_server_before_fluss_1_is_not_asked_again_for_counts() -> None:
     with Server(named=None, epoch=None) as server:
         look_up(server, 2, times=3)
         assert server.routed == [None] * 3
-        asked = [got for _, name, got in server.calls if name == apis.GET_METADATA.name]
-        assert len([got for got in asked if got.partitions_id]) == 1
+        assert server.reads == 1
 
 
 def test_a_server_before_fluss_1_is_not_sent_what_it_would_skip() -> None:
