@@ -20,7 +20,7 @@ export function Definition({ details }: SectionProps) {
           name="Buckets"
           text={
             counted(buckets, "bucket") +
-            (details.partition_keys.length > 0 ? " in each partition" : "") +
+            (details.partition_keys.length > 0 ? " in each new partition" : "") +
             (details.bucket_keys.length > 0 ? `, by ${details.bucket_keys.join(", ")}` : "")
           }
         />
