@@ -28,7 +28,13 @@ from sluice.did_you_mean import closest, did_you_mean
 from sluice.errors import ConfigurationError
 from sluice.json_text import json_of
 from sluice.masking import know, know_environment, secrets_in
-from sluice.setting_limits import check_limits, check_text, converted, lowered_defaults
+from sluice.setting_limits import (
+    check_lake_switch,
+    check_limits,
+    check_text,
+    converted,
+    lowered_defaults,
+)
 
 ENVIRONMENT_PREFIX = "SLUICE_"
 SETTINGS_VARIABLE = "SLUICE_SETTINGS"
@@ -238,15 +244,16 @@ class DatalakeConfig:
     format: str = "iceberg"
     """Format of the lake: iceberg; or none for an embedded server without a lake, where a table may
     have keys that no lake allows, and none is ever tiered."""
-    enabled: str = ""
-    """For an embedded server, as Fluss 1.0 has it. false: tables are bound to the format when they
-    are created, and none can be tiered yet. true: it needs a format. Empty: the format decides."""
     iceberg: Mapping[str, str] = field(default_factory=dict)
     """Properties of the Iceberg catalog: type, warehouse, uri, ... A path as warehouse and nothing
     else is of type hadoop. The property name is fluss-iceberg-catalog by default, as in Fluss."""
+    enabled: str = ""
+    """For an embedded server, as Fluss 1.0 has it. false: tables are bound to the format when they
+    are created, and none can be tiered yet. true: it needs a format. Empty: the format decides."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "iceberg", with_type(self.iceberg))
+        check_lake_switch(self.format, self.enabled)
         know(secrets_in(_values(self)))
 
 

@@ -152,6 +152,19 @@ def check_limits(section: str, values: Mapping[str, Any]) -> None:
             )
 
 
+def check_lake_switch(lake_format: str, enabled: str) -> None:
+    """Checks ``datalake.enabled``, which Fluss 1.0 has beside ``datalake.format``.
+
+    :raises ConfigurationError: it is not true or false, or true without a format.
+    """
+    if enabled not in ("", "true", "false"):
+        raise ConfigurationError(f"datalake.enabled is {enabled!r}: use true or false")
+    if enabled == "true" and lake_format == "none":
+        raise ConfigurationError(
+            "datalake.enabled is true, but datalake.format is none: set a format, or remove one"
+        )
+
+
 def converted(value: Any, kind: type, where: str, key: str) -> Any:
     """A setting's value as its type.
 

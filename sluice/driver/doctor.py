@@ -60,7 +60,7 @@ def findings(
         and not of_catalog(config.datalake.iceberg)
         and (info := _named_lake(config)) is not None
     ):
-        config = replace(config, datalake=DatalakeConfig("iceberg", _lake_options(info)))
+        config = replace(config, datalake=DatalakeConfig("iceberg", iceberg=_lake_options(info)))
         yield _found_lake(info)
     has_lake = config.datalake.format != "none"
     if not has_lake:

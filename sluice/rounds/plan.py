@@ -25,6 +25,8 @@ from sluice.rounds.ports import Cluster
 from sluice.rounds.types import LakeSnapshot, OffsetRange, Split
 
 ICEBERG = "iceberg"
+_NAMES = ("table.datalake.database-name", "table.datalake.table-name")
+"""Options for the name of the lake table (Fluss 1.0)."""
 _NOT_HONOURED = {
     "table.datalake.historical-partition.enabled": "read expired partitions from the lake",
 }
@@ -94,6 +96,14 @@ def check_options(info: TableInfo) -> None:
     :raises UnsupportedLakeOption: names the option, or the format.
     """
     check_lake_format(info)
+    for option, own in zip(_NAMES, (info.path.database, info.path.table), strict=True):
+        if (named := info.descriptor.properties.get(option, own)) != own:
+            raise UnsupportedLakeOption(
+                f"table {info.path} sets {option}={named}, which Sluice does not support: a lake"
+                " table has the name of its Fluss table; leave this one to Fluss's own tiering"
+                " service",
+                option=option,
+            )
     for option, instead in _NOT_HONOURED.items():
         if info.descriptor.properties.get(option, "false").lower() == "true":
             raise UnsupportedLakeOption(

@@ -22,6 +22,7 @@ from sluice.server.coordinator.kv_snapshot_service import KvSnapshotService
 from sluice.server.coordinator.kv_snapshots import KvSnapshots
 from sluice.server.coordinator.lake_lag import LakeLag
 from sluice.server.coordinator.lake_options import lake_options
+from sluice.server.coordinator.lake_rules import ServerLake
 from sluice.server.coordinator.lake_snapshots import LakeSnapshots
 from sluice.server.coordinator.leases import KvSnapshotLeases
 from sluice.server.coordinator.leases_service import LeaseService
@@ -209,7 +210,8 @@ class _Components:
         self._config = config
         self._clock = clock
         lake_format = None if datalake.format == NO_LAKE else datalake.format
-        self._defaults = Defaults(config.default_bucket_count, lake_format)
+        lake = ServerLake(lake_format, datalake.enabled != "false")
+        self._defaults = Defaults(config.default_bucket_count, lake)
         self._lake_options = lake_options(datalake)
         self._files = files
         self._listeners: list[Listener] = []

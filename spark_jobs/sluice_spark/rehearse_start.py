@@ -17,6 +17,7 @@ from pyspark import SparkContext
 from sluice.driver.open_lake import open_lake
 from sluice.driver.spark import SparkRunner, config_of
 from sluice.driver.without_pandas import leave_pandas_out
+from sluice.iceberg_rules.layout import Layout
 from sluice.model import (
     Claim,
     Column,
@@ -67,6 +68,9 @@ class Rehearsal:
 
     def partitions(self, path: TablePath) -> list[Partition]:  # noqa: ARG002
         return []
+
+    def lake_layout(self) -> Layout:
+        return Layout.CLEAN
 
     def latest_offsets(self, *_: Any) -> dict[int, int]:
         return {0: self.rows}

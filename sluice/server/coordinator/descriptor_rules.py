@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from sluice.errors import (
@@ -39,7 +39,7 @@ from sluice.server.coordinator.kv_table_rules import (
     with_bucket_key,
     with_kv_defaults,
 )
-from sluice.server.coordinator.lake_rules import check_new_table
+from sluice.server.coordinator.lake_rules import ServerLake, check_new_table
 from sluice.server.coordinator.options import (
     ALTERABLE,
     AUTO_PARTITION_ENABLED,
@@ -83,8 +83,7 @@ class Defaults:
     """The server's defaults for options that a table does not set."""
 
     bucket_count: int = 1
-    datalake_format: str | None = "iceberg"
-    """The format of the server's lake; None: the server has no lake."""
+    lake: ServerLake = field(default_factory=ServerLake)
 
 
 def complete(path: TablePath, descriptor: TableDescriptor, defaults: Defaults) -> TableDescriptor:
@@ -95,8 +94,8 @@ def complete(path: TablePath, descriptor: TableDescriptor, defaults: Defaults) -
     schema = _checked_schema(path, descriptor.schema)
     properties = dict(descriptor.properties)
     properties.setdefault(REPLICATION_FACTOR, "1")
-    if defaults.datalake_format is not None:
-        properties.setdefault(DATALAKE_FORMAT, defaults.datalake_format)
+    if defaults.lake.format is not None:
+        properties.setdefault(DATALAKE_FORMAT, defaults.lake.format)
     if schema.primary_key:
         properties = with_kv_defaults(properties)
     properties = {key: checked_option(key, value) for key, value in properties.items()}
@@ -125,7 +124,7 @@ def complete(path: TablePath, descriptor: TableDescriptor, defaults: Defaults) -
     for key in done.custom_properties:
         if key.startswith("table."):
             raise InvalidTable(f"table {path}: custom property {key!r} may not begin with 'table.'")
-    check_new_table(TableInfo(path, -1, 1, done, 0, 0), defaults.datalake_format)
+    check_new_table(TableInfo(path, -1, 1, done, 0, 0), defaults.lake)
     return done
 
 

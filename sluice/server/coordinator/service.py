@@ -31,7 +31,7 @@ from sluice.server.coordinator.descriptor_rules import (
     with_columns,
     with_options,
 )
-from sluice.server.coordinator.lake_rules import check_change
+from sluice.server.coordinator.lake_rules import check_change, with_format
 from sluice.server.coordinator.lake_snapshots import LakeSnapshots, Registered
 from sluice.server.coordinator.tiering import Tiering
 from sluice.wire import apis, values
@@ -152,10 +152,10 @@ class CoordinatorService:
             descriptor = replace(
                 info.descriptor, schema=schema, properties=properties, custom_properties=custom
             )
-            after = replace(info, descriptor=descriptor)
+            after = with_format(replace(info, descriptor=descriptor), self._defaults.lake)
             changed = {key for key, _ in options}
             partitions = self._catalog.table(path).partitions.values()
-            check_change(info, after, changed, self._defaults.datalake_format, partitions)
+            check_change(info, after, changed, self._defaults.lake, partitions)
             return after
 
         return self._altered(path, change, request)

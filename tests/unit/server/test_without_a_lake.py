@@ -28,7 +28,7 @@ PLAIN = TableDescriptor(Schema((Column("id", t.BIGINT.not_null(), 0),), ("id",),
 NESTED = ("ARRAY", "MAP", "ROW")
 KEY_TYPES = {name: kind for name, kind in EVERY_TYPE.items() if kind.root.name not in NESTED}
 
-Serving = Callable[[str], AbstractContextManager[Client]]
+Serving = Callable[..., AbstractContextManager[Client]]
 
 
 @pytest.fixture
@@ -36,10 +36,10 @@ def serving(tmp_path: Path) -> Serving:
     """Starts a server on the same data directory with a lake format."""
 
     @contextmanager
-    def served(lake: str) -> Iterator[Client]:
+    def served(lake: str, enabled: str = "") -> Iterator[Client]:
         config = ServerConfig(str(tmp_path / "data"), listen="grpc://127.0.0.1:0")
         with (
-            EmbeddedCluster(config, datalake=DatalakeConfig(lake)) as cluster,
+            EmbeddedCluster(config, datalake=DatalakeConfig(lake, enabled=enabled)) as cluster,
             connect(cluster.address) as client,
         ):
             client.admin.create_database(PATH.database, ignore_if_exists=True)
@@ -177,3 +177,63 @@ def test_a_table_of_another_lake_format_is_never_tiered(serving: Serving) -> Non
 def test_another_lake_format_stops_the_start(tmp_path: Path, lake: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"datalake\.format='{lake}' is not supported"):
         EmbeddedCluster(ServerConfig(str(tmp_path)), datalake=DatalakeConfig(lake))
+
+
+LOG = TableDescriptor(Schema((Column("id", t.BIGINT, 0),), highest_field_id=0))
+
+
+def test_a_log_table_without_a_bucket_key_can_be_tiered_later(serving: Serving) -> None:
+    """Its rows may be in any bucket, whatever the format (apache/fluss PR 2973)."""
+    with serving("none") as client:
+        client.admin.create_table(PATH, LOG)
+        keyed = TablePath("shop", "keyed")
+        client.admin.create_table(keyed, replace(LOG, bucket_keys=("id",)))
+    with serving("iceberg") as client:
+        client.admin.set_options(PATH, ENABLED)
+        info = client.admin.table_info(PATH)
+        assert (info.datalake_enabled, info.datalake_format) == (True, "iceberg")
+        with pytest.raises(InvalidAlterTable, match="created without a lake"):
+            client.admin.set_options(keyed, ENABLED)
+
+
+def test_a_lake_that_is_not_enabled_binds_new_tables_to_its_format(serving: Serving) -> None:
+    """``datalake.enabled`` of Fluss 1.0 (apache/fluss PR 2924)."""
+    with serving("iceberg", "false") as client:
+        with pytest.raises(InvalidTable, match=r"this server has datalake\.enabled=false"):
+            client.admin.create_table(PATH, replace(PLAIN, properties=ENABLED))
+        client.admin.create_table(PATH, PLAIN)
+        assert client.admin.table_info(PATH).datalake_format == "iceberg"
+        with pytest.raises(InvalidAlterTable, match="tables are bound to iceberg, and tiered once"):
+            client.admin.set_options(PATH, ENABLED)
+    with serving("iceberg", "true") as client:
+        client.admin.set_options(PATH, ENABLED)
+        assert client.admin.table_info(PATH).datalake_enabled
+
+
+@pytest.mark.parametrize(
+    ("lake_format", "enabled", "said"),
+    [
+        ("none", "true", "datalake.enabled is true, but datalake.format is none"),
+        ("iceberg", "yes", "datalake.enabled is 'yes': use true or false"),
+    ],
+)
+def test_a_lake_that_cannot_be_switched_so_is_refused(
+    lake_format: str, enabled: str, said: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        DatalakeConfig(lake_format, enabled=enabled)
+
+
+@pytest.mark.parametrize("option", ["table.datalake.database-name", "table.datalake.table-name"])
+def test_an_iceberg_table_has_its_own_name_in_the_lake(serving: Serving, option: str) -> None:
+    """As in Fluss 1.0: other names are Paimon's alone (apache/fluss 4251)."""
+    named = {option: "other"}
+    with serving("iceberg") as client:
+        with pytest.raises(InvalidTable, match=f"{option} is not supported for Iceberg"):
+            client.admin.create_table(PATH, replace(LOG, properties=named))
+        client.admin.create_table(PATH, LOG)
+        with pytest.raises(InvalidAlterTable):
+            client.admin.set_options(PATH, named)
+    with serving("none") as client:
+        paimon = {**named, "table.datalake.format": "paimon"}
+        client.admin.create_table(TablePath("shop", "p"), replace(LOG, properties=paimon))
