@@ -27,7 +27,7 @@ def drivers(place: Place) -> list[psutil.Process]:
 def all_tiered_once(place: Place, paths: list[TablePath], lake: Path, lake_sql: LakeSql) -> None:
     """Every row is in the lake once, nothing counts as a failure, and nothing is held."""
     for path in paths:
-        [row] = lake_sql(lake, f"SELECT count(*), count(DISTINCT __offset) FROM lake.{path}")
+        [row] = lake_sql(lake, f"SELECT count(*), count(DISTINCT id) FROM lake.{path}")
         assert tuple(row) == (ROWS, ROWS), path
         snapshot = place.client.admin.lake_snapshot(path)
         assert snapshot is not None

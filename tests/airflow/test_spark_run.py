@@ -46,7 +46,7 @@ def test_a_table_reaches_iceberg(
     assert run["state"] == "success", place.airflow.log.read_text()[-6000:]
     [result] = results_of(run).values()
     assert (result["outcome"], result["rows"]) == ("committed", 1000)
-    [row] = lake_sql(lake, "SELECT count(*), sum(id), max(__offset) FROM lake.shop.events")
+    [row] = lake_sql(lake, "SELECT count(*), sum(id), max(id) FROM lake.shop.events")
     assert tuple(row) == (1000, 499_500, 999)
     snapshot = place.client.admin.lake_snapshot(path)
     assert snapshot is not None
@@ -120,7 +120,7 @@ def test_a_table_reaches_iceberg_by_workers_of_a_cluster(
     assert run["state"] == "success", place.airflow.log.read_text()[-6000:]
     [result] = results_of(run).values()
     assert (result["outcome"], result["rows"]) == ("committed", 1000)
-    [row] = lake_sql(lake, "SELECT count(*), sum(id), max(__offset) FROM lake.shop.events")
+    [row] = lake_sql(lake, "SELECT count(*), sum(id), max(id) FROM lake.shop.events")
     assert tuple(row) == (1000, 499_500, 999)
 
 

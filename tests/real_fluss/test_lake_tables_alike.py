@@ -69,7 +69,9 @@ def made(config: Config, client: Client, jvm: Jvm, database: str) -> dict[str, A
 def test_they_are_the_same(real_fluss: RealFluss, jvm: Jvm, tmp_path: Path) -> None:
     lakes = {
         "real": DatalakeConfig(iceberg={"type": "hadoop", "warehouse": str(real_fluss.warehouse)}),
-        "ours": DatalakeConfig(iceberg={"type": "hadoop", "warehouse": str(tmp_path / "lake")}),
+        "ours": DatalakeConfig(
+            iceberg={"type": "hadoop", "warehouse": str(tmp_path / "lake"), "layout": "legacy"}
+        ),
     }
     server = ServerConfig(data_dir=str(tmp_path / "server"), listen="grpc://127.0.0.1:0")
     found = {}

@@ -96,7 +96,7 @@ class ForeignWriter:
     def _record(self, schema: Any, number: int, bucket: int | None = None) -> Any:
         record = self._iceberg.data.GenericRecord.create(schema)
         self._set_long(record, "id", number)
-        if bucket is not None:
+        if schema.findField("__bucket") is not None:  # a table of the legacy layout
             record.setField("__bucket", bucket)
             self._set_long(record, "__offset", -1)
             record.setField("__timestamp", self._gateway.jvm.java.time.OffsetDateTime.now())
