@@ -16,6 +16,7 @@ from sluice.client.remote_files import RemoteFiles
 from sluice.client.rocksdb_values import read_values
 from sluice.client.stored_rows import StoredRows
 from sluice.errors import CorruptRecord, NonPrimaryKeyTable, StorageError
+from sluice.formats.value_batch import value_tag_size
 from sluice.model import TableBucket, TableInfo, TablePath
 
 _BATCH_BYTES = 8 * 1024 * 1024
@@ -47,6 +48,7 @@ class KvSnapshotReader:
         """:param info: the table as planned, whose schema the rows get; by default the current one.
         :param folder: the parent of the download folder; the system's temporary folder by default.
         :raises TableNotExist: the table does not exist.
+        :raises InvalidConfig: its values have a layout that Sluice does not know.
         :raises NonPrimaryKeyTable: the table is a log table, which has no KV snapshots.
         """
         self.info = info or admin.table_info(path)
@@ -57,7 +59,7 @@ class KvSnapshotReader:
         self.snapshot_id = snapshot_id
         self._name = f"KV snapshot {snapshot_id} of bucket {bucket} of {path}"
         self._connection = connection
-        self._rows = StoredRows(admin, self.info, self._name)
+        self._rows = StoredRows(admin, self.info, self._name, value_tag_size(self.info))
         self._remote = files or RemoteFiles(connection)
         self._parent = folder
         self._folder: Path | None = None

@@ -14,10 +14,13 @@ from sluice.model import TableInfo
 class StoredRows:
     """Decodes stored values with the schema of ``info``. Safe for use by many threads."""
 
-    def __init__(self, admin: Admin, info: TableInfo, name: str) -> None:
-        """:param name: the source of the values in error messages."""
+    def __init__(self, admin: Admin, info: TableInfo, name: str, tag_size: int = 0) -> None:
+        """:param name: the source of the values in error messages.
+        :param tag_size: bytes before each value, which are not read.
+        """
         self._info = info
         self._name = name
+        self._tag_size = tag_size
         self._schemas = TableSchemas(admin, info)
         properties = info.descriptor.properties
         self._row_format = properties.get("table.kv.format", "COMPACTED").upper()
@@ -29,7 +32,9 @@ class StoredRows:
         :raises SchemaNotExist: a row was written with a newer schema.
         """
         try:
-            batch = decode_values(values, self._schemas, self._info.schema, self._row_format)
+            batch = decode_values(
+                values, self._schemas, self._info.schema, self._row_format, self._tag_size
+            )
         except CorruptRecord as error:
             raise CorruptRecord(f"{self._name}: {error}") from error
         for column, array in zip(self._info.schema.columns, batch.columns, strict=True):

@@ -12,18 +12,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sluice.errors import CorruptRecord, SchemaNotExist, UnsupportedType
+from sluice.errors import CorruptRecord, InvalidConfig, SchemaNotExist, UnsupportedType
 from sluice.formats import records
 from sluice.formats.column_memory import bounds_of
 from sluice.formats.log_batch import Buffer
 from sluice.formats.row_arrays import decode_rows
 from sluice.formats.types import arrow_schema, arrow_type
-from sluice.model import Schema
+from sluice.model import Schema, TableInfo
 
 _HEAD = struct.Struct("<ibi")
 _LENGTH_OVERHEAD = 4
 SCHEMA_ID_SIZE = 2
 """Bytes of a stored value before its row."""
+VALUE_LAYOUT_VERSION = "table.kv.value-layout-version"
+_TAG_SIZES = {"1": 0, "2": 8}
+"""Of each value layout: bytes before the schema id (``KvValueLayout`` of the client jar 1.0.0)."""
 
 
 def values_of(view: Buffer) -> pa.Array:
@@ -62,20 +65,39 @@ def stored_values(rows: pa.Array, schema_id: int) -> pa.Array:
     return pc.binary_join_element_wise(head, rows, b"")
 
 
+def value_tag_size(info: TableInfo) -> int:
+    """Bytes before each value in a table's KV store; Fluss 1.0 puts a time there for a row TTL.
+
+    :raises InvalidConfig: the table's values have a layout that Sluice does not know.
+    """
+    version = info.descriptor.properties.get(VALUE_LAYOUT_VERSION, "1")
+    if version not in _TAG_SIZES:
+        raise InvalidConfig(
+            f"table {info.path}: {VALUE_LAYOUT_VERSION} {version!r} is not supported, only 1 and 2:"
+            " use a Sluice that is as new as the cluster"
+        )
+    return _TAG_SIZES[version]
+
+
 def decode_values(
-    values: pa.Array, schemas: Mapping[int, Schema], target: Schema, row_format: str
+    values: pa.Array,
+    schemas: Mapping[int, Schema],
+    target: Schema,
+    row_format: str,
+    tag_size: int = 0,
 ) -> pa.RecordBatch:
     """Decodes stored values of any schema to a batch with ``target``'s columns.
 
     Columns are found by their id; a column that the value's schema lacks is null, and so is every
     column of a null value.
 
+    :param tag_size: bytes before each value that are not read; see :func:`value_tag_size`.
     :raises CorruptRecord: names the row whose bytes are not valid.
     :raises SchemaNotExist: ``schemas`` lacks a schema id.
     :raises UnsupportedType: a column was written with another type.
     """
     there = _is_there(values) if values.null_count else None
-    schema_ids = _schema_ids(values, there)
+    schema_ids = _schema_ids(values, there, tag_size)
     known = _distinct(schema_ids if there is None else schema_ids[there])
     found: list[pa.Array] = []
     for schema_id in known:
@@ -87,7 +109,7 @@ def decode_values(
                 mask &= there
             # rows of other schemas are null here, so that each row keeps its number
             some = _masked(values, mask)
-        arrays = _columns(some, schema, target, row_format)
+        arrays = _columns(some, schema, target, row_format, tag_size)
         choice = pa.array(mask) if found else None
         found = [
             pc.if_else(choice, array, old) if choice is not None else array
@@ -111,10 +133,12 @@ def _schema(schemas: Mapping[int, Schema], schema_id: int) -> Schema:
         ) from None
 
 
-def _columns(values: pa.Array, schema: Schema, target: Schema, row_format: str) -> list[pa.Array]:
+def _columns(
+    values: pa.Array, schema: Schema, target: Schema, row_format: str, tag_size: int
+) -> list[pa.Array]:
     """The columns of ``target``, read from rows of ``schema``."""
     types = [column.data_type for column in schema.columns]
-    arrays = decode_rows(values, types, row_format, skipped=SCHEMA_ID_SIZE)
+    arrays = decode_rows(values, types, row_format, skipped=tag_size + SCHEMA_ID_SIZE)
     if schema == target:
         return arrays
     by_id = {c.column_id: a for c, a in zip(schema.columns, arrays, strict=True)}
@@ -145,19 +169,21 @@ def _is_there(values: pa.Array) -> np.ndarray:
     return values.is_valid().to_numpy(zero_copy_only=False)
 
 
-def _schema_ids(values: pa.Array, there: np.ndarray | None) -> np.ndarray:
+def _schema_ids(values: pa.Array, there: np.ndarray | None, tag_size: int) -> np.ndarray:
     """The schema id of each value; 0 where ``there`` is not set.
 
     :param there: which values are not null; None: all of them.
     """
     bounds = bounds_of(values)
     sizes = np.diff(bounds)
+    least = tag_size + SCHEMA_ID_SIZE
     if there is not None:
-        sizes[~there] = SCHEMA_ID_SIZE
-    if len(sizes) and sizes.min() < SCHEMA_ID_SIZE:
-        row = int(np.argmax(sizes < SCHEMA_ID_SIZE))
-        raise CorruptRecord(f"value {row} is shorter than a schema id of 2 bytes")
-    starts = bounds[:-1] if there is None else bounds[:-1][there]
+        sizes[~there] = least
+    if len(sizes) and sizes.min() < least:
+        row = int(np.argmax(sizes < least))
+        tag = f"a tag of {tag_size} bytes and " if tag_size else ""
+        raise CorruptRecord(f"value {row} is shorter than {tag}a schema id of 2 bytes")
+    starts = tag_size + (bounds[:-1] if there is None else bounds[:-1][there])
     if not len(starts):
         return np.zeros(len(values), np.int16)
     content = np.frombuffer(values.buffers()[2], np.uint8)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import struct
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from rocksdict import Options, Rdict
 
 from sluice.client import Client, KvSnapshotReader, connect
 from sluice.client.kv_snapshot_files import SnapshotFile, SnapshotFiles, download, snapshot_files
@@ -17,13 +21,19 @@ from sluice.config import ServerConfig
 from sluice.errors import (
     CorruptMessage,
     CorruptRecord,
+    InvalidConfig,
     KvSnapshotNotExist,
     NonPrimaryKeyTable,
     SchemaNotExist,
     StorageError,
     TableNotExist,
 )
-from sluice.formats.kv_snapshots import kv_snapshot_from_json, kv_snapshot_to_json
+from sluice.formats.kv_snapshots import (
+    KvFile,
+    KvSnapshot,
+    kv_snapshot_from_json,
+    kv_snapshot_to_json,
+)
 from sluice.model import BucketSnapshot, Column, Schema, TableBucket, TableDescriptor
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
@@ -135,6 +145,65 @@ def test_rows_of_older_schemas_are_read_in_that_of_today(place: Place) -> None:
     )
     with planned, pytest.raises(SchemaNotExist, match="create a new reader"):
         list(planned.batches())
+
+
+def with_tags(place: Place, snapshot: BucketSnapshot, folder: Path) -> None:
+    """Replaces a snapshot's store by one whose values have a tag of 8 bytes before them."""
+    old, new = folder / "old", folder / "new"
+    old.mkdir()
+    for name, file in place.files(snapshot).items():
+        shutil.copy(file, old / name)
+    plain, tagged = (Rdict(str(one), Options(raw_mode=True)) for one in (old, new))
+    for key, value in plain.items():
+        tagged[key] = struct.pack(">q", 1_790_000_000_000) + value
+    tagged.flush()
+    plain.close()
+    tagged.close()
+    files = {f.name: f for f in new.iterdir() if f.suffix == ".sst" or not f.suffix}
+    remote = place.files(snapshot)["CURRENT"].parent
+    whole = kv_snapshot_from_json((remote / "_METADATA").read_bytes())
+    kept = [n for n in files if n.startswith(("CURRENT", "MANIFEST")) or n.endswith(".sst")]
+    handles = []
+    for name in kept:
+        shutil.copy(files[name], remote / name)
+        uri = f"{snapshot_root(whole)}/{name}"
+        handles.append(KvFile(uri, files[name].stat().st_size, name))
+    changed = replace(whole, private=tuple(handles), shared=())
+    (remote / "_METADATA").write_bytes(kv_snapshot_to_json(changed))
+
+
+def snapshot_root(whole: KvSnapshot) -> str:
+    [one] = [f for f in whole.files if f.local_name == "CURRENT"]
+    return one.path.rpartition("/")[0]
+
+
+def test_values_with_the_tag_of_a_row_ttl_are_read(place: Place, tmp_path: Path) -> None:
+    create(place.client)
+    data = [(i, f"row {i}", i) for i in range(1000)]
+    put(place, rows(*data))
+    [snapshot] = place.snapshots()
+    with_tags(place, snapshot, tmp_path)
+    with pytest.raises((CorruptRecord, SchemaNotExist)):
+        place.read(snapshot)
+    info = place.client.admin.table_info(PATH)
+
+    def reader(version: str) -> KvSnapshotReader:
+        of = {**info.descriptor.properties, "table.kv.value-layout-version": version}
+        planned = replace(info, descriptor=replace(info.descriptor, properties=of))
+        return KvSnapshotReader(
+            place.client._connection,
+            place.client.admin,
+            PATH,
+            snapshot.bucket,
+            snapshot.snapshot_id,
+            info=planned,
+            folder=str(place.temporary),
+        )
+
+    with reader("2") as found:
+        assert sorted(row for batch in found.batches() for row in tuples(batch)) == data
+    with pytest.raises(InvalidConfig, match="value-layout-version '3' is not supported"):
+        reader("3")
 
 
 def test_batches_are_bounded(place: Place) -> None:

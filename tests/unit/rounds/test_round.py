@@ -361,19 +361,23 @@ def of(world: World, properties: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "option",
+    ("option", "value"),
     [
-        "table.datalake.historical-partition.enabled",
+        ("table.datalake.historical-partition.enabled", "true"),
+        ("table.datalake.database-name", "other"),
+        ("table.datalake.table-name", "other"),
     ],
 )
-def test_lake_options_that_are_not_honoured_are_refused(world: World, option: str) -> None:
-    of(world, {option: "true"})
+def test_lake_options_that_are_not_honoured_are_refused(
+    world: World, option: str, value: str
+) -> None:
+    of(world, {option: value})
     with pytest.raises(UnsupportedLakeOption, match=option):
         world.round()
     assert world.lake.tables == {}
 
 
-@pytest.mark.parametrize("lake_format", ["paimon", "LANCE"])
+@pytest.mark.parametrize("lake_format", ["paimon", "LANCE", "hudi"])
 def test_a_table_of_another_lake_format_is_refused(world: World, lake_format: str) -> None:
     """Its buckets are not those that an Iceberg table would declare."""
     of(world, {"table.datalake.format": lake_format})

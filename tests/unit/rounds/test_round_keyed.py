@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.errors import LakeRolledBack, SplitFailed
+from sluice.errors import InvalidConfig, LakeRolledBack, SplitFailed
 from sluice.model import COMMIT_TIMESTAMP, LOG_OFFSET, Partition
 from sluice.rounds.limits import RoundLimits
 from sluice.rounds.retier import RepairMode
@@ -42,6 +43,16 @@ def test_a_log_from_its_beginning_needs_no_deletes(world: KeyedWorld) -> None:
     rows = world.table.keyed_rows()
     assert {row[BUCKET] for row in rows.values()} == {1}
     assert all(row[LOG_OFFSET] >= 2 for row in rows.values())
+
+
+def test_a_layout_of_values_that_is_not_known_is_refused_first(world: KeyedWorld) -> None:
+    info = world.cluster.info
+    assert info is not None
+    properties = {**info.descriptor.properties, "table.kv.value-layout-version": "3"}
+    world.cluster.info = replace(info, descriptor=replace(info.descriptor, properties=properties))
+    with pytest.raises(InvalidConfig, match="as new as the cluster"):
+        world.round()
+    assert world.lake.tables == {}
 
 
 def test_a_snapshot_and_the_log_behind_it_come_in_one_commit(world: KeyedWorld) -> None:
