@@ -34,7 +34,7 @@ _STOPPED = ": lake tables that were made stay; call the command again for the re
     short_help="Create lake tables before any round.",
     epilog=examples(
         "sluice create-lake-table shop.orders --warehouse ./lake",
-        "sluice create-lake-table shop.clicks --warehouse ./lake --partition-by 'days(at)'",
+        "sluice create-lake-table shop.clicks --partition-by 'days(at)'",
         "sluice create-lake-table --all --config sluice.toml",
         "sluice create-lake-table --all --warehouse ./lake --format json",
     ),

@@ -110,8 +110,10 @@ def _metadata_names(info: TableInfo) -> Iterator[str]:
 
 def _times(info: TableInfo) -> Iterator[str]:
     found = [one.name for one in info.schema.columns if _has_time(one.data_type)]
-    if found:
-        yield f"column {' and '.join(found)} has the type TIME"
+    if len(found) == 1:
+        yield f"column {found[0]} has the type TIME"
+    elif found:
+        yield f"columns {', '.join(found[:-1])} and {found[-1]} have the type TIME"
 
 
 def _cut_times(info: TableInfo) -> Iterator[str]:

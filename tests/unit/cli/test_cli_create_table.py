@@ -16,8 +16,8 @@ from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
 
 NOTE = (
-    "note: Spark cannot read an Iceberg table that has a TIME column (opens, closes); other"
-    " engines can\n"
+    "note: columns opens and closes have the type TIME (Spark: it cannot read the table; other"
+    " engines can)\n"
 )
 
 
