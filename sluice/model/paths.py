@@ -97,6 +97,11 @@ def bucket_count_in(table: Bucketed, partition: Partition | None) -> int:
     return partition.bucket_count
 
 
+def is_name(text: str) -> bool:
+    """Whether a text has 1 to 200 letters, digits, ``_``, ``-``."""
+    return _NAME.fullmatch(text) is not None
+
+
 def check_database_name(name: str) -> None:
     """Checks the name of a database.
 

@@ -17,6 +17,7 @@ from sluice.model import TableBucket, TableInfo, TablePath, TieringRound
 from sluice.scans import ScanLimits
 from sluice.server.coordinator.auto_partitioner import AutoPartitioner
 from sluice.server.coordinator.catalog import Catalog
+from sluice.server.coordinator.cluster_service import ClusterService, fluss_settings
 from sluice.server.coordinator.descriptor_rules import Defaults
 from sluice.server.coordinator.kv_snapshot_service import KvSnapshotService
 from sluice.server.coordinator.kv_snapshots import KvSnapshots
@@ -27,6 +28,7 @@ from sluice.server.coordinator.lake_snapshots import LakeSnapshots
 from sluice.server.coordinator.leases import KvSnapshotLeases
 from sluice.server.coordinator.leases_service import LeaseService
 from sluice.server.coordinator.leases_store import SqliteLeaseStore
+from sluice.server.coordinator.producer_offsets import ProducerOffsets
 from sluice.server.coordinator.service import CoordinatorService
 from sluice.server.coordinator.tiering import Tiering
 from sluice.server.coordinator.tiering_service import TieringService
@@ -243,7 +245,15 @@ class _Components:
                 self._replicas,
                 lambda: self.tiering.coordinator_epoch,
             )
+            self._producers = ProducerOffsets(self._database, clock)
             self._kv = self._kv_manager(config, files)
+            self._cluster_calls = ClusterService(
+                self.catalog,
+                self._replicas,
+                buckets_of,
+                lambda bucket: self._kv.refusal(bucket, opens=False) is not None,
+                fluss_settings(config, lake_format, self._lake_options),
+            )
             self._tablets = _Tablets(
                 self._replicas, self._kv, self._logs, self._kv_snapshots, self._leases
             )
@@ -472,12 +482,20 @@ class _Components:
             max_batch_rows=self._config.max_batch_rows,
             max_bytes=self._config.max_message_bytes,
         )
-        both = {**metadata.handlers(), **self._snapshot_calls.handlers(), **more}
+        whole = self._cluster_calls
+        both = {
+            **metadata.handlers(),
+            **self._snapshot_calls.handlers(),
+            **whole.handlers(),
+            **more,
+        }
         coordinators = {
             **both,
             **coordinator.handlers(),
             **self.tiering_service.handlers(),
             **self._snapshot_calls.coordinator_handlers(),
+            **whole.coordinator_handlers(),
+            **self._producers.handlers(),
             **self._lease_calls.handlers(),
             **DamageService(self.catalog, self._logs, self._kv).handlers(),
         }

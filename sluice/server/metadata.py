@@ -189,7 +189,10 @@ class MetadataService:
                     f"table {entry.info.path}: {key!r} is not a partition key;"
                     f" the keys are {', '.join(keys)}"
                 )
+        # Of system partitions, this server has none: docs/fluss/messages.md#historical-partitions
         response = pb.ListPartitionInfosResponse()
+        if request.include_system_partitions:
+            response.system_partitions_included = True
         for partition in sorted(entry.partitions.values(), key=lambda p: p.partition_id):
             values = dict(zip(keys, partition.values, strict=True))
             if wanted.items() <= values.items():

@@ -84,11 +84,12 @@ TABLE_EXISTS = _read(1010, "TableExists")
 GET_TABLE_SCHEMA = _read(1011, "GetTableSchema")
 GET_METADATA = _read(1012, "GetMetadata", messages="Metadata")
 # Sent again with the same writer id and batch sequence, a batch is stored once.
-PRODUCE_LOG = _api(1014, "ProduceLog", TABLET, idempotent=False)
+# From version 1 it may name a historical partition, and so may PutKv from 3.
+PRODUCE_LOG = _api(1014, "ProduceLog", TABLET, idempotent=False, max_version=1)
 FETCH_LOG = _read(1015, "FetchLog", TABLET)
 # From version 1 the client knows kv format 2, from 2 the error code 72. With the same writer id and
 # batch sequence, a batch is stored once here too.
-PUT_KV = _write(1016, "PutKv", TABLET, max_version=2)
+PUT_KV = _write(1016, "PutKv", TABLET, max_version=3)
 LOOKUP = _read(1017, "Lookup", TABLET, max_version=1)
 # The leader epoch makes both of these safe to repeat.
 NOTIFY_LEADER_AND_ISR = _read(1018, "NotifyLeaderAndIsr", TABLET)
@@ -96,7 +97,8 @@ STOP_REPLICA = _read(1019, "StopReplica", TABLET)
 LIST_OFFSETS = _read(1021, "ListOffsets", TABLET)
 COMMIT_KV_SNAPSHOT = _write(1022, "CommitKvSnapshot")
 GET_LATEST_KV_SNAPSHOTS = _read(1023, "GetLatestKvSnapshots")
-GET_KV_SNAPSHOT_METADATA = _read(1024, "GetKvSnapshotMetadata")
+# From version 1 the client knows stored values with a time.
+GET_KV_SNAPSHOT_METADATA = _read(1024, "GetKvSnapshotMetadata", max_version=1)
 GET_FILESYSTEM_SECURITY_TOKEN = _read(1025, "GetFileSystemSecurityToken")
 # A writer id that no client uses costs nothing.
 INIT_WRITER = _read(1026, "InitWriter", TABLET)
@@ -109,14 +111,23 @@ GET_DATABASE_INFO = _read(1035, "GetDatabaseInfo")
 CREATE_PARTITION = _write(1036, "CreatePartition")
 DROP_PARTITION = _write(1037, "DropPartition")
 LAKE_TIERING_HEARTBEAT = _write(1042, "LakeTieringHeartbeat")
+# From version 1 it may change the number of buckets.
 ALTER_TABLE = _write(1044, "AlterTable", max_version=1)
+DESCRIBE_CLUSTER_CONFIGS = _read(1045, "DescribeClusterConfigs")
 # Each call writes a new offsets file; one that is never committed only takes space.
 PREPARE_LAKE_TABLE_SNAPSHOT = _read(1052, "PrepareLakeTableSnapshot", COORDINATOR)
+# Sent again it says that they exist, as the first call of another process would see it.
+REGISTER_PRODUCER_OFFSETS = _write(1053, "RegisterProducerOffsets")
+GET_PRODUCER_OFFSETS = _read(1054, "GetProducerOffsets", COORDINATOR)
+DELETE_PRODUCER_OFFSETS = _write(1055, "DeleteProducerOffsets")
 ACQUIRE_KV_SNAPSHOT_LEASE = _read(1056, "AcquireKvSnapshotLease", COORDINATOR)
 RELEASE_KV_SNAPSHOT_LEASE = _read(1057, "ReleaseKvSnapshotLease", COORDINATOR)
 DROP_KV_SNAPSHOT_LEASE = _read(1058, "DropKvSnapshotLease", COORDINATOR)
 GET_TABLE_STATS = _read(1059, "GetTableStats", TABLET)
+ALTER_DATABASE = _write(1060, "AlterDatabase")
 SCAN_KV = _write(1061, "ScanKv", TABLET)
+GET_CLUSTER_HEALTH = _read(1062, "GetClusterHealth")
+LIST_REMOTE_LOG_MANIFESTS = _read(1063, "ListRemoteLogManifests", COORDINATOR)
 LIST_KV_SNAPSHOTS = _read(1064, "ListKvSnapshots", COORDINATOR)
 LIST_TIERING_STATUSES = _read(2001, "ListTieringStatuses")
 RENEW_KV_SNAPSHOT_LEASE = _read(2002, "RenewKvSnapshotLease", COORDINATOR)

@@ -326,6 +326,22 @@ class DropDatabaseResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class AlterDatabaseRequest(_message.Message):
+    __slots__ = ("database_name", "ignore_if_not_exists", "config_changes", "comment")
+    DATABASE_NAME_FIELD_NUMBER: _ClassVar[int]
+    IGNORE_IF_NOT_EXISTS_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_CHANGES_FIELD_NUMBER: _ClassVar[int]
+    COMMENT_FIELD_NUMBER: _ClassVar[int]
+    database_name: str
+    ignore_if_not_exists: bool
+    config_changes: _containers.RepeatedCompositeFieldContainer[PbAlterConfig]
+    comment: str
+    def __init__(self, database_name: _Optional[str] = ..., ignore_if_not_exists: bool = ..., config_changes: _Optional[_Iterable[_Union[PbAlterConfig, _Mapping]]] = ..., comment: _Optional[str] = ...) -> None: ...
+
+class AlterDatabaseResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class CreateTableRequest(_message.Message):
     __slots__ = ("table_path", "table_json", "ignore_if_exists")
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
@@ -353,18 +369,22 @@ class DropTableResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ListPartitionInfosRequest(_message.Message):
-    __slots__ = ("table_path", "partial_partition_spec")
+    __slots__ = ("table_path", "partial_partition_spec", "include_system_partitions")
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     PARTIAL_PARTITION_SPEC_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_SYSTEM_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     partial_partition_spec: PbPartitionSpec
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partial_partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ...) -> None: ...
+    include_system_partitions: bool
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., partial_partition_spec: _Optional[_Union[PbPartitionSpec, _Mapping]] = ..., include_system_partitions: bool = ...) -> None: ...
 
 class ListPartitionInfosResponse(_message.Message):
-    __slots__ = ("partitions_info",)
+    __slots__ = ("partitions_info", "system_partitions_included")
     PARTITIONS_INFO_FIELD_NUMBER: _ClassVar[int]
+    SYSTEM_PARTITIONS_INCLUDED_FIELD_NUMBER: _ClassVar[int]
     partitions_info: _containers.RepeatedCompositeFieldContainer[PbPartitionInfo]
-    def __init__(self, partitions_info: _Optional[_Iterable[_Union[PbPartitionInfo, _Mapping]]] = ...) -> None: ...
+    system_partitions_included: bool
+    def __init__(self, partitions_info: _Optional[_Iterable[_Union[PbPartitionInfo, _Mapping]]] = ..., system_partitions_included: bool = ...) -> None: ...
 
 class PbPartitionInfo(_message.Message):
     __slots__ = ("partition_id", "partition_spec", "remote_data_dir", "bucket_count")
@@ -501,16 +521,18 @@ class ProduceLogRequest(_message.Message):
     def __init__(self, acks: _Optional[int] = ..., table_id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., buckets_req: _Optional[_Iterable[_Union[PbProduceLogReqForBucket, _Mapping]]] = ...) -> None: ...
 
 class PbProduceLogReqForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "records", "routing_bucket_count")
+    __slots__ = ("partition_id", "bucket_id", "records", "original_partition_name", "routing_bucket_count")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
     ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     records: bytes
+    original_partition_name: str
     routing_bucket_count: int
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., records: _Optional[bytes] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., records: _Optional[bytes] = ..., original_partition_name: _Optional[str] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class ProduceLogResponse(_message.Message):
     __slots__ = ("buckets_resp",)
@@ -519,18 +541,20 @@ class ProduceLogResponse(_message.Message):
     def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbProduceLogRespForBucket, _Mapping]]] = ...) -> None: ...
 
 class PbProduceLogRespForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "base_offset")
+    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "base_offset", "original_partition_name")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     BASE_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     error_code: int
     error_message: str
     base_offset: int
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., base_offset: _Optional[int] = ...) -> None: ...
+    original_partition_name: str
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., base_offset: _Optional[int] = ..., original_partition_name: _Optional[str] = ...) -> None: ...
 
 class PutKvRequest(_message.Message):
     __slots__ = ("acks", "table_id", "timeout_ms", "target_columns", "buckets_req", "agg_mode")
@@ -549,16 +573,18 @@ class PutKvRequest(_message.Message):
     def __init__(self, acks: _Optional[int] = ..., table_id: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., target_columns: _Optional[_Iterable[int]] = ..., buckets_req: _Optional[_Iterable[_Union[PbPutKvReqForBucket, _Mapping]]] = ..., agg_mode: _Optional[int] = ...) -> None: ...
 
 class PbPutKvReqForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "records", "routing_bucket_count")
+    __slots__ = ("partition_id", "bucket_id", "records", "original_partition_name", "routing_bucket_count")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
     ROUTING_BUCKET_COUNT_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     records: bytes
+    original_partition_name: str
     routing_bucket_count: int
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., records: _Optional[bytes] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., records: _Optional[bytes] = ..., original_partition_name: _Optional[str] = ..., routing_bucket_count: _Optional[int] = ...) -> None: ...
 
 class PutKvResponse(_message.Message):
     __slots__ = ("buckets_resp",)
@@ -567,20 +593,22 @@ class PutKvResponse(_message.Message):
     def __init__(self, buckets_resp: _Optional[_Iterable[_Union[PbPutKvRespForBucket, _Mapping]]] = ...) -> None: ...
 
 class PbPutKvRespForBucket(_message.Message):
-    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "log_end_offset", "pressure")
+    __slots__ = ("partition_id", "bucket_id", "error_code", "error_message", "log_end_offset", "pressure", "original_partition_name")
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
     ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     PRESSURE_FIELD_NUMBER: _ClassVar[int]
+    ORIGINAL_PARTITION_NAME_FIELD_NUMBER: _ClassVar[int]
     partition_id: int
     bucket_id: int
     error_code: int
     error_message: str
     log_end_offset: int
     pressure: float
-    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., log_end_offset: _Optional[int] = ..., pressure: _Optional[float] = ...) -> None: ...
+    original_partition_name: str
+    def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ..., log_end_offset: _Optional[int] = ..., pressure: _Optional[float] = ..., original_partition_name: _Optional[str] = ...) -> None: ...
 
 class FetchLogRequest(_message.Message):
     __slots__ = ("follower_server_id", "max_bytes", "tables_req", "max_wait_ms", "min_bytes", "read_preference")
@@ -1010,6 +1038,30 @@ class PbKvSnapshotLeaseForBucket(_message.Message):
     snapshot_id: int
     def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., snapshot_id: _Optional[int] = ...) -> None: ...
 
+class ListRemoteLogManifestsRequest(_message.Message):
+    __slots__ = ("table_id", "partition_id")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    partition_id: int
+    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ...) -> None: ...
+
+class ListRemoteLogManifestsResponse(_message.Message):
+    __slots__ = ("manifests",)
+    MANIFESTS_FIELD_NUMBER: _ClassVar[int]
+    manifests: _containers.RepeatedCompositeFieldContainer[PbRemoteLogManifestEntry]
+    def __init__(self, manifests: _Optional[_Iterable[_Union[PbRemoteLogManifestEntry, _Mapping]]] = ...) -> None: ...
+
+class PbRemoteLogManifestEntry(_message.Message):
+    __slots__ = ("table_bucket", "remote_log_manifest_path", "remote_log_end_offset")
+    TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_LOG_MANIFEST_PATH_FIELD_NUMBER: _ClassVar[int]
+    REMOTE_LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    table_bucket: PbTableBucket
+    remote_log_manifest_path: str
+    remote_log_end_offset: int
+    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., remote_log_manifest_path: _Optional[str] = ..., remote_log_end_offset: _Optional[int] = ...) -> None: ...
+
 class ScanKvRequest(_message.Message):
     __slots__ = ("scanner_id", "bucket_scan_req", "call_seq_id", "batch_size_bytes", "close_scanner", "wanted_scanner_id")
     SCANNER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -1369,6 +1421,94 @@ class CommitKvSnapshotRequest(_message.Message):
 class CommitKvSnapshotResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class DescribeClusterConfigsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DescribeClusterConfigsResponse(_message.Message):
+    __slots__ = ("configs",)
+    CONFIGS_FIELD_NUMBER: _ClassVar[int]
+    configs: _containers.RepeatedCompositeFieldContainer[PbDescribeConfig]
+    def __init__(self, configs: _Optional[_Iterable[_Union[PbDescribeConfig, _Mapping]]] = ...) -> None: ...
+
+class PbDescribeConfig(_message.Message):
+    __slots__ = ("config_key", "config_value", "config_source")
+    CONFIG_KEY_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_VALUE_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    config_key: str
+    config_value: str
+    config_source: str
+    def __init__(self, config_key: _Optional[str] = ..., config_value: _Optional[str] = ..., config_source: _Optional[str] = ...) -> None: ...
+
+class GetClusterHealthRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetClusterHealthResponse(_message.Message):
+    __slots__ = ("num_replicas", "in_sync_replicas", "num_leader_replicas", "active_leader_replicas", "status")
+    NUM_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    IN_SYNC_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    NUM_LEADER_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_LEADER_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    num_replicas: int
+    in_sync_replicas: int
+    num_leader_replicas: int
+    active_leader_replicas: int
+    status: int
+    def __init__(self, num_replicas: _Optional[int] = ..., in_sync_replicas: _Optional[int] = ..., num_leader_replicas: _Optional[int] = ..., active_leader_replicas: _Optional[int] = ..., status: _Optional[int] = ...) -> None: ...
+
+class RegisterProducerOffsetsRequest(_message.Message):
+    __slots__ = ("producer_id", "table_offsets", "ttl_ms")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    TABLE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    producer_id: str
+    table_offsets: _containers.RepeatedCompositeFieldContainer[PbProducerTableOffsets]
+    ttl_ms: int
+    def __init__(self, producer_id: _Optional[str] = ..., table_offsets: _Optional[_Iterable[_Union[PbProducerTableOffsets, _Mapping]]] = ..., ttl_ms: _Optional[int] = ...) -> None: ...
+
+class RegisterProducerOffsetsResponse(_message.Message):
+    __slots__ = ("result",)
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    result: int
+    def __init__(self, result: _Optional[int] = ...) -> None: ...
+
+class GetProducerOffsetsRequest(_message.Message):
+    __slots__ = ("producer_id",)
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    producer_id: str
+    def __init__(self, producer_id: _Optional[str] = ...) -> None: ...
+
+class GetProducerOffsetsResponse(_message.Message):
+    __slots__ = ("producer_id", "expiration_time", "table_offsets")
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    EXPIRATION_TIME_FIELD_NUMBER: _ClassVar[int]
+    TABLE_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    producer_id: str
+    expiration_time: int
+    table_offsets: _containers.RepeatedCompositeFieldContainer[PbProducerTableOffsets]
+    def __init__(self, producer_id: _Optional[str] = ..., expiration_time: _Optional[int] = ..., table_offsets: _Optional[_Iterable[_Union[PbProducerTableOffsets, _Mapping]]] = ...) -> None: ...
+
+class DeleteProducerOffsetsRequest(_message.Message):
+    __slots__ = ("producer_id",)
+    PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
+    producer_id: str
+    def __init__(self, producer_id: _Optional[str] = ...) -> None: ...
+
+class DeleteProducerOffsetsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PbProducerTableOffsets(_message.Message):
+    __slots__ = ("table_id", "bucket_offsets")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    bucket_offsets: _containers.RepeatedCompositeFieldContainer[PbBucketOffset]
+    def __init__(self, table_id: _Optional[int] = ..., bucket_offsets: _Optional[_Iterable[_Union[PbBucketOffset, _Mapping]]] = ...) -> None: ...
 
 class NotifyLeaderAndIsrRequest(_message.Message):
     __slots__ = ("coordinator_epoch", "notify_buckets_leader_req")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sluice.errors import PartitionNotExists
 from sluice.model import TableBucket, TablePath
 from sluice.wire import fluss_api_pb2 as pb
 
@@ -25,6 +26,21 @@ def bucket_in(message: Any, table_id: int | None = None) -> TableBucket:
     return TableBucket(
         message.table_id if table_id is None else table_id, partition_id, message.bucket_id
     )
+
+
+def refuse_history(item: Any, answer: Any) -> None:
+    """Refuses the request for a bucket on behalf of an expired partition.
+
+    See docs/fluss/messages.md#historical-partitions
+
+    :raises PartitionNotExists: the request names such a partition, and so does the answer then.
+    """
+    if item.HasField("original_partition_name"):
+        name = answer.original_partition_name = item.original_partition_name
+        raise PartitionNotExists(
+            f"partition {name!r} does not exist, and this server keeps no historical partitions:"
+            " read its rows from the lake, or create it again"
+        )
 
 
 def bucket_ids(bucket: TableBucket) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Numbers inside messages that Fluss's messages do not name.
 
-See docs/fluss/messages.md#catalog-changes and docs/fluss/messages.md#list-offsets
+See docs/fluss/messages.md#catalog-changes, docs/fluss/messages.md#list-offsets and
+docs/fluss/messages.md#calls-about-the-cluster
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ OFFSET_LEADER_END: Final = 3
 ALTER_SET: Final = 0
 ALTER_DELETE: Final = 1
 """``op_type`` of PbAlterConfig. APPEND (2) and SUBTRACT (3) are for lists; no option is a list."""
+
+HEALTH_GREEN: Final = 0
+HEALTH_RED: Final = 2
+"""``status`` of GetClusterHealth. YELLOW (1) is a cluster whose leaders lack in-sync replicas."""
 
 POSITION_LAST: Final = 0
 """The one ``column_position_type`` that Fluss accepts."""

@@ -148,6 +148,38 @@ class Catalog:
                 )
             self._databases[name] = entry
 
+    def alter_database(
+        self, name: str, options: Sequence[tuple[str, str | None]], comment: str | None
+    ) -> bool:
+        """Sets and removes custom properties of a database; returns whether anything changed.
+
+        :param options: the new value of each; None removes it, also one that is set beside it.
+        :param comment: the new one; empty: none; None: as before.
+        :raises DatabaseNotExist: it does not exist.
+        """
+        with self._lock:
+            before = self.database(name)
+            content = json.loads(before.json)
+            custom = dict(content.get("custom_properties") or {})
+            custom |= {key: value for key, value in options if value is not None}
+            for key in [key for key, value in options if value is None]:
+                custom.pop(key, None)
+            after = {**content, "custom_properties": custom}
+            if comment is not None:
+                after["comment"] = comment
+            if not after.get("comment"):
+                after.pop("comment", None)
+            if after == content:
+                return False
+            text, now = json.dumps(after, separators=(",", ":")).encode(), self._clock.now_ms()
+            with self._database.transaction() as connection:
+                connection.execute(
+                    "UPDATE databases SET json = ?, modified_ms = ? WHERE name = ?",
+                    (text, now, name),
+                )
+            self._databases[name] = replace(before, json=text, modified_ms=now)
+            return True
+
     def create_default_database(self) -> None:
         """Creates the default database if there is no database at all, as Fluss does at a start."""
         if not self._databases:

@@ -11,11 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import structlog
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from sluice.errors import (
     CorruptMessage,
     DatabaseNotExist,
+    FlussError,
     InvalidAlterTable,
+    InvalidDatabase,
     PartitionNotExists,
     TableNotExist,
 )
@@ -66,6 +69,7 @@ class CoordinatorService:
     def handlers(self) -> Mapping[Api, Handler]:
         return {
             apis.CREATE_DATABASE: self.create_database,
+            apis.ALTER_DATABASE: self.alter_database,
             apis.DROP_DATABASE: self.drop_database,
             apis.CREATE_TABLE: self.create_table,
             apis.DROP_TABLE: self.drop_table,
@@ -83,6 +87,23 @@ class CoordinatorService:
             request.database_name, request.database_json, request.ignore_if_exists
         )
         return pb.CreateDatabaseResponse()
+
+    def alter_database(self, request: pb.AlterDatabaseRequest) -> pb.AlterDatabaseResponse:
+        """Changes custom properties and the comment of a database."""
+        options = [
+            _option_change(change, InvalidDatabase, f"database {request.database_name!r}, ")
+            for change in request.config_changes
+        ]
+        comment = request.comment if request.HasField("comment") else None
+        try:
+            changed = self._catalog.alter_database(request.database_name, options, comment)
+        except DatabaseNotExist:
+            if not request.ignore_if_not_exists:
+                raise
+            return pb.AlterDatabaseResponse()
+        if changed:
+            _log.info("database altered", database=request.database_name)
+        return pb.AlterDatabaseResponse()
 
     def drop_database(self, request: pb.DropDatabaseRequest) -> pb.DropDatabaseResponse:
         try:
@@ -136,6 +157,7 @@ class CoordinatorService:
     def alter_table(self, request: pb.AlterTableRequest) -> pb.AlterTableResponse:
         """Adds columns and changes options in one transaction."""
         path = path_of(request.table_path)
+        _check_complete(request)
         if request.drop_columns or request.rename_columns or request.modify_columns:
             raise InvalidAlterTable(
                 f"table {path}: columns cannot be dropped, renamed or modified, only added at the"
@@ -281,6 +303,21 @@ class CoordinatorService:
         return entry.info
 
 
+def _check_complete(request: pb.AlterTableRequest) -> None:
+    """Refuses what this server would leave undone, because its fields are from a later version.
+
+    :raises InvalidAlterTable: names the fields.
+    """
+    fields = UnknownFieldSet(request)
+    unknown = sorted({fields[at].field_number for at in range(len(fields))})
+    if unknown:
+        numbers = ", ".join(map(str, unknown))
+        raise InvalidAlterTable(
+            f"table {path_of(request.table_path)}: the request has changes that this server does"
+            f" not know (fields {numbers}); nothing was changed"
+        )
+
+
 def _offsets(table_id: int, buckets: Iterable[Any]) -> dict[TableBucket, int]:
     return {
         bucket_in(entry, table_id): entry.log_end_offset
@@ -300,12 +337,15 @@ def _added_column(column: pb.PbAddColumn) -> tuple[str, DataType, str | None]:
     return column.column_name, data_type_from_json(node), comment
 
 
-def _option_change(change: pb.PbAlterConfig) -> tuple[str, str | None]:
+def _option_change(
+    change: pb.PbAlterConfig, refused: type[FlussError] = InvalidAlterTable, where: str = ""
+) -> tuple[str, str | None]:
+    """:param refused: the error for a change of another kind; ``where`` begins its message."""
     if change.op_type == values.ALTER_DELETE:
         return change.config_key, None
     if change.op_type != values.ALTER_SET or not change.HasField("config_value"):
-        raise InvalidAlterTable(
-            f"{change.config_key}: invalid op_type {change.op_type}; send SET (0) with a value, or"
-            " DELETE (1)"
+        raise refused(
+            f"{where}{change.config_key}: invalid op_type {change.op_type}; send SET (0) with a"
+            " value, or DELETE (1)"
         )
     return change.config_key, change.config_value

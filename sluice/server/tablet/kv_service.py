@@ -31,7 +31,7 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import errors_into
 from sluice.wire.handlers import Handler, caller, client_version
-from sluice.wire.table_paths import bucket_in
+from sluice.wire.table_paths import bucket_in, refuse_history
 
 ACKS = (-1, 0, 1)
 
@@ -87,6 +87,7 @@ class KvService:
         targets, overwrite = tuple(request.target_columns), request.agg_mode == OVERWRITE
 
         def put(bucket: TableBucket, item: Any, answer: Any) -> None:
+            refuse_history(item, answer)
             batch = parse_kv_batch(item.records)
             self._check(bucket, batch)
             self._check_version(bucket, apis.PUT_KV)
@@ -117,6 +118,7 @@ class KvService:
 
         def look_up(bucket: TableBucket, item: Any, answer: Any) -> None:
             nonlocal left
+            refuse_history(item, answer)
             self._check_version(bucket, apis.LOOKUP)
             if inserts:
                 self._check_count(bucket, len(item.keys))

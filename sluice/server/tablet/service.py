@@ -39,7 +39,7 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import errors_into
 from sluice.wire.handlers import Handler
-from sluice.wire.table_paths import bucket_in
+from sluice.wire.table_paths import bucket_in, refuse_history
 
 
 class TabletService:
@@ -98,6 +98,7 @@ class TabletService:
                 bucket_id=bucket.bucket, partition_id=bucket.partition_id
             )
             with errors_into(answer):
+                refuse_history(item, answer)
                 # Before the leadership is held: a leader that changes must not wait for it.
                 header = self._checked(self._table(bucket), bucket, item.records)
                 with self._log(bucket) as log:

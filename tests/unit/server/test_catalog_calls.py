@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.values import POSITION_LAST
 
-from .support import LOG_TABLE, PATH, SCHEMA, Caller, Node, batch, to_pb
+from .support import LOG_TABLE, PATH, SCHEMA, Caller, Node, OwnedClock, batch, to_pb
 
 PARTITIONED = replace(LOG_TABLE, partition_keys=("text",), bucket_count=2)
 
@@ -118,6 +119,47 @@ def test_databases(caller: Caller) -> None:
     caller.call(apis.DROP_DATABASE, drop)
     exists = caller.call(apis.DATABASE_EXISTS, pb.DatabaseExistsRequest(database_name="two"))
     assert not exists.exists
+
+
+def alter_database(caller: Caller, name: str = "db", *, ignore: bool = False, **more: Any) -> None:
+    caller.call(
+        apis.ALTER_DATABASE,
+        pb.AlterDatabaseRequest(database_name=name, ignore_if_not_exists=ignore, **more),
+    )
+
+
+def test_a_database_is_altered(start: Callable[..., Node], clock: OwnedClock) -> None:
+    def described() -> tuple[dict[str, Any], int, int]:
+        request = pb.GetDatabaseInfoRequest(database_name="db")
+        info = node.caller.call(apis.GET_DATABASE_INFO, request)
+        return json.loads(info.database_json), info.created_time, info.modified_time
+
+    node = start(clock=clock)
+    made_ms = clock.ms
+    node.caller.create_database("db")
+    clock.jump(1_000)
+    alter_database(node.caller, comment="shop", config_changes=[option("a", "1"), option("b", "2")])
+    custom = {"a": "1", "b": "2"}
+    expected = {"version": 1, "custom_properties": custom, "comment": "shop"}
+    assert described() == (expected, made_ms, made_ms + 1_000)
+    clock.jump(1_000)
+    alter_database(node.caller, comment="shop", config_changes=[option("a", "1")])
+    alter_database(node.caller, config_changes=[option("missing", None)])
+    assert described() == (expected, made_ms, made_ms + 1_000), "nothing was changed"
+    alter_database(node.caller, comment="", config_changes=[option("a", None), option("c", "3")])
+    node.restart()
+    expected = {"version": 1, "custom_properties": {"b": "2", "c": "3"}}
+    assert described() == (expected, made_ms, made_ms + 2_000)
+
+
+def test_a_database_that_is_missing_is_not_altered(caller: Caller) -> None:
+    with pytest.raises(DatabaseNotExist, match="'db'"):
+        alter_database(caller, comment="shop")
+    alter_database(caller, comment="shop", ignore=True)
+    caller.create_database("db")
+    append = pb.PbAlterConfig(config_key="a", config_value="1", op_type=2)
+    with pytest.raises(InvalidDatabase, match="database 'db', a: invalid op_type 2"):
+        alter_database(caller, config_changes=[append])
 
 
 def drop_database(caller: Caller, name: str) -> None:
