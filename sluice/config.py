@@ -82,9 +82,9 @@ class ClientConfig:
     writer_max_inflight: int = 4
     """Most requests that one log writer sends before the first is answered."""
     tiering_status_timeout_ms: int = 5_000
-    """Longest wait for the table sluice.tiering_status, at the claim and at the end of a round.
-    Sluice keeps statuses in that table on Apache Fluss clusters. A claim that cannot read it fails,
-    because the table may be paused. A round that cannot write it continues."""
+    """Longest access to the table sluice.tiering_status, without connecting. Sluice keeps statuses
+    there on Apache Fluss clusters. A claim reads it for a minute, and then fails, because the table
+    may be paused. A round that cannot write it continues."""
     tiering_backoff_ms: int = 10_000
     """Wait after a table's first failed round on an Apache Fluss cluster. Each further failure
     doubles it. The longest wait is the table's freshness, or five minutes if that is more. 0:

@@ -250,6 +250,18 @@ class Connection:
                 self._learn([path], [number for number in unknown if number is not None])
         self._counts.put(path, api, request, routed_by)
 
+    def connect_leader(self, path: TablePath, bucket: TableBucket) -> None:
+        """Connects to the leader of a bucket, so that the next call to it is one request.
+
+        :raises FlussError: it is not known, or cannot be reached.
+        """
+        api = apis.LOOKUP
+
+        def attempt() -> None:
+            self._find(lambda: self.leader(path, bucket), Role.TABLET, api)
+
+        self._retrying(attempt, api, True, self._refresh)
+
     def known_leader(self, bucket: TableBucket) -> Address | None:
         """The bucket's leader if it was looked up before."""
         with self._lock:

@@ -60,7 +60,12 @@ class RecordedStatuses:
         """:param config: the configuration of the client; the first event connects."""
         self._table = StatusTable(config)
         self._clock = clock or SystemClock()
-        self._events = StatusEvents(self._clock, config.tiering_status_timeout_ms / 1000)
+        self._events = StatusEvents(
+            self._clock,
+            config.tiering_status_timeout_ms / 1000,
+            self._table.connect,
+            config.connect_timeout_ms / 1000,
+        )
         self._due = RecordedDue(self._events, self._clock, self._upsert)
         self._backoff_ms = config.tiering_backoff_ms
         self._lock = threading.Lock()  # guards the rest
@@ -169,7 +174,7 @@ class RecordedStatuses:
 
         :raises FlussError: the statuses cannot be read.
         """
-        rows = self._events.bounded(self._table.all, PATH)
+        rows = self._events.patient(self._table.all, PATH)
         return [
             recorded.last_claim(row, TablePath(row.database_name or "", row.table_name or ""))
             for row in rows
@@ -182,7 +187,7 @@ class RecordedStatuses:
         :raises FlussError: the statuses cannot be read.
         """
         ids = [claim.table_id for claim in claims]
-        rows = self._events.bounded(lambda: self._table.read(ids), PATH)
+        rows = self._events.patient(lambda: self._table.read(ids), PATH)
         return {
             claim
             for claim in claims
@@ -367,7 +372,7 @@ class RecordedStatuses:
         :raises InvalidTable: the table is not tiered.
         """
         _check_tiered(info)
-        row = self._read(lambda: self._row(info.table_id))
+        row = self._read(lambda: self._row(info.table_id), waits=False)
         self._due.make(info, row, do, lost_by)
 
     def list(self, infos: Iterable[TableInfo], *, lags: bool = True) -> list[TieringStatus]:
@@ -513,9 +518,10 @@ class RecordedStatuses:
             delete = partial(self._table.rounds.delete, [row.table_id for row in dropped])
             self._events.event(path, what, delete, kind, ROUNDS_PATH)
 
-    def _read(self, do: Callable[[], T]) -> T:
+    def _read(self, do: Callable[[], T], *, waits: bool = True) -> T:
         """Reads statuses before a claim; after a failure, not again for a while.
 
+        :param waits: reads again while a claim's time allows; False: a user waits for the answer.
         :raises StatusUnreadable: names the cause.
         """
         now_s = self._clock.monotonic_s()
@@ -523,8 +529,9 @@ class RecordedStatuses:
             unreadable = self._unreadable
         if unreadable is None or now_s >= unreadable[0]:
             try:
-                answer = self._events.bounded(do, PATH)
+                answer = (self._events.patient if waits else self._events.bounded)(do, PATH)
             except Exception as error:
+                now_s = self._clock.monotonic_s()
                 unreadable = now_s + READ_RETRY_AFTER_S, f"{type(error).__name__}: {error}"
                 with self._lock:
                     self._unreadable = unreadable

@@ -9,8 +9,15 @@ from concurrent.futures import Future
 from enum import Enum
 from typing import TypeVar
 
+from sluice.client.heartbeats import LIVENESS_TIMEOUT_S
 from sluice.clock import Clock
-from sluice.errors import RequestTimeOut
+from sluice.errors import (
+    FlussError,
+    LeaderNotAvailable,
+    NetworkError,
+    NotLeaderOrFollower,
+    RequestTimeOut,
+)
 from sluice.formats.column_memory import load_kernels
 from sluice.masking import mask
 from sluice.model import TablePath
@@ -20,6 +27,12 @@ _LOG = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 60.0
 """Pause after a failed access, in seconds."""
+CLAIM_PATIENCE_S = LIVENESS_TIMEOUT_S / 2
+"""How long a claim reads again. Half of its time is left for its release, or its round's start."""
+CONNECT_S = 20.0
+"""Most seconds to connect before the first access. Less than the time between two heartbeats."""
+_PAUSE_S = 1.0
+_MAY_PASS = (RequestTimeOut, NetworkError, LeaderNotAvailable, NotLeaderOrFollower)
 
 
 class EventKind(Enum):
@@ -38,8 +51,20 @@ class EventKind(Enum):
 class StatusEvents:
     """Runs accesses within a deadline. Safe for use by many threads."""
 
-    def __init__(self, clock: Clock, deadline_s: float) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        deadline_s: float,
+        connect: Callable[[], object] = lambda: None,
+        connect_s: float = CONNECT_S,
+    ) -> None:
+        """:param connect: done before the first access, for ``connect_s`` at most.
+
+        A new process on a slow cluster may need the whole deadline for its connections.
+        """
         self.deadline_s = deadline_s
+        self._connect_s = min(connect_s, CONNECT_S)
+        self._connect: Callable[[], object] | None = connect  # None: it is done
         self._clock = clock
         self._lock = threading.Lock()  # guards the pauses
         self._retry_at_s: dict[tuple[TablePath, EventKind], float] = {}
@@ -86,11 +111,41 @@ class StatusEvents:
         return answer
 
     def bounded(self, do: Callable[[], T], table: TablePath) -> T:
-        """Calls ``do`` on a thread and waits for it until the deadline.
+        """Connects once, then calls ``do`` on a thread and waits for it until the deadline.
 
         :raises RequestTimeOut: the deadline has passed; the thread ends by itself later.
         """
         load_kernels()  # may compile once, which must not count against the deadline
+        self._connect_once(table)
+        limit = f"within {self.deadline_s:g} s (client.tiering_status_timeout_ms)"
+        return self._waited(do, self.deadline_s, f"table {table} could not be accessed {limit}")
+
+    def patient(self, do: Callable[[], T], table: TablePath) -> T:
+        """As ``bounded``, again and again while the time of a claim that waits for it allows."""
+        until_s = self._clock.monotonic_s() + CLAIM_PATIENCE_S
+        while True:
+            try:
+                return self.bounded(do, table)
+            except _MAY_PASS as error:
+                if not error.retryable or self._clock.monotonic_s() >= until_s:
+                    raise
+                _LOG.info("table %s is read again: %s", table, mask(str(error)))
+            self._clock.sleep(_PAUSE_S)
+
+    def _connect_once(self, table: TablePath) -> None:
+        """:raises NetworkError, RequestTimeOut: the cluster cannot be reached."""
+        if (connect := self._connect) is None:
+            return
+        late = f"table {table} could not be accessed: no connection within {self._connect_s:g} s"
+        try:
+            self._waited(connect, self._connect_s, late)
+        except (NetworkError, RequestTimeOut):
+            raise
+        except FlussError:  # the access meets the same, and says it of what it does
+            return
+        self._connect = None
+
+    def _waited(self, do: Callable[[], T], limit_s: float, late: str) -> T:
         answer: Future[T] = Future()
         given_up = threading.Event()
 
@@ -103,10 +158,7 @@ class StatusEvents:
 
         threading.Thread(target=run, name="sluice-statuses", daemon=True).start()
         try:
-            return answer.result(self.deadline_s)
+            return answer.result(limit_s)
         except TimeoutError as error:
             given_up.set()
-            raise RequestTimeOut(
-                f"table {table} could not be accessed within {self.deadline_s:g} s"
-                " (client.tiering_status_timeout_ms)"
-            ) from error
+            raise RequestTimeOut(late) from error

@@ -65,6 +65,18 @@ class StatusTable:
             SystemTable(self._connection, self.admin, self._config, ROUND_LAYOUT)
         )
 
+    def connect(self) -> None:
+        """Connects to the coordinator and, if the table exists, to its leader.
+
+        :raises FlussError: one of them cannot be reached, or the table has no leader.
+        """
+        try:
+            info = self.admin.table_info(PATH)
+        except (TableNotExist, DatabaseNotExist):
+            return
+        if not info.is_partitioned:  # else it is not Sluice's table, and the first read says so
+            self._connection.connect_leader(PATH, TableBucket(info.table_id, None, 0))
+
     def close(self) -> None:
         """Closes the connection; running calls fail."""
         self._connection.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -118,6 +119,7 @@ class Proxy:
         self._lock = threading.Lock()  # guards the faults and the sockets
         self._faults: list[tuple[int, Fault]] = []
         self._standing: dict[int, Fault] = {}
+        self._delays_s: dict[int, float] = {}
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
 
@@ -131,10 +133,15 @@ class Proxy:
         with self._lock:
             self._standing[api.key] = fault
 
+    def delay(self, api: Api, seconds: float) -> None:
+        """Keeps all answers to this call back for so long until ``mend``; they stay whole."""
+        with self._lock:
+            self._delays_s[api.key] = seconds
+
     def mend(self) -> None:
         """Forgets all faults."""
         with self._lock:
-            self._faults, self._standing = [], {}
+            self._faults, self._standing, self._delays_s = [], {}, {}
 
     def drop(self) -> None:
         """Ends all connections, as a server does that is replaced by another one."""
@@ -222,6 +229,7 @@ class Proxy:
             client.sendall(whole)
             return True
         key = keys.pop(head.request_id)
+        time.sleep(self._delays_s.get(key, 0.0))
         fault = self._next_fault(key)
         if fault is not None:
             return fault(client, Answer(head.request_id, bytes(body)))
