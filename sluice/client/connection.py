@@ -394,7 +394,12 @@ class Connection:
         if found is not None:
             return found
         reply = self._ask_versions(address, role)
-        found = {api.api_key: api.max_version for api in reply.api_versions if api.min_version <= 0}
+        found = {
+            api.api_key: api.max_version
+            for api in reply.api_versions
+            if api.api_key in apis.BY_KEY
+            and api.min_version <= apis.BY_KEY[api.api_key].max_version
+        }
         with self._lock:
             self._cache.offered[address, role] = found
         return found

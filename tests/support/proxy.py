@@ -20,6 +20,7 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire import native_frames as frames
 from sluice.wire.apis import Api
 from sluice.wire.native_frames import FrameReader
+from tests.support.fluss_versions import Versions
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,9 @@ class Proxy:
         self._faults: list[tuple[int, Fault]] = []
         self._standing: dict[int, Fault] = {}
         self._delays_s: dict[int, float] = {}
+        self._offered: Versions | None = None
+        self.sent: list[tuple[int, int]] = []
+        """Api key and version of each request, in the order of their arrival."""
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
 
@@ -137,6 +141,10 @@ class Proxy:
         """Keeps all answers to this call back for so long until ``mend``; they stay whole."""
         with self._lock:
             self._delays_s[api.key] = seconds
+
+    def offer(self, versions: Versions) -> None:
+        """Names only these calls and versions to clients, as a server of another release does."""
+        self._offered = versions
 
     def mend(self) -> None:
         """Forgets all faults."""
@@ -205,6 +213,8 @@ class Proxy:
                 if frame is not None:
                     head, _ = frames.parse_request(frame)
                     keys[head.request_id] = head.api_key
+                    with self._lock:
+                        self.sent.append((head.api_key, head.api_version))
                     server.sendall(struct.pack(">i", len(frame)) + bytes(frame))
         with suppress(OSError):
             server.shutdown(socket.SHUT_RDWR)
@@ -233,6 +243,9 @@ class Proxy:
         fault = self._next_fault(key)
         if fault is not None:
             return fault(client, Answer(head.request_id, bytes(body)))
+        if key == apis.API_VERSIONS.key and self._offered is not None:
+            offered = _within(pb.ApiVersionsResponse.FromString(bytes(body)), self._offered)
+            whole = frames.encode_response(head.request_id, offered.SerializeToString())
         if key == apis.GET_METADATA.key:
             reply = pb.MetadataResponse.FromString(bytes(body))
             for node in [reply.coordinator_server, *reply.tablet_servers]:
@@ -246,3 +259,17 @@ class Proxy:
             if self._faults and self._faults[0][0] == key:
                 return self._faults.pop(0)[1]
             return self._standing.get(key)
+
+
+def _within(reply: pb.ApiVersionsResponse, versions: Versions) -> pb.ApiVersionsResponse:
+    """The calls of a reply that are in ``versions`` too, with the versions of both."""
+    found = pb.ApiVersionsResponse(server_type=reply.server_type)
+    for api in reply.api_versions:
+        if api.api_key in versions:
+            lowest, highest = versions[api.api_key]
+            found.api_versions.add(
+                api_key=api.api_key,
+                min_version=max(lowest, api.min_version),
+                max_version=min(highest, api.max_version),
+            )
+    return found
