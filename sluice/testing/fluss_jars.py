@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sluice.artifacts.jars import Jar, fetch, print_to_stderr
@@ -49,6 +50,36 @@ def default_folder() -> Path:
     if (checkout / "pyproject.toml").is_file():
         return checkout / ".cache" / "fluss"
     return cache_folder() / "fluss"
+
+
+def jar_names(version: str = VERSION, *, lake: bool = True) -> tuple[str, ...]:
+    """The file names of the server's jar and, with a lake, of its plugin."""
+    jars = (SERVER, LAKE_PLUGIN) if lake else (SERVER,)
+    return tuple(replace(jar, version=version).name for jar in jars)
+
+
+def server_jars(version: str, into: Path | None = None, *, lake: bool = True) -> Path:
+    """Returns the folder with the server's jars of a version.
+
+    Those of ``VERSION`` are downloaded if they are missing. Of others, Sluice does not know the
+    SHA-256, so somebody must have put them there.
+
+    :raises ConfigurationError: jars are missing; names each.
+    """
+    if version == VERSION:
+        return fetch_jars(into)
+    folder = into or default_folder()
+    missing = [name for name in jar_names(version, lake=lake) if not (folder / name).is_file()]
+    if missing:
+        places = ", ".join(
+            f"{_GROUP}:{name.removesuffix(f'-{version}.jar')}:{version}" for name in missing
+        )
+        raise ConfigurationError(
+            f"Fluss {version} cannot be run: {' and '.join(missing)} ({places}) not found in"
+            f" {folder}. Sluice downloads {VERSION} only; copy the jars of {version} there, or set"
+            f" {VARIABLE} to a folder that has them"
+        )
+    return folder
 
 
 def fetch_jars(

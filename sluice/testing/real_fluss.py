@@ -26,7 +26,7 @@ import click
 from sluice.artifacts.java import java, pyspark_jars
 from sluice.errors import FlussError, NetworkError, SluiceError
 from sluice.stop_signals import StopSignals
-from sluice.testing.fluss_jars import LAKE_PLUGIN, SERVER, fetch_jars
+from sluice.testing.fluss_jars import VERSION, jar_names, server_jars
 from sluice.testing.native_call import NativeCall
 from sluice.testing.ports import held_port, port_of
 from sluice.wire import apis
@@ -77,6 +77,7 @@ class RealFluss:
     :param home: folder for configuration, data and logs, created if missing. A cluster that used
         the folder before continues with its data.
     :param jars: folder with the jars; by default they are downloaded into ``default_folder()``.
+    :param version: of Fluss; the jars of others than the default must be in the folder.
     :param lake: whether to use the Iceberg plugin with a Hadoop catalog in ``warehouse``.
     :param conf: server options that override the ones set here, such as ``kv.snapshot.interval``.
     :param tablet_heap_mb: heap of the tablet server; coordinator and ZooKeeper have small heaps.
@@ -88,6 +89,7 @@ class RealFluss:
         home: Path,
         jars: Path | None = None,
         *,
+        version: str = VERSION,
         lake: bool = True,
         conf: Mapping[str, str] | None = None,
         tablet_heap_mb: int = 512,
@@ -99,6 +101,7 @@ class RealFluss:
         self.remote_dir = self.home / "remote"
         self.data_dir = self.home / "data"
         self._jars = jars
+        self._version = version
         self._lake = lake
         self._conf = dict(conf or {})
         self._heap_mb = {ZOOKEEPER: 64, COORDINATOR: 192, TABLET: tablet_heap_mb} | dict(
@@ -133,7 +136,7 @@ class RealFluss:
         :raises ConfigurationError: the jars are missing and cannot be downloaded.
         :raises RealFlussNotStarted: a server ended, or was not ready in time.
         """
-        self._jars = fetch_jars(self._jars)
+        self._jars = server_jars(self._version, self._jars, lake=self._lake)
         for attempt in range(_BIND_ATTEMPTS):
             if not self._ports:
                 self._ports = self._kept_ports()
@@ -243,7 +246,8 @@ class RealFluss:
         assert self._jars is not None
         folder = self.home / "plugins" / "iceberg"
         folder.mkdir(parents=True, exist_ok=True)
-        wanted = [self._jars / LAKE_PLUGIN.name]
+        _, plugin = jar_names(self._version)
+        wanted = [self._jars / plugin]
         for pattern in ("hadoop-client-api-*", "hadoop-client-runtime-*", "jcl-over-slf4j-*"):
             wanted += pyspark_jars().glob(f"{pattern}.jar")
         for jar in wanted:
@@ -258,7 +262,7 @@ class RealFluss:
         path: list[Path] = []  # Spark's logging goes first: the server's jar has an older slf4j
         for pattern in ("slf4j-api-*", "log4j-api-*", "log4j-core-*", "log4j-slf4j2-impl-*"):
             path += pyspark_jars().glob(f"{pattern}.jar")
-        path.append(self._jars / SERVER.name)
+        path.append(self._jars / jar_names(self._version)[0])
         return ":".join(map(str, path))
 
     def _command(self, server: str) -> list[str]:
@@ -445,9 +449,15 @@ def _accepts(port: int) -> bool:
 @click.option(
     "--home", type=click.Path(path_type=Path), required=True, help="Folder for all files."
 )
+@click.option(
+    "--version",
+    default=VERSION,
+    show_default=True,
+    help="Version of Fluss; the jars of another one must be in the folder of jars.",
+)
 @click.option("--lake/--no-lake", default=True, help="Load the Iceberg plugin (default).")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Server option; repeatable.")
-def main(home: Path, lake: bool, conf: tuple[str, ...]) -> None:
+def main(home: Path, version: str, lake: bool, conf: tuple[str, ...]) -> None:
     """Run an Apache Fluss cluster on loopback ports until Ctrl+C."""
     wrong = [option for option in conf if "=" not in option]
     if wrong:
@@ -455,7 +465,7 @@ def main(home: Path, lake: bool, conf: tuple[str, ...]) -> None:
     options = {key: value for key, _, value in (option.partition("=") for option in conf)}
     end = StopSignals()
     try:
-        with RealFluss(home, lake=lake, conf=options) as fluss:
+        with RealFluss(home, version=version, lake=lake, conf=options) as fluss:
             click.echo(fluss.bootstrap)
             end.wait()
     except SluiceError as error:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from sluice.errors import ConfigurationError
-from sluice.testing.fluss_jars import SERVER, default_folder, fetch_jars
+from sluice.testing.fluss_jars import SERVER, VARIABLE, default_folder, fetch_jars
+from sluice.testing.real_fluss import main
 from tests.support.java import Pauses, java_that
 
 
@@ -24,3 +26,37 @@ def test_a_refused_fetch_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(ConfigurationError, match=r"access error: refused; or set SLUICE_FLUSS"):
         fetch_jars(tmp_path / "jars", said.append, clock=Pauses())
     assert said == [f"fetching {SERVER.name} (86 MB, once) to {tmp_path / 'jars'}"]
+
+
+def run(home: Path, *arguments: str) -> tuple[int, str]:
+    """As ``python -m sluice.testing.real_fluss``; the output's words on one line."""
+    result = CliRunner().invoke(main, ["--home", str(home / "home"), *arguments])
+    return result.exit_code, " ".join(result.output.split())
+
+
+def test_the_jars_of_another_version_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    code, told = run(tmp_path, "--version", "1.0.0")
+    assert code == 1
+    assert told == (
+        "Error: Fluss 1.0.0 cannot be run: fluss-server-1.0.0.jar and fluss-lake-iceberg-1.0.0.jar"
+        " (org.apache.fluss:fluss-server:1.0.0, org.apache.fluss:fluss-lake-iceberg:1.0.0) not"
+        f" found in {tmp_path}. Sluice downloads 0.9.1-incubating only; copy the jars of 1.0.0"
+        " there, or set SLUICE_FLUSS_JARS to a folder that has them"
+    )
+    (tmp_path / "fluss-lake-iceberg-1.0.0.jar").touch()
+    assert "fluss-server-1.0.0.jar (" in run(tmp_path, "--version", "1.0.0")[1]
+
+
+def test_another_version_is_run_with_its_own_jars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty jar has no server, so ZooKeeper ends at once, and the message has its log."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    (tmp_path / "fluss-server-1.0.0.jar").touch()
+    code, told = run(tmp_path, "--version", "1.0.0", "--no-lake")
+    assert code == 1
+    assert "the Fluss zookeeper server exited with code 1" in told
+    assert "fluss-server" not in told
