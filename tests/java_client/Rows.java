@@ -46,7 +46,7 @@ final class Rows {
         TreeMap<String, List<String>> found = new TreeMap<>();
         int count = 0;
         while (count < rows) {
-            int more = add(scanner.poll(PATIENCE), type, found);
+            int more = next(scanner, PATIENCE, type, found);
             if (more == 0) {
                 break;
             }
@@ -55,10 +55,28 @@ final class Rows {
         return found;
     }
 
+    /**
+     * The next rows that come in time.
+     *
+     * <p>Since 1.0 a poll ends without rows, too, as soon as a bucket without any has answered.
+     */
+    private static int next(
+            LogScanner scanner,
+            Duration patience,
+            RowType type,
+            TreeMap<String, List<String>> found) {
+        long end = System.nanoTime() + patience.toNanos();
+        int count = 0;
+        while (count == 0 && System.nanoTime() < end) {
+            count = add(scanner.poll(Duration.ofNanos(end - System.nanoTime())), type, found);
+        }
+        return count;
+    }
+
     /** What comes in a time in which nothing should. */
     static TreeMap<String, List<String>> quiet(LogScanner scanner, RowType type) {
         TreeMap<String, List<String>> found = new TreeMap<>();
-        add(scanner.poll(QUIET), type, found);
+        next(scanner, QUIET, type, found);
         return found;
     }
 

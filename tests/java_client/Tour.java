@@ -28,6 +28,7 @@ final class Tour {
     private static final Map<String, Subject> SUBJECTS = new LinkedHashMap<>();
 
     static {
+        SUBJECTS.put("protocol", Protocol::tell);
         SUBJECTS.put("databases", Databases::tell);
         SUBJECTS.put("tables", Tables::tell);
         SUBJECTS.put("refused_tables", RefusedTables::tell);
@@ -48,6 +49,12 @@ final class Tour {
         SUBJECTS.put("settings", Settings::tell);
         SUBJECTS.put("cluster", Cluster::tell);
         SUBJECTS.put(WITHOUT_A_LAKE, WithoutALake::tell);
+        try { // compiled with a client that has what it uses
+            Class<?> more = Class.forName("SinceOne");
+            SUBJECTS.put("since_1_0", (Subject) more.getDeclaredConstructor().newInstance());
+        } catch (ReflectiveOperationException older) {
+            SUBJECTS.remove("since_1_0");
+        }
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -75,6 +82,7 @@ final class Tour {
                 }
             }
         }
+        System.exit(0); // 1.0.0 leaves threads of a scanner that it refused to make
     }
 
     private static void tell(Place place, Subject subject) {

@@ -1,6 +1,7 @@
-"""Fluss's own Java client: its jar, and the program in tests/java_client that uses it.
+"""Fluss's own Java client: its jars, and the program in tests/java_client that uses them.
 
-The program is compiled by ECJ, a jar, because only a JRE may be installed.
+The program is compiled by ECJ, a jar, because only a JRE may be installed. ``since_1_0`` has what
+the client of 0.9.1 does not know.
 """
 
 from __future__ import annotations
@@ -8,15 +9,19 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from sluice.artifacts.jars import Jar
 from sluice.artifacts.java import java
 from sluice.client import connect
+from sluice.client.addresses import Address
 from sluice.model import Column, Schema, TableBucket, TableDescriptor, TablePath
 from sluice.model.types import INT
 from sluice.testing.fluss_jars import VERSION, default_folder, fetch_jars
+from sluice.testing.recorder import Recorder
 from sluice.testing.table_creation import create_table
+from sluice.wire import apis
 
 CLIENT = Jar(
     "org.apache.fluss",
@@ -25,6 +30,14 @@ CLIENT = Jar(
     "6921994a2067704ac714cb03cc727ff8448453815eda83b792cd6f937fc491d2",
     69,
 )
+CLIENT_1_0 = Jar(
+    "org.apache.fluss",
+    "fluss-client",
+    "1.0.0",
+    "a73101b243277f618f0acfd8a38eb31635f9cb903c040168809d480f575654c0",
+    69,
+)
+CLIENTS = (CLIENT, CLIENT_1_0)
 COMPILER = Jar(
     "org.eclipse.jdt",
     "ecj",
@@ -33,6 +46,8 @@ COMPILER = Jar(
     4,
 )
 SOURCES = Path(__file__).resolve().parents[1] / "java_client"
+SINCE_1_0 = "since_1_0"
+"""The subject of the program, and the folder of its sources, for the client of 1.0 alone."""
 _LIGHT = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _COMPILE_S = 120
 _RUN_S = 280
@@ -51,23 +66,34 @@ class TableMissed(Exception):
     """Fluss 0.9.1 has not noticed a new table (docs/fluss/known-problems.md)."""
 
 
-def compiled(into: Path) -> Path:
-    """Compiles the program into a folder and returns it.
+@dataclass(frozen=True)
+class Program:
+    """The compiled program, and the client that it uses."""
+
+    classes: Path
+    client: Jar
+
+
+def compiled(into: Path, client: Jar = CLIENT) -> Program:
+    """Compiles the program into a folder.
 
     :raises ConfigurationError: a jar is missing and cannot be downloaded.
     """
-    jars = fetch_jars(jars=(CLIENT, COMPILER))
+    jars = fetch_jars(jars=(client, COMPILER))
+    sources = [*SOURCES.glob("*.java")]
+    if client is not CLIENT:
+        sources += (SOURCES / SINCE_1_0).glob("*.java")
     command = [
         java(), *_LIGHT, "-jar", str(jars / COMPILER.name), "-17", "-warn:none",
-        "-cp", str(jars / CLIENT.name), "-d", str(into), str(SOURCES),
+        "-cp", str(jars / client.name), "-d", str(into), *map(str, sorted(sources)),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return into
+    return Program(into, client)
 
 
 def tour(
-    classes: Path,
+    program: Program,
     bootstrap: str,
     log: Path,
     subjects: Sequence[str] = (),
@@ -83,7 +109,7 @@ def tour(
     """
     command = [
         java(), "-Xmx256m", *_LIGHT, "--add-opens=java.base/java.nio=ALL-UNNAMED",
-        "-cp", f"{classes}:{default_folder() / CLIENT.name}", "Tour",
+        "-cp", f"{program.classes}:{default_folder() / program.client.name}", "Tour",
         bootstrap.removeprefix("fluss://"), *subjects,
         *(f"{key}={value}" for key, value in (settings or {}).items()),
     ]  # fmt: skip
@@ -100,6 +126,24 @@ def tour(
         assert (subject, question) not in answers, f"{subject}: {question!r} was asked twice"
         answers[subject, question] = answer
     return answers
+
+
+def sent_by(
+    program: Program, bootstrap: str, log: Path, subjects: Sequence[str]
+) -> dict[str, list[bytes]]:
+    """The batches that the client sends to a fresh server in some subjects, in order, by call."""
+    with connect(bootstrap) as client:
+        addresses = [Address.parse(server.address) for server in client.admin.servers()]
+    with Recorder(*(address.port for address in addresses)) as recorder:
+        tour(program, recorder.bootstrap, log, subjects)
+        return {
+            api.name: [
+                bytes(bucket.records)
+                for request, _ in recorder.calls(api)
+                for bucket in request.buckets_req
+            ]
+            for api in (apis.PRODUCE_LOG, apis.PUT_KV)
+        }
 
 
 def register_lake_snapshots(bootstrap: str, warehouse: Path | None = None) -> None:

@@ -28,21 +28,16 @@ NO_ROWS = "the embedded server refuses the limit, which the Java client takes fo
 LOG_FILE = "a checkpoint of the embedded server's RocksDB also contains an empty write-ahead log"
 INDEXED = "Fluss 0.9.1 makes a keyed table with rows and log INDEXED, and fails at its first row"
 NOT_OFFERED = "a call that the embedded server does not offer: it has one tablet server and no ACLs"
-NO_PRODUCERS = "a call that the embedded server does not offer: offsets of a Flink job's producers"
+NOT_IN_0_9 = "a call of 1.0, or a field of one, which Fluss 0.9.1 does not have"
+COLUMN_TIERED = "Fluss 0.9.1 adds no columns to a tiered table"
 WRONG_TABLE = "the error names the missing table, not its schema"
 
 _CALLS_NOT_OFFERED = {
-    "settings": NOT_OFFERED,
     "rules of access": NOT_OFFERED,
     "a tag of a server": NOT_OFFERED,
     "a tag of a server less": NOT_OFFERED,
     "progress of a rebalance": NOT_OFFERED,
     "a rebalance": NOT_OFFERED,
-    "offsets of a producer": NO_PRODUCERS,
-    "offsets of a producer again": NO_PRODUCERS,
-    "offsets of a producer, told": NO_PRODUCERS,
-    "offsets of a producer less": NO_PRODUCERS,
-    "offsets of a producer that is not there": NO_PRODUCERS,
 }
 
 LISTED: Mapping[tuple[str, str], Difference] = {
@@ -239,3 +234,52 @@ def wrong(
         for subject, question in names
         if subject in asked and (subject, question) not in real
     ]
+
+
+_ANSWERED_BY_NEW_CALLS = {
+    "a comment and two options": "done",
+    "a comment and two options: seen": "for the tour, {owner=ann, team=blue}",
+    "another value and an option less": "done",
+    "another value and an option less: seen": "for the tour, {owner=bob}",
+    "no comment": "done",
+    "no comment: seen": "no comment, {owner=bob}",
+    "the same": "done",
+    "the same: seen": "no comment, {owner=bob}",
+    "nothing": "done",
+    "nothing: seen": "no comment, {owner=bob}",
+    "a missing database": "DatabaseNotExistException",
+    "a database if it is there": "done",
+    "health": "GREEN, any buckets true, not in sync 0, not active 0",
+    "KV snapshots of each bucket": "true",
+    "KV snapshots of nobody": "UnknownTableOrBucketException",
+    "KV snapshots of no partition": "PartitionNotExistException",
+    "manifests": "[]",
+    "manifests of nobody": "UnknownTableOrBucketException",
+    "manifests of no partition": "PartitionNotExistException",
+    "another number of buckets": "InvalidAlterTableException",
+}
+
+LISTED_1_0: Mapping[tuple[str, str], Difference] = {
+    # The client of 1.0 refuses a scan of no columns itself.
+    **{key: difference for key, difference in LISTED.items() if key != ("log_scans", "no columns")},
+    ("limit_scans", "a keyed table, without a limit"): Difference(
+        "[(0, n0, 0), (2, n2, 20), (3, n3, 30), (4, n4, 40), (5, n5, 50), (6, n6, 60), (7, n7, 70),"
+        " (8, n8, 80), (9, n9, 90)]",
+        NOT_IN_0_9,
+    ),
+    ("since_1_0", "a column of a tiered table"): Difference("done", COLUMN_TIERED),
+    **{
+        ("since_1_0", question): Difference(answer, NOT_IN_0_9)
+        for question, answer in _ANSWERED_BY_NEW_CALLS.items()
+    },
+}
+"""As ``LISTED``, for the client of 1.0 with a Fluss 0.9.1."""
+
+OWN_WORDS_1_0: Mapping[str, tuple[str, ...]] = {
+    **OWN_WORDS,
+    "since_1_0": (
+        "a missing database: seen",
+        "partitions of a plain table with those of the system",
+        "a wrong name",
+    ),
+}
