@@ -40,15 +40,23 @@ from sluice.wire.transport import Transport
 
 T = TypeVar("T")
 
-_BETWEEN_SERVERS = frozenset(
+_OF_OTHERS = frozenset(
     {
+        apis.ALTER_DATABASE,
+        apis.DESCRIBE_CLUSTER_CONFIGS,
+        apis.GET_CLUSTER_HEALTH,
+        apis.LIST_KV_SNAPSHOTS,
+        apis.LIST_REMOTE_LOG_MANIFESTS,
+        apis.REGISTER_PRODUCER_OFFSETS,
+        apis.GET_PRODUCER_OFFSETS,
+        apis.DELETE_PRODUCER_OFFSETS,
         apis.NOTIFY_LEADER_AND_ISR,
         apis.STOP_REPLICA,
         apis.COMMIT_KV_SNAPSHOT,
         apis.NOTIFY_LAKE_TABLE_OFFSET,
     }
 )
-"""Calls between servers, which no client makes."""
+"""Calls of Fluss's clients and between servers, which this client does not make."""
 
 _ENTRIES_MAX = 16
 """Most servers that are remembered to request metadata from."""
@@ -186,7 +194,7 @@ class Connection:
         for address, role in places:
             reply = self._ask_versions(address, role)
             offered = {api.api_key for api in reply.api_versions}
-            wanted = [a for a in apis.APIS if role in a.roles and a not in _BETWEEN_SERVERS]
+            wanted = [a for a in apis.APIS if role in a.roles and a not in _OF_OTHERS]
             lacks = [api.name for api in wanted if api.key not in offered]
             version = reply.server_version if reply.HasField("server_version") else None
             found.append(ServerInfo(str(address), role.name.lower(), version, tuple(lacks)))

@@ -163,7 +163,7 @@ def test_the_command_prints_answers_and_reasons() -> None:
     finally:
         structlog.configure(**logging)
     assert printed.exit_code == 0, printed.output
-    assert "4 same, 4 known" in printed.output
+    assert "6 same, 4 known" in printed.output
     assert " ".join(field_differences.OWN.split()[:3]) in " ".join(printed.output.split())
 
 

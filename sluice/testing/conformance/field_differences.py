@@ -19,8 +19,8 @@ CHECKED = (
 )
 CALLS = (
     "the embedded server has no access lists (1039 to 1041), no settings to change at run time"
-    " (1045, 1046), one server (1043, 1047 to 1051), no producer offsets (1053 to 1055), and makes"
-    " calls between its servers within the process; it has calls of later versions, and its own"
+    " (1046), one server (1043, 1047 to 1051), and makes calls between its servers within the"
+    " process; it has calls and versions of 1.0, and its own"
 )
 REMOTE = ("+ bucket_count_epoch: int64", "+ remote_data_dir: string")
 DATA = tuple(f"+ table_metadata[].{line[2:]}" for line in REMOTE)
@@ -82,21 +82,22 @@ FIELDS: dict[tuple[str, str], Difference] = {
     ),
     ("fields_of_servers", "calls of the coordinator"): Difference(
         (
-            *(f"- {key}: 0 to 0" for key in (1020, 1027, 1039, 1040, 1041)),
-            *(f"- {key}: 0 to 0" for key in (*range(1043, 1052), 1053, 1054, 1055)),
-            "+ 1044: 0 to 1",
-            *(f"+ {key}: 0 to 0" for key in (1064, 2001, 2002, 2003, 2004, 2005, 2006, 2007)),
+            *(f"- {key}: 0 to 0" for key in (1020, 1024, 1027, 1039, 1040, 1041, 1043, 1044)),
+            *(f"- {key}: 0 to 0" for key in range(1046, 1052)),
+            *(f"+ {key}: 0 to 1" for key in (1024, 1044)),
+            *(f"+ {key}: 0 to 0" for key in (1060, 1062, 1063, 1064, *range(2001, 2008))),
         ),
         CALLS,
     ),
     ("fields_of_servers", "calls of the tablet"): Difference(
         (
-            "- 1013: 0 to 0",
+            *(f"- {key}: 0 to 0" for key in (1013, 1014)),
             "- 1016: 0 to 1",
-            *(f"- {key}: 0 to 0" for key in (1028, 1029, 1031, 1040, 1045)),
-            "+ 1016: 0 to 2",
-            "+ 1061: 0 to 0",
-            "+ 2001: 0 to 0",
+            *(f"- {key}: 0 to 0" for key in (1024, 1028, 1029, 1031, 1040)),
+            "+ 1014: 0 to 1",
+            "+ 1016: 0 to 3",
+            "+ 1024: 0 to 1",
+            *(f"+ {key}: 0 to 0" for key in (1061, 1062, 2001)),
         ),
         CALLS,
     ),

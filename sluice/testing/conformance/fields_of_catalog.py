@@ -20,7 +20,7 @@ from sluice.testing.conformance.raw_calls import NO_TABLE, RawCalls, raw_calls
 from sluice.testing.conformance.scenario import LAKE, ScenarioContext, scenario
 from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.apis import Role
+from sluice.wire.apis import Api, Role
 from sluice.wire.table_paths import table_path
 
 LOG = {"id": t.BIGINT, "note": t.STRING}
@@ -61,6 +61,37 @@ def fields_of_servers(context: ScenarioContext) -> None:
             apis.GET_FILESYSTEM_SECURITY_TOKEN,
             pb.GetFileSystemSecurityTokenRequest(),
         )
+        calls.ask_both(
+            "of the settings", apis.DESCRIBE_CLUSTER_CONFIGS, pb.DescribeClusterConfigsRequest()
+        )
+
+
+@scenario
+def fields_of_producers(context: ScenarioContext) -> None:
+    producer = context.database  # a name of its own: no scenario deletes another's
+
+    def register(name: str) -> pb.RegisterProducerOffsetsRequest:
+        request = pb.RegisterProducerOffsetsRequest(producer_id=name, ttl_ms=60_000)
+        table = request.table_offsets.add(table_id=7)  # Fluss does not look for the table
+        table.bucket_offsets.add(bucket_id=0, log_end_offset=7)
+        return request
+
+    def ask(question: str, name: str, *apis_of_it: Api) -> None:
+        for api in apis_of_it:
+            calls.ask(question, api, api.request(producer_id=name))
+
+    with raw_calls(context) as calls:
+        ask("before", producer, apis.GET_PRODUCER_OFFSETS, apis.DELETE_PRODUCER_OFFSETS)
+        first = register(producer)
+        for question in ("of a producer", "again"):
+            calls.ask(question, apis.REGISTER_PRODUCER_OFFSETS, first)
+        ask("of a producer", producer, apis.GET_PRODUCER_OFFSETS, apis.DELETE_PRODUCER_OFFSETS)
+        nothing = pb.RegisterProducerOffsetsRequest(producer_id=producer)
+        calls.ask("of nothing", apis.REGISTER_PRODUCER_OFFSETS, nothing)
+        ask("of nothing", producer, apis.GET_PRODUCER_OFFSETS, apis.DELETE_PRODUCER_OFFSETS)
+        wrong = register("a b")
+        calls.ask("of a wrong name", apis.REGISTER_PRODUCER_OFFSETS, wrong)
+        ask("of a wrong name", "a b", apis.GET_PRODUCER_OFFSETS, apis.DELETE_PRODUCER_OFFSETS)
 
 
 @scenario

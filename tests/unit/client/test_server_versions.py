@@ -124,3 +124,11 @@ def test_a_server_without_the_first_versions_is_served(tmp_path: Path) -> None:
             writer.upsert(rows(1, 2))
         assert client.lookup(KEYED, rows(2).select(["id"]))["text"].to_pylist() == ["t2"]
         assert dict(proxy.sent)[apis.PUT_KV.key] == 3
+
+
+def test_only_calls_that_sluice_makes_are_missed(tmp_path: Path) -> None:
+    with server_of(tmp_path / "data", V0_9_1) as (_, client):
+        coordinator, tablet = client.admin.servers()
+    own = {api.name for api in apis.APIS if api.key > 2000}
+    assert set(coordinator.lacks) == own
+    assert set(tablet.lacks) == {"ScanKv", "ListTieringStatuses"}
