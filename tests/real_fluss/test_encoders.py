@@ -28,6 +28,7 @@ from sluice.testing.real_fluss import RealFluss
 from tests.golden import tables
 from tests.golden.files import columns
 from tests.real_fluss.raw import RawCluster
+from tests.support.needs import needs_pyfluss
 from tests.support.official_client import OfficialClient
 
 COMPRESSION = "table.log.arrow.compression.type"
@@ -48,6 +49,7 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     return batch
 
 
+@needs_pyfluss
 def test_pyfluss_reads_log_batches_of_every_type(real_fluss: RealFluss, raw: RawCluster) -> None:
     """With nulls and without, in each compression: one process of pyfluss reads them all."""
     written = {}
@@ -138,6 +140,7 @@ def test_server_reads_our_rows(raw: RawCluster, kv_format: str) -> None:
 
 
 @pytest.mark.slow
+@needs_pyfluss
 def test_pyfluss_reads_rows_that_we_put(real_fluss: RealFluss, raw: RawCluster) -> None:
     schema = tables.KEYED
     table_id = raw.create("put_by_us", schema, bucket_keys=["name"])

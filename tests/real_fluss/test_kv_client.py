@@ -36,6 +36,7 @@ from tests.support import proxy as faults
 from tests.support.checkpoints import wait_for_checkpoint
 from tests.support.findings import finding
 from tests.support.keyed_orders import REGIONAL, Row, changelog, keys, replayed, rows, tuples
+from tests.support.needs import needs_pyfluss
 from tests.support.official_client import CHANGE, OfficialClient
 from tests.support.processes import wait_for
 from tests.support.proxy import Proxy
@@ -108,6 +109,7 @@ def snapshot_rows(client: Client, path: TablePath) -> list[Row]:
     ],
     ids=lambda properties: "-".join(properties.values()) or "plain",
 )
+@needs_pyfluss
 def test_every_type_goes_there_and_back(
     fluss: RealFluss, client: Client, properties: dict[str, str]
 ) -> None:
@@ -143,6 +145,7 @@ def test_every_type_goes_there_and_back(
         assert official.scan(str(path))[CHANGE].to_pylist() == [kind for kind, _ in changes]
 
 
+@needs_pyfluss
 def test_a_key_of_several_types_without_a_lake(fluss: RealFluss, client: Client) -> None:
     """Its own client finds the rows, so keys and buckets are those of Fluss."""
     kinds = {"a": t.STRING.not_null(), "b": t.BOOLEAN.not_null(), "c": t.DATE.not_null()}

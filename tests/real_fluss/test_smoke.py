@@ -20,6 +20,7 @@ from sluice.testing.real_fluss import RealFluss, RealFlussNotStarted
 from sluice.testing.table_creation import has_leaders
 from tests.docs.blocks import claimed
 from tests.support.checkpoints import wait_for_checkpoint
+from tests.support.needs import needs_pyfluss
 from tests.support.official_client import BUCKET, OFFSET, OfficialClient
 
 pytestmark = pytest.mark.real_fluss
@@ -27,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ROWS = pa.table({"id": pa.array(range(100), pa.int64()), "name": [f"n{i}" for i in range(100)]})
 
 
+@needs_pyfluss
 def test_official_client_creates_appends_and_scans(real_fluss: RealFluss) -> None:
     client = OfficialClient(real_fluss.bootstrap)
     lake = {"table.datalake.enabled": "true"}
@@ -52,6 +54,7 @@ def created(client: OfficialClient, fluss: RealFluss, path: str, **options: Any)
 
 
 @pytest.mark.slow
+@needs_pyfluss
 def test_killed_servers_come_back_with_their_data(tmp_path: Path) -> None:
     with RealFluss(tmp_path / "fluss", lake=False) as fluss:
         client = OfficialClient(fluss.bootstrap)
