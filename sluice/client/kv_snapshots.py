@@ -16,7 +16,6 @@ from sluice.client.remote_files import RemoteFiles
 from sluice.client.rocksdb_values import read_values
 from sluice.client.stored_rows import StoredRows
 from sluice.errors import CorruptRecord, NonPrimaryKeyTable, StorageError
-from sluice.formats.value_batch import value_tag_size
 from sluice.model import TableBucket, TableInfo, TablePath
 
 _BATCH_BYTES = 8 * 1024 * 1024
@@ -59,7 +58,7 @@ class KvSnapshotReader:
         self.snapshot_id = snapshot_id
         self._name = f"KV snapshot {snapshot_id} of bucket {bucket} of {path}"
         self._connection = connection
-        self._rows = StoredRows(admin, self.info, self._name, value_tag_size(self.info))
+        self._rows = StoredRows(admin, self.info, self._name, self.info.value_tag_size)
         self._remote = files or RemoteFiles(connection)
         self._parent = folder
         self._folder: Path | None = None

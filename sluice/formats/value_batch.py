@@ -12,21 +12,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sluice.errors import CorruptRecord, InvalidConfig, SchemaNotExist, UnsupportedType
+from sluice.errors import CorruptRecord, SchemaNotExist, UnsupportedType
 from sluice.formats import records
 from sluice.formats.column_memory import bounds_of
 from sluice.formats.log_batch import Buffer
 from sluice.formats.row_arrays import decode_rows
 from sluice.formats.types import arrow_schema, arrow_type
-from sluice.model import Schema, TableInfo
+from sluice.model import Schema
 
 _HEAD = struct.Struct("<ibi")
 _LENGTH_OVERHEAD = 4
 SCHEMA_ID_SIZE = 2
 """Bytes of a stored value before its row."""
-VALUE_LAYOUT_VERSION = "table.kv.value-layout-version"
-_TAG_SIZES = {"1": 0, "2": 8}
-"""Of each value layout: bytes before the schema id (``KvValueLayout`` of the client jar 1.0.0)."""
 
 
 def values_of(view: Buffer) -> pa.Array:
@@ -65,20 +62,6 @@ def stored_values(rows: pa.Array, schema_id: int) -> pa.Array:
     return pc.binary_join_element_wise(head, rows, b"")
 
 
-def value_tag_size(info: TableInfo) -> int:
-    """Bytes before each value in a table's KV store; Fluss 1.0 puts a time there for a row TTL.
-
-    :raises InvalidConfig: the table's values have a layout that Sluice does not know.
-    """
-    version = info.descriptor.properties.get(VALUE_LAYOUT_VERSION, "1")
-    if version not in _TAG_SIZES:
-        raise InvalidConfig(
-            f"table {info.path}: {VALUE_LAYOUT_VERSION} {version!r} is not supported, only 1 and 2:"
-            " use a Sluice that is as new as the cluster"
-        )
-    return _TAG_SIZES[version]
-
-
 def decode_values(
     values: pa.Array,
     schemas: Mapping[int, Schema],
@@ -91,7 +74,7 @@ def decode_values(
     Columns are found by their id; a column that the value's schema lacks is null, and so is every
     column of a null value.
 
-    :param tag_size: bytes before each value that are not read; see :func:`value_tag_size`.
+    :param tag_size: bytes before each value that are not read; see ``TableInfo.value_tag_size``.
     :raises CorruptRecord: names the row whose bytes are not valid.
     :raises SchemaNotExist: ``schemas`` lacks a schema id.
     :raises UnsupportedType: a column was written with another type.

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sluice.errors import TableNotExist
+from sluice.errors import InvalidConfig, TableNotExist
 from sluice.model.paths import TableBucket, TablePath
 from sluice.model.types import DataType
+
+_VALUE_LAYOUT_VERSION = "table.kv.value-layout-version"
+_TAG_SIZES = {"1": 0, "2": 8}
+"""Of each value layout: bytes before the schema id (``KvValueLayout`` of the client jar 1.0.0)."""
 
 CHANGE_TYPE, LOG_OFFSET, COMMIT_TIMESTAMP = "_change_type", "_log_offset", "_commit_timestamp"
 """Columns that Fluss adds to the changelog of a table. No column of a user has these names."""
@@ -110,6 +114,20 @@ class TableInfo:
             raise TableNotExist(
                 f"bucket {bucket} does not belong to table {self.path} (id {self.table_id})"
             )
+
+    @property
+    def value_tag_size(self) -> int:
+        """Bytes before each value in the KV store: Fluss 1.0 puts a time there for a row TTL.
+
+        :raises InvalidConfig: its values have a layout that Sluice does not know.
+        """
+        version = self.descriptor.properties.get(_VALUE_LAYOUT_VERSION, "1")
+        if version not in _TAG_SIZES:
+            raise InvalidConfig(
+                f"table {self.path}: {_VALUE_LAYOUT_VERSION} {version!r} is not supported, only 1"
+                " and 2: use a Sluice that is as new as the cluster"
+            )
+        return _TAG_SIZES[version]
 
     @property
     def datalake_enabled(self) -> bool:

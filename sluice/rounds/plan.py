@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from sluice.errors import FlussError, LogBehindLake, UnsupportedLakeOption
-from sluice.formats.value_batch import value_tag_size
 from sluice.model import (
     EARLIEST,
     LakeSnapshotInfo,
@@ -98,8 +97,7 @@ def check_options(info: TableInfo) -> None:
     :raises InvalidConfig: the values of KV snapshots have a layout that Sluice does not know.
     """
     check_lake_format(info)
-    if info.has_primary_key:
-        value_tag_size(info)
+    _ = info.value_tag_size  # raises
     for option, own in zip(_NAMES, (info.path.database, info.path.table), strict=True):
         if (named := info.descriptor.properties.get(option, own)) != own:
             raise UnsupportedLakeOption(
