@@ -24,10 +24,7 @@ from sluice.model import Schema, TableDescriptor, TableInfo, TablePath, TypeRoot
 if TYPE_CHECKING:
     from sluice.client import Client
 
-_ONLY_OF_LAKE = (
-    "is a table of the lake already, but not of Fluss: choose another name,"
-    " or rename the lake table"
-)
+_ONLY_OF_LAKE = "is a table of the lake already, but not of Fluss: choose another name"
 _NOT_A_LAKE_TABLE = "or leave table.datalake.enabled at false"
 """The advice of Sluice's server about a key that no lake table can have."""
 

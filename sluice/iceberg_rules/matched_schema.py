@@ -19,6 +19,7 @@ from typing import Any
 from sluice.errors import LakeTableMismatch
 from sluice.iceberg_rules.keys import check_primary_key
 from sluice.iceberg_rules.layout import SYSTEM_NAMES, Layout, PartFields, layout_of, part_fields
+from sluice.iceberg_rules.mends import add_column, changes_of, drop_not_null, rename_column
 from sluice.iceberg_rules.own_parts import found_own_fields, why_not_own
 from sluice.iceberg_rules.types import (
     Fit,
@@ -27,7 +28,7 @@ from sluice.iceberg_rules.types import (
     field_text,
     fit,
     iceberg_field,
-    spark_type,
+    quoted,
     type_text,
     written_type,
 )
@@ -50,6 +51,8 @@ class LakeSide:
     """Whether a tiering snapshot or a table property shows that it was made for a Fluss table."""
     earlier: Callable[[], Sequence[LakeSchema]] = lambda: ()
     """Reads the table's earlier schemas."""
+    has_rows: bool = False
+    """Whether its current snapshot has some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,8 @@ def match(info: TableInfo, lake: LakeSide) -> MatchedSchema:
     :raises UnsupportedLakeOption: as ``check_primary_key``.
     """
     check_primary_key(info)
+    if lake.has_rows and not lake.is_of_fluss:
+        raise mismatch(info, "rows that no tiering of Fluss wrote", "", is_of_fluss=False)
     return _Comparison(info, lake).run()
 
 
@@ -154,10 +159,16 @@ class _Comparison:
                     " values are null there"
                 )
             self._take(column, field)
+        elif (other := self._named(column.name)) is not None:
+            raise self._mismatch(
+                f"a column {column.name} which is Fluss's column {other}, renamed; Fluss has a"
+                f" column {column.name}, too",
+                _in_sql(self._alter(rename_column((column.name,), other))),
+            )
         elif column.column_id in self._ids:
             raise self._dropped(column)
         elif not column.data_type.nullable:
-            add = f"ADD COLUMN {column.name} {spark_type(column_type_json(column))}"
+            add = add_column((column.name,), column_type_json(column))
             raise self._mismatch(
                 f"no column {column.name}, which is NOT NULL in Fluss",
                 f"To go on with nulls in the earlier rows, in Spark SQL: {self._alter(add)}",
@@ -165,9 +176,14 @@ class _Comparison:
         else:
             self._added.append(column)
 
+    def _named(self, name: str) -> str | None:
+        """Fluss's column that is the lake's column of this name."""
+        found = self._found.items()
+        return next((source for source, one in found if one.field["name"] == name), None)
+
     def _by_earlier_name(self, column: Column) -> None:
-        """Finds a column by the name that it once had, if no snapshot of Sluice tells its id."""
-        if column.column_id in self._ids:
+        """Finds a column by the name that it once had, if no snapshot of Sluice tells ids."""
+        if self._lake.written is not None:
             return
         for schema in reversed(self._lake.earlier()):
             ids = [one["id"] for one in schema["fields"] if one["name"] == column.name]
@@ -178,7 +194,7 @@ class _Comparison:
                 raise self._dropped(column)
 
     def _dropped(self, column: Column) -> LakeTableMismatch:
-        add = f"ADD COLUMN {column.name} {spark_type(column_type_json(column))}"
+        add = add_column((column.name,), column_type_json(column))
         return self._mismatch(
             f"no column {column.name}: another engine has dropped it. Rounds do not add it again,"
             " because its earlier values would be null",
@@ -202,11 +218,12 @@ class _Comparison:
         name = field["name"]
         if found is Fit.NO:
             wanted = iceberg_field(0, column.name, column.data_type, None, count())
-            legal = fit(field["type"], expected) is Fit.WIDER
-            change = self._alter(f"ALTER COLUMN {name} TYPE {spark_type(expected)}")
+            changes = changes_of(expected, field["type"], (name,))
+            if changes is None and field["id"] not in self._ids.values():
+                changes = [rename_column((name,), f"{name}_of_others")]
             raise self._mismatch(
                 f"column '{field_text(field)}', but '{field_text(wanted)}' is expected",
-                _in_sql(change) if legal else _NO_CHANGE,
+                _in_sql("; ".join(map(self._alter, changes))) if changes else _NO_CHANGE,
             )
         if found is Fit.WIDER:
             self._notes.append(
@@ -216,7 +233,7 @@ class _Comparison:
         if field["required"] and column.data_type.nullable:
             raise self._mismatch(
                 f"column '{field_text(field)}', which is NOT NULL there and not in Fluss",
-                _in_sql(self._alter(f"ALTER COLUMN {name} DROP NOT NULL")),
+                _in_sql(self._alter(drop_not_null((name,)))),
             )
 
     def _check_others(self) -> None:
@@ -229,15 +246,17 @@ class _Comparison:
                 raise self._mismatch(
                     f"column {name}, which {whose} and which is NOT NULL: rows of Fluss have no"
                     " value for it",
-                    _in_sql(self._alter(f"ALTER COLUMN {name} DROP NOT NULL")),
+                    _in_sql(self._alter(drop_not_null((name,)))),
                 )
-            default = field.get("write-default")
-            if default is not None and default != field.get("initial-default"):
+            default, initial = field.get("write-default"), field.get("initial-default")
+            if default != initial:
                 raise self._mismatch(
-                    f"column {name}, which {whose} with the default {default!r} for writers only",
-                    "Sluice writes no such defaults: remove it",
+                    f"column {name}, which {whose}: its default for new rows is {default!r}, and"
+                    f" {initial!r} for rows that were there before",
+                    "Rounds write no value, and readers then show the latter: make both alike",
                 )
-            self._notes.append(f"column {name}, which {whose}, is null in new rows")
+            value = "null" if default is None else f"its default {default!r}"
+            self._notes.append(f"column {name}, which {whose}, is {value} in new rows")
 
     def _check_system(self) -> None:
         for one in self._layout.system_columns:
@@ -255,9 +274,9 @@ class _Comparison:
         keys = [self._found[one] for one in self._info.schema.primary_key if one in self._found]
         expected = [str(one.field["name"]) for one in keys]
         if names != set(expected):
-            mend = f"SET IDENTIFIER FIELDS {', '.join(expected)}"
+            mend = f"SET IDENTIFIER FIELDS {', '.join(map(quoted, expected))}"
             if not expected:
-                mend = f"DROP IDENTIFIER FIELDS {', '.join(sorted(names))}"
+                mend = f"DROP IDENTIFIER FIELDS {', '.join(map(quoted, sorted(names)))}"
             raise self._mismatch(
                 f"identifier fields {sorted(names)}, but {sorted(expected)} are expected",
                 _in_sql(self._alter(mend)),
@@ -271,8 +290,8 @@ class _Comparison:
 
 
 _NO_CHANGE = (
-    "Iceberg allows no change that mends it. Write the rows to another lake: give this process a"
-    " datalake.iceberg.warehouse of its own"
+    "Iceberg has no statement that makes or mends such a change: undo it with the program that made"
+    " it"
 )
 
 
@@ -305,7 +324,7 @@ def check_parts(
             return own
     pairs_of_both = zip(actual, expected, strict=False)
     same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs_of_both))
-    drops = [f"DROP PARTITION FIELD {one.name}" for one in found.fields[same:]]
+    drops = [f"DROP PARTITION FIELD {quoted(one.name)}" for one in found.fields[same:]]
     adds = [f"ADD PARTITION FIELD {_spark_transform(*one)}" for one in expected[same:]]
     raise mismatch(
         info,
@@ -345,6 +364,6 @@ def _parts_text(fields: Sequence[tuple[str, str]]) -> str:
 
 def _spark_transform(column: str, transform: str) -> str:
     if transform == "identity":
-        return column
+        return quoted(column)
     name, _, width = transform.rstrip("]").partition("[")
-    return f"{name}({width}, {column})" if width else f"{name}({column})"
+    return f"{name}({width}, {quoted(column)})" if width else f"{name}({quoted(column)})"

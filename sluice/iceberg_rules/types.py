@@ -41,6 +41,7 @@ _SPARK = {
 """Where Spark SQL has another name for one of Iceberg's types."""
 _WIDER = {("int", "long"), ("float", "double")}
 """Promotions that Iceberg allows (table specification, schema evolution)."""
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
@@ -155,6 +156,11 @@ def field_text(field: Mapping[str, Any]) -> str:
     return f"{field['name']} {type_text(field['type'])}{' required' * field['required']}"
 
 
+def quoted(*path: str) -> str:
+    """A column, or a field inside one, as Spark SQL names it."""
+    return ".".join(one if _PLAIN.fullmatch(one) else f"`{one.replace('`', '``')}`" for one in path)
+
+
 def spark_type(kind: JsonType) -> str:
     """A type as Spark SQL writes it."""
     if isinstance(kind, str):
@@ -163,8 +169,8 @@ def spark_type(kind: JsonType) -> str:
         return f"ARRAY<{spark_type(kind['element'])}>"
     if kind["type"] == "map":
         return f"MAP<{spark_type(kind['key'])}, {spark_type(kind['value'])}>"
-    inside = ", ".join(f"{one['name']}: {spark_type(one['type'])}" for one in kind["fields"])
-    return f"STRUCT<{inside}>"
+    fields = [f"{quoted(one['name'])}: {spark_type(one['type'])}" for one in kind["fields"]]
+    return f"STRUCT<{', '.join(fields)}>"
 
 
 def _fit_primitive(fluss: str, lake: str) -> Fit:

@@ -261,7 +261,7 @@ class IcebergTable:
             self._check_positions(files, positions)
         with lake_errors(f"read the footers of new files of lake table {self._path}"):
             self._loaded.renew()
-            new = to_iceberg_files(self._gateway, self._loaded, files)
+            new = to_iceberg_files(self._gateway, self._loaded, files, self._parts.spec())
         update = NewCommit(files, new, summary, replaced, positions)
         for attempt in range(1, _COMMIT_TRIES_MAX + 1):
             try:
@@ -311,7 +311,9 @@ class IcebergTable:
         check_positions(files, planned)
         with lake_errors(f"prepare the compaction of lake table {self._path}"):
             self._loaded.renew()
-            tagged = rewrite_update(self._gateway, self._loaded, files, planned, summary)
+            tagged = rewrite_update(
+                self._gateway, self._loaded, files, planned, summary, self._parts.spec()
+            )
             tagged.validateWith(self._fence(base, None))
         failpoint("round.rewrite.ready")
         try:
@@ -566,7 +568,7 @@ class IcebergTable:
         path would have an empty folder (apache/iceberg 13999). So it is where each row has a
         partition of its own.
         """
-        fields, spec = self._parts.fields(), self._loaded.java.spec()
+        fields, spec = self._parts.fields(), self._parts.spec()
         provider = self._loaded.java.locationProvider()
         found = {}
         for split in splits:

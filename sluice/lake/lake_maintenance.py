@@ -197,7 +197,8 @@ class LakeMaintenance:
         Rewrites by others leave such files. PyIceberg and polars refuse the table for them, too.
         None if not all data files could be listed: then it is unknown what deletes apply to.
         """
-        if live.snapshot_id is None or any(one.unusable for one in live.buckets.values()):
+        unusable = any(one.unusable for one in live.buckets.values())
+        if live.snapshot_id is None or live.leaves_out or unusable:
             return []
         known = {one.path for bucket in live.buckets.values() for one in bucket.keys}
         read = self._gateway.jvm.org.apache.iceberg.ManifestFiles.readDeleteManifest

@@ -70,9 +70,9 @@ def _read(
     key_ids = _key_ids(table)
     found, tasks, why = _planned_tasks(gateway, table, parts, splits, key_ids)
     is_whole = splits is None
-    spec_id, fields = int(table.spec().specId()), parts.fields()
+    spec_id, fields = int(parts.spec().specId()), parts.fields()
     if splits is None:
-        for data, _ in () if fields.has_own else tasks:  # one of another spec has no bucket
+        for data, _ in tasks if fields.has_bucket else ():  # one of another spec has no bucket
             _check_spec(data, spec_id, parts)
         own = [data for data, _ in tasks if data["spec-id"] == spec_id]
         splits = splits_of(fields, {tuple(data["partition"]) for data in own})
@@ -82,8 +82,10 @@ def _read(
     is_keyed = bool(table.schema().identifierFieldIds())
     gathered = _by_place(splits, fields, as_vectors=as_vectors, is_keyed=is_keyed)
     sequences = _Sequences(found, tasks, has_row_ids=as_vectors)
+    leaves_out = False
     for place, (data, deletes) in enumerate(tasks):
-        if fields.has_own and data["spec-id"] != spec_id:
+        if not fields.has_bucket and data["spec-id"] != spec_id:
+            leaves_out = True
             continue  # a user may change them: nothing is looked up in these files
         _check_spec(data, spec_id, parts)
         bucket = gathered.get(fields.place(data["partition"]))
@@ -104,7 +106,7 @@ def _read(
     buckets |= {bucket.bucket: bucket.found() for bucket in gathered.values()}
     of_keys = {k: v for bucket in gathered.values() for k, v in bucket.key_descriptions.items()}
     return splits, LiveFiles(
-        snapshot_id, buckets, as_vectors, descriptions, of_data, of_keys, target
+        snapshot_id, buckets, as_vectors, descriptions, of_data, of_keys, target, leaves_out
     )
 
 

@@ -60,19 +60,22 @@ class NewCommit:
         return "newOverwrite" if self.partitions else "newAppend"
 
 
-def to_iceberg_files(gateway: Any, loaded: LoadedTable, files: Sequence[DataFile]) -> NewFiles:
+def to_iceberg_files(
+    gateway: Any, loaded: LoadedTable, files: Sequence[DataFile], spec: Any
+) -> NewFiles:
     """Makes Iceberg's objects for data files; reads the statistics in their footers in parallel.
 
     Keys that are due are renewed before each batch of footers. Java throws if a footer cannot be
     read.
 
+    :param spec: the partition spec by which the files were written.
     :raises LakeTableMismatch: another table has the name by now.
     """
     if not files:
         return NewFiles()
     iceberg = gateway.jvm.org.apache.iceberg
     table = loaded.java
-    config, spec = iceberg.MetricsConfig.forTable(table), table.spec()
+    config = iceberg.MetricsConfig.forTable(table)
     key_ids = list(table.schema().identifierFieldIds())
     ids = gateway.new_array(gateway.jvm.int, len(key_ids))
     for i, key_id in enumerate(sorted(key_ids)):

@@ -27,8 +27,8 @@ class PartFiles:
 
     def __init__(self, gateway: Any, loaded: LoadedTable, path: TablePath) -> None:
         self._gateway, self._loaded, self._path = gateway, loaded, path
-        self.compared: PartFields | None = None
-        """As they were compared with those of the Fluss table; None: they were not."""
+        self._compared: tuple[PartFields, int] | None = None
+        """As they were compared with those of the Fluss table, and the id of their spec."""
 
     def remove_partitions(self, delta: Any, partitions: Sequence[tuple[str, ...]]) -> None:
         """Removes the data files of these partitions."""
@@ -45,7 +45,7 @@ class PartFiles:
         :raises LakeCommitRefused: a file was written with another partition spec, so its bucket is
             unknown.
         """
-        spec, fields = self._loaded.java.spec(), self.fields()
+        spec, fields = self.spec(), self.fields()
         wanted = {
             spec.partitionToPath(
                 partition_of(
@@ -125,7 +125,19 @@ class PartFiles:
 
     def fields(self) -> PartFields:
         """The table's partition fields, as they were last compared with those of Fluss."""
-        return self.compared or self.found()
+        return self._compared[0] if self._compared else self.found()
+
+    def compared(self, fields: PartFields) -> None:
+        """Keeps the fields of the current spec, as they were compared with those of Fluss."""
+        self._compared = fields, int(self._loaded.java.spec().specId())
+
+    def spec(self) -> Any:
+        """Iceberg's spec with these fields. Others may change the table's spec during a round.
+
+        The files of a round were divided by this one, and Iceberg takes files of older specs.
+        """
+        table = self._loaded.java
+        return table.specs().get(self._compared[1]) if self._compared else table.spec()
 
     def found(self) -> PartFields:
         """The partition fields in the metadata that was read last."""

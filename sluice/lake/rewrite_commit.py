@@ -19,14 +19,16 @@ def rewrite_update(
     files: Sequence[DataFile],
     planned: PlannedCommit,
     summary: Mapping[str, str],
+    spec: Any,
 ) -> TaggedUpdate:
     """The update, which moves no tag. Iceberg validates it from the planned snapshot on.
 
     Java throws if a footer of a new file cannot be read.
 
+    :param spec: the partition spec by which the files were written.
     :raises LakeTableMismatch: another table has the name by now.
     """
-    new = to_iceberg_files(gateway, loaded, files)
+    new = to_iceberg_files(gateway, loaded, files, spec)
     table = loaded.java
     tagged = TaggedUpdate(table, None, "newRewrite")
     tagged.update.validateFromSnapshot(planned.planned.snapshot_id)

@@ -24,6 +24,7 @@ from sluice.lake.java import iterate, lake_errors
 from sluice.lake.loaded_table import LoadedTable
 from sluice.lake.part_files import PartFiles, schema_json
 from sluice.model import Column, TableInfo, TablePath
+from sluice.rounds.recover import check_owner
 
 _OF_FLUSS = "fluss."
 """How the names of the properties begin that a lake table has from its Fluss table."""
@@ -78,15 +79,16 @@ class TableColumns:
             names = str(self._loaded.java.properties().keySet())
             side = LakeSide(
                 schema_json(self._jvm, self._loaded.java),
-                WrittenSchema.of_summary({} if newest is None else newest.summary),
+                WrittenSchema.of_summary(newest.summary) if newest else None,
                 newest is not None or _OF_FLUSS in names,
                 self._earlier,
+                self._has_rows(),
             )
             found = self._parts.found()
         matched = match(info, side)
         types = {one["name"]: one["type"] for one in side.schema["fields"]}
         known = check_parts(info, matched, found, types, is_of_fluss=side.is_of_fluss)
-        self._parts.compared = known
+        self._parts.compared(known)
         self._matched = matched
         return matched
 
@@ -94,9 +96,14 @@ class TableColumns:
         """Compares, and adds the columns that Fluss has added.
 
         :returns: what others have changed in the lake since the last round, for users.
-        :raises LakeTableMismatch: names what differs, and what mends it.
+        :raises LakeTableMismatch: names what differs, and what mends it; or the table has the rows
+            of another Fluss table.
         :raises UnsupportedLakeOption: as ``check_names_and_types``, if columns would be added.
         """
+        with lake_errors(f"read the snapshots of lake table {self._path}"):
+            newest = self._history.find({})
+        if newest is not None:
+            check_owner(self._path, info.table_id, newest)
         found = self.compare(info)
         if found.added:
             check_names_and_types(info)
@@ -117,6 +124,13 @@ class TableColumns:
                 update = update.moveBefore(column.name, first.name)
         update.commit()
         self._loaded.java.refresh()
+
+    def _has_rows(self) -> bool:
+        """Whether main has rows; Java throws if the metadata cannot be read."""
+        current = self._loaded.java.currentSnapshot()
+        if current is None:
+            return False
+        return str(current.summary().getOrDefault("total-records", "?")) != "0"
 
     def _earlier(self) -> list[dict[str, Any]]:
         """All schemas that the table has had, the oldest first."""

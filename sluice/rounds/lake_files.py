@@ -137,6 +137,8 @@ class LiveFiles:
     """The same of equality deletes, by their path."""
     target_file_bytes: int = TARGET_FILE_BYTES
     """The size at which the table's data files end."""
+    leaves_out: bool = False
+    """Whether there are files of earlier partition specs, in which nothing is looked up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,8 +276,8 @@ def _log_behind(info: TableInfo, bucket: TableBucket, tiered: int, end: int) -> 
         " disk, or its data directory was replaced. Nothing was committed. If only a leader has"
         " just changed, the next round finds the complete log. Otherwise stop writing to the"
         f" table: rows appended now get offsets below {tiered} and would not be tiered. Then"
-        " restore the server's data directory. Or rename the lake table, which has the rows, and"
-        " drop and create the Fluss table again",
+        " restore the server's data directory. If it is lost, write to a new Fluss table of another"
+        " name: the lake table keeps the tiered rows",
         table=str(info.path),
         tiered_offset=tiered,
         log_end_offset=end,

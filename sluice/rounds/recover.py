@@ -199,16 +199,16 @@ def _check_never_ours(path: TablePath, table_id: int, table: LakeTable) -> None:
             raise LakeTableMismatch(
                 f"lake table {path} had rows before its snapshot {hidden.snapshot_id}, of commits"
                 " that the catalog hides, and Fluss has registered no snapshot: a round could copy"
-                " rows a second time that a tiering service has committed. Rename the lake table,"
-                " and compare its rows with those that the next round copies",
+                " rows a second time that a tiering service has committed. Tier to another lake,"
+                " and compare the rows of both",
                 table_id=table_id,
             )
         return
     check_owner(path, table_id, LakeSnapshot(last.snapshot_id, last.sequence_number, last.summary))
     raise LakeTableMismatch(
         f"lake table {path} descends from tiering snapshot {last.snapshot_id}, which has expired,"
-        " but Fluss has registered no snapshot: a round would copy its rows a second time. Drop or"
-        " rename the lake table",
+        " but Fluss has registered no snapshot: a round would copy its rows a second time. Tier to"
+        " another lake, and compare the rows of both",
         table_id=table_id,
     )
 
@@ -225,7 +225,8 @@ def check_owner(path: TablePath, table_id: int, ours: LakeSnapshot) -> None:
         raise LakeTableMismatch(
             f"lake table {path} holds the rows of Fluss table id {found}, which was dropped or is"
             f" one of another cluster; the Fluss table of that name has id {table_id}. Check that"
-            " this is the lake of this cluster. If it is, drop or rename the lake table",
+            " this is the lake of this cluster. If it is, the lake has the only rows of the dropped"
+            " table: create the new Fluss table under another name",
             table_id=table_id,
         )
 

@@ -26,10 +26,11 @@ _UUID5 = r"[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"
 _PATTERN = re.compile(
     rf"(?<![0-9a-z])(\d{{1,19}})-([0-9a-f]{{{_TABLE_DIGITS}}})-({_UUID5})(?![0-9a-z])"
 )
-
-
 _REWRITTEN = re.compile(r"-rewrite(\d+)")
-_PLACE = re.compile(r"(\d+)-.*?(?:-part(\d+))?(?:-[a-z]+\d*)*-(\d+)\.parquet")
+_PART = re.compile(r"-part(\d+)")
+_PLACE = re.compile(
+    rf"(\d+)-\d+-\d+-[0-9a-f]{{{_TABLE_DIGITS}}}-{_UUID5}((?:-[a-z]+\d*)*)-(\d+)\.parquet"
+)
 
 
 class RowOrder(NamedTuple):
@@ -93,6 +94,7 @@ def order_of(path: str) -> RowOrder:
     ids = write_ids_in(name)
     if len(ids) != 1 or (found := _PLACE.fullmatch(name)) is None:
         return RowOrder(-1, 0, 0, 0, name)
-    rewritten = _REWRITTEN.search(name)
+    bucket, suffix, counter = found.groups()
+    rewritten, part = _REWRITTEN.search(suffix), _PART.search(suffix)
     base = int(rewritten[1]) if rewritten else ids[0].base
-    return RowOrder(base, int(found[1]), int(found[2] or 0), int(found[3]), name)
+    return RowOrder(base, int(bucket), int(part[1]) if part else 0, int(counter), name)

@@ -73,11 +73,12 @@ def test_while_the_footers_of_new_files_are_read(
     table = lake.load(path)
     assert table is not None
     stored = next(one for one in table.stored_files() if one.name.endswith(".parquet"))
-    file = DataFile(stored.path, 1, stored.size_bytes, ("0",))
+    file = DataFile(stored.path, 1, stored.size_bytes, ())
     began_s = time.monotonic()
     store.delay(1)
     try:
-        found = to_iceberg_files(vending.jvm.gateway, table._loaded, [file] * 60)
+        gateway, spec = vending.jvm.gateway, table._parts.spec()
+        found = to_iceberg_files(gateway, table._loaded, [file] * 60, spec)
     finally:
         store.delay(0)
     assert time.monotonic() - began_s > LIFE_S

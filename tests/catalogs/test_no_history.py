@@ -86,7 +86,7 @@ def test_a_first_round_that_nothing_proves_is_not_copied_again(
     with pytest.raises(LakeTableMismatch, match="commits that the catalog hides"):
         site.tier(path)
     assert len(site.rows(path, "id")) == 10
-    assert "Rename the lake table" in site.command("repair", str(path))
+    assert "Tier to another lake" in site.command("repair", str(path))
 
 
 def test_another_writer_adds_and_deletes_rows(site: RoundSite) -> None:

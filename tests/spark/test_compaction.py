@@ -145,7 +145,7 @@ def log_round(site: Site, number: int) -> RoundResult:
 
 
 @pytest.mark.parametrize("layout", ["legacy", "clean"])
-def test_small_files_of_a_log_table_are_joined(site: Site) -> None:
+def test_small_files_of_a_log_table_are_joined(site: Site, layout: str) -> None:
     site.create(EVENTS, {"a": t.BIGINT}, properties=COMPACTED, bucket_count=1)
     told = [log_round(site, number) for number in range(11)]
     assert [one.files_compacted for one in told].count(0) < 11
@@ -157,14 +157,21 @@ def test_small_files_of_a_log_table_are_joined(site: Site) -> None:
     names = [row.operation for row in operations]
     assert names.count("append") == 11
     assert set(names) == {"append", "replace"}
+    assert_in_order(site)
     site.rows("DELETE FROM lake.shop.events WHERE a IN (3, 42)")
     for number in range(11, 16):
         log_round(site, number)
     rows = site.rows("SELECT a FROM lake.shop.events ORDER BY a")
     assert [row.a for row in rows] == [i for i in range(64) if i not in (3, 42)]
+    if layout == "legacy":  # a clean table's order is in the names, which Spark's own lack
+        assert_in_order(site)
+
+
+def assert_in_order(site: Site) -> None:
+    """In each file, the rows are in the order of the log."""
     for file in site.rows("SELECT file_path FROM lake.shop.events.files"):
         inside = pq.read_table(file.file_path.removeprefix("file:"))["a"].to_pylist()
-        assert inside == sorted(inside), "the rows are in the order of the log"
+        assert inside == sorted(inside)
 
 
 def test_rows_keep_their_ids(stock: LocalStock) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from sluice.catalog_options import CATALOG_NAME
 from sluice.driver.lake_tables import create_lake_tables
 from sluice.driver.local import tier_once
 from sluice.errors import LakeTableMismatch, UnsupportedLakeOption
@@ -16,7 +19,11 @@ from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult
+from sluice.rounds.maintain import MaintenanceOptions, maintain
+from sluice.rounds.progress import NoProgress
 from tests.spark.conftest import LocalStock, Site
+from tests.support.catalogs.foreign_writer import ForeignWriter
+from tests.support.catalogs.iceberg_client import opened
 
 pytestmark = pytest.mark.spark
 PATH = TablePath("shop", "clicks")
@@ -92,6 +99,75 @@ def test_fields_that_spark_adds_or_drops_are_followed(site: Site) -> None:
     site.rows(f"ALTER TABLE {LAKE} ADD PARTITION FIELD at")  # a time itself: not supported
     with pytest.raises(LakeTableMismatch, match="DROP PARTITION FIELD at"):
         tier(site, 500)
+
+
+class At(NoProgress):
+    """Does something when a phase of a round begins."""
+
+    def __init__(self, phase: str, act: Callable[[], object]) -> None:
+        self._phase, self._act = phase, act
+
+    def phase(self, name: str) -> None:
+        if name == self._phase:
+            self._act()
+
+
+def test_fields_that_change_during_a_round_are_those_of_the_next(site: Site) -> None:
+    """The rows of 16 buckets are not where those of 32 are looked for."""
+    created(site, "bucket(16, user)")
+    wider = f"ALTER TABLE {LAKE} REPLACE PARTITION FIELD user_bucket WITH bucket(32, user)"
+    site.append(PATH, rows(0, 100))
+    act = At("copy", lambda: site.rows(wider))
+    tier_once(site.config, PATH, now=True, jvm=site.jvm, progress=act)
+    tier(site, 100)
+    assert_rows(site, 200)
+    specs = site.rows(f"SELECT DISTINCT spec_id FROM {LAKE}.files ORDER BY 1")
+    assert [row[0] for row in specs] == [0, 1]
+    for user in range(5):
+        found = site.rows(f"SELECT count(*) FROM {LAKE} WHERE user = 'u{user}/x'")
+        assert found[0][0] == sum(i % 9 != 8 and i % 5 == user for i in range(200))
+
+
+def test_maintenance_keeps_deletes_of_rows_under_earlier_fields(site: Site) -> None:
+    created(site, "bucket(4, user)")
+    tier(site, 0)
+    options = {"type": "hadoop", "warehouse": str(site.warehouse)}
+    with opened(site.jvm, options, CATALOG_NAME) as client:
+        ForeignWriter(site.jvm, client, PATH).delete([8, 17])  # rows without a user
+    site.rows(f"ALTER TABLE {LAKE} REPLACE PARTITION FIELD user_bucket WITH bucket(8, user)")
+    count = f"SELECT count(*) FROM {LAKE} WHERE id IN (8, 17)"
+    assert site.rows(count)[0][0] == 0
+    tier(site, 100)
+    with closing(IcebergLake(site.jvm.gateway, options)) as lake:
+        table = lake.load(PATH)
+        assert table is not None
+        settings = MaintenanceOptions(1 << 28, time.time_ns() // 1_000_000, 0)
+        maintain(PATH, table, settings, apply=True)
+    assert site.rows(count)[0][0] == 0
+
+
+def test_the_lake_table_of_a_dropped_table_gets_no_columns(site: Site) -> None:
+    created(site)
+    tier(site, 0)
+    site.client.admin.drop_table(PATH)
+    site.create(PATH, {**COLUMNS, "more": t.INT}, bucket_count=1)
+    site.append(PATH, rows(0, 1).append_column("more", pa.array([1], pa.int32())))
+    with pytest.raises(LakeTableMismatch, match="holds the rows of Fluss table id"):
+        tier_once(site.config, PATH, now=True, jvm=site.jvm)
+    columns = site.rows(f"SHOW COLUMNS IN {LAKE}")
+    assert [row[0] for row in columns] == ["id", "at", "user"]
+
+
+def test_a_table_with_rows_of_somebody_else_is_not_adopted(site: Site) -> None:
+    site.rows("CREATE NAMESPACE IF NOT EXISTS lake.shop")
+    site.rows(f"CREATE TABLE {LAKE} (id BIGINT, at TIMESTAMP_NTZ, user STRING) USING iceberg")
+    site.rows(f"INSERT INTO {LAKE} VALUES (-1, NULL, 'me')")
+    site.create(PATH, COLUMNS, bucket_count=1)
+    with pytest.raises(LakeTableMismatch, match="rows that no tiering of Fluss wrote"):
+        tier(site, 0)
+    site.rows(f"DROP TABLE {LAKE}")
+    site.rows(f"CREATE TABLE {LAKE} (id BIGINT, at TIMESTAMP_NTZ, user STRING) USING iceberg")
+    assert tier(site, 100).rows == 200  # an empty one like Fluss's is taken
 
 
 def test_a_partition_of_fluss_is_replaced_as_a_whole(site: Site) -> None:

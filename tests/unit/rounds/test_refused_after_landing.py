@@ -103,7 +103,7 @@ def test_rows_of_a_dropped_table_are_seen_though_our_snapshots_have_expired(worl
     world.table.expire(ours)
     world.cluster.create_again(9)
     world.append(0, 1)
-    with pytest.raises(LakeTableMismatch, match="drop or rename the lake table"):
+    with pytest.raises(LakeTableMismatch, match="under another name"):
         world.round()
     assert len(world.table.rows()) == 3
 

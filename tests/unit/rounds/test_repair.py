@@ -241,7 +241,7 @@ def test_the_rows_of_a_dropped_table_are_nobodys_to_repair(world: World) -> None
     world.cluster.create_again(2)
     answer = found(world)
     assert (answer.healthy, answer.actions) == (False, ())
-    assert "drop or rename the lake table" in answer.state
+    assert "create the new Fluss table under another name" in answer.state
 
 
 def test_lost_offsets_of_a_snapshot_that_fluss_does_not_know(
