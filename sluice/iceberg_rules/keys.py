@@ -51,7 +51,7 @@ def check_bucket_key(info: TableInfo) -> None:
         )
     for name in keys:
         found = info.schema.column(name).data_type
-        if found.root in _FLOATS:
+        if found.root in (*_FLOATS, TypeRoot.BOOLEAN):
             raise UnsupportedLakeOption(
                 f"table {info.path}: bucket key {name} is {found}, which Iceberg does not support"
                 " in a bucket transform; use DECIMAL or an integer type"

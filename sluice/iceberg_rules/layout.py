@@ -107,8 +107,8 @@ def layout_of(path: TablePath, names: Collection[str]) -> Layout:
     found = " and ".join(one.name for one in _SYSTEM_COLUMNS if one.name in names)
     raise LakeTableMismatch(
         f"lake table {path} has {found}, but not {' and '.join(missing)}: Fluss's lake tables have"
-        " all three system columns or none. Nothing was written. Was a column dropped or renamed?"
-        " Give it its old name, or go back to the table's metadata file before that",
+        " all three system columns or none. Nothing was written. If one was renamed, give it its"
+        " old name. One that was dropped has lost its values for good: tier to another lake",
         table=str(path),
     )
 

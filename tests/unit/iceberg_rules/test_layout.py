@@ -40,7 +40,7 @@ def test_the_columns_tell_the_layout() -> None:
 def test_some_of_the_system_columns_are_refused_by_name(found: list[str], said: str) -> None:
     with pytest.raises(LakeTableMismatch, match=f"lake table db.t {said}") as caught:
         layout_of(PATH, ["id", *found])
-    assert "Give it its old name" in str(caught.value)
+    assert "give it its old name" in str(caught.value)
 
 
 @pytest.mark.parametrize(
