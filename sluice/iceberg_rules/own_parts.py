@@ -7,7 +7,7 @@ only clean log tables without a bucket key may have them, whose rows nobody look
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from sluice.did_you_mean import did_you_mean
 from sluice.errors import UnsupportedLakeOption
@@ -27,6 +27,7 @@ _TYPES: dict[str, tuple[str, ...]] = {
 }
 """The types of columns that rounds can partition by, by transform."""
 _PLURALS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
+_WIDTH_MAX = 2**31 - 1
 _TEXT = re.compile(r"\s*(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^(),]+?)\s*\)|([^(),\s]+))\s*")
 _FORMS = "days(COLUMN), hours(COLUMN), bucket(N, COLUMN), truncate(W, COLUMN) or COLUMN"
 
@@ -51,11 +52,11 @@ def own_field(info: TableInfo, text: str) -> PartField:
         raise UnsupportedLakeOption(
             f"partition field {text!r}: table {info.path} has no column {column}{meant}"
         )
-    if (kind in ("bucket", "truncate")) != bool(width) or width == "0":
+    if (kind in ("bucket", "truncate")) != bool(width) or not 0 < int(width or 1) <= _WIDTH_MAX:
         raise UnsupportedLakeOption(
-            f"partition field {text!r}: use {_FORMS}, with a number above 0"
+            f"partition field {text!r}: use {_FORMS}, with a number from 1 to {_WIDTH_MAX}"
         )
-    transform = f"{kind}[{width}]" if width else kind
+    transform = f"{kind}[{int(width)}]" if width else kind
     name = column if kind == "identity" else f"{column}_{kind if kind != 'truncate' else 'trunc'}"
     if not is_supported(transform, column_type_json(info.schema.column(column))):
         raise UnsupportedLakeOption(
@@ -80,6 +81,11 @@ def with_own_fields(info: TableInfo, layout: Layout, texts: Sequence[str]) -> Pa
         one = own_field(info, text)
         if one.name in {known.name for known in (*fields.fields, *own)}:
             raise UnsupportedLakeOption(f"partition field {text!r}: there is one of that name")
+        if one.name != one.column and one.name in info.schema.names:
+            raise UnsupportedLakeOption(
+                f"partition field {text!r}: Iceberg would name it {one.name}, as a column of the"
+                " table"
+            )
         own.append(one)
     return PartFields((*fields.fields, *own))
 
@@ -118,8 +124,3 @@ def found_own_fields(
 def is_supported(transform: str, kind: JsonType) -> bool:
     """Whether rounds can partition a column of a type by a transform."""
     return type_text(kind) in _TYPES.get(transform.partition("[")[0], ())
-
-
-def names_of(fields: Collection[PartField]) -> str:
-    """Partition fields for a message."""
-    return ", ".join(f"{one.transform}({one.column})" for one in fields)

@@ -5,7 +5,6 @@ Source: Iceberg's table specification, partition transforms and appendix B.
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,16 @@ def partition_codes(column: pa.ChunkedArray, transform: str) -> tuple[np.ndarray
     """
     values = _transformed(column.combine_chunks(), transform)
     encoded = pc.dictionary_encode(values, null_encoding="encode")
-    texts = [_text(value) for value in encoded.dictionary.to_pylist()]
+    found = encoded.dictionary
+    if pa.types.is_date32(found.type):
+        texts = [_date(days) for days in found.view(pa.int32()).to_pylist()]
+    else:
+        texts = [_text(value) for value in found.to_pylist()]
+    if texts.count(NULL) > found.null_count:
+        raise UnsupportedLakeOption(
+            f"a row has the value {NULL} in the column of a partition field, and Iceberg takes this"
+            " for null: change the value, or drop the field"
+        )
     codes: np.ndarray = encoded.indices.to_numpy(zero_copy_only=False)
     return codes, texts
 
@@ -52,7 +60,16 @@ def _text(value: Any) -> str:
         return NULL
     if isinstance(value, bool):
         return str(value).lower()
-    return value.isoformat() if isinstance(value, dt.date) else str(value)
+    return str(value)
+
+
+def _date(days: int | None) -> str:
+    """As Java reads it, also before year 0 and after year 9999 (``ISO_LOCAL_DATE``)."""
+    if days is None:
+        return NULL
+    year, month, day = str(np.datetime64(days, "D")).rsplit("-", 2)
+    sign = "+" if int(year) > 9999 else "-" if int(year) < 0 else ""
+    return f"{sign}{abs(int(year)):04d}-{month}-{day}"
 
 
 def _bucket(column: pa.Array, count: int) -> pa.Array:

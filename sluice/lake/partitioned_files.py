@@ -1,25 +1,34 @@
 """Writes the rows of a split to a file for each partition of the user's own fields.
 
-Memory: ``row_group_bytes`` of rows in all partitions together, plus one table, and the encoders of
-at most ``OPEN_MAX`` files. With more partitions, the file that was not written for longest ends.
+Memory: twice ``row_group_bytes`` of rows of all partitions together, plus one table, and the
+encoders and upload buffers of at most ``OPEN_MAX`` files. With more partitions, the file that was
+not written for longest ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 
+from sluice.errors import UnsupportedLakeOption
 from sluice.iceberg_rules.layout import PartField, PartKind
+from sluice.iceberg_rules.types import quoted
 from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions
 from sluice.lake.partition_transforms import NULL, partition_codes
 from sluice.rounds.lake_files import DataFile
 
 OPEN_MAX = 64
 """Files that are open at a time."""
+PARTITIONS_MAX = 10_000
+"""Partitions of a split: each is a file at least, of which a commit reads the footer."""
+_NAME_BYTES_MAX = 100
+"""Of a value in a folder's name; file systems allow 255 bytes."""
 
 
 class PartitionedFiles:
@@ -30,8 +39,12 @@ class PartitionedFiles:
     ) -> None:
         """:param target: its partition has the values of the partition keys alone."""
         self._target, self._options, self._fields = target, options, tuple(fields)
-        self._pending: dict[tuple[str, ...], list[pa.Table]] = {}
-        self._bytes: dict[tuple[str, ...], int] = {}
+        self._numbers: dict[tuple[str, ...], int] = {}
+        """Of the partitions, in the order in which they were first seen."""
+        self._held: list[pa.Table] = []
+        """Rows that are not written yet, in their order."""
+        self._owners: list[np.ndarray] = []
+        """The number of each one's partition."""
         self._open: dict[tuple[str, ...], ParquetFiles] = {}  # the oldest use first
         self._made = 0
         self._files: list[DataFile] = []
@@ -40,38 +53,38 @@ class PartitionedFiles:
         """Writes rows, and may keep some for larger row groups.
 
         :raises LakeNotWritable: the storage refuses, or is full.
-        :raises UnsupportedLakeOption: rounds do not support a transform for its column.
+        :raises UnsupportedLakeOption: rounds do not support a transform for its column, or the rows
+            are in too many partitions.
         """
-        for partition, rows in self._divided(table):
-            self._pending.setdefault(partition, []).append(rows)
-            self._bytes[partition] = self._bytes.get(partition, 0) + rows.nbytes
-        while sum(self._bytes.values()) > self._options.row_group_bytes:
-            self._write(max(self._bytes, key=lambda one: self._bytes[one]))
+        self._owners.append(self._partitions_of(table))
+        self._held.append(table)
+        if sum(one.nbytes for one in self._held) > self._options.row_group_bytes:
+            self._write(self._options.row_group_bytes // 2)
 
     def close(self) -> tuple[DataFile, ...]:
         """Finishes all files and returns them.
 
         :raises LakeNotWritable: the storage refuses, or is full.
         """
-        for partition in sorted(self._pending):
-            self._write(partition)
+        self._write(0)
         while self._open:
             self._finish_oldest()
         return tuple(self._files)
 
     def abort(self) -> None:
         """Deletes all files that were written."""
-        self._pending.clear()
-        self._bytes.clear()
+        self._held.clear()
+        self._owners.clear()
         for files in self._open.values():
             files.abort()
         self._open.clear()
         for file in self._files:
-            self._target.files.delete(file.path)
+            with contextlib.suppress(OSError):
+                self._target.files.delete(file.path)
         self._files.clear()
 
-    def _divided(self, table: pa.Table) -> Iterator[tuple[tuple[str, ...], pa.Table]]:
-        """The rows of each partition, in their order."""
+    def _partitions_of(self, table: pa.Table) -> np.ndarray:
+        """The number of each row's partition."""
         codes, texts = np.zeros(table.num_rows, np.int64), [()]
         for field in self._fields:
             if field.kind is PartKind.KEY:
@@ -82,33 +95,66 @@ class PartitionedFiles:
             codes = codes * len(values) + more
             used, codes = np.unique(codes, return_inverse=True)
             texts = [(*texts[one // len(values)], values[one % len(values)]) for one in used]
-        order = np.argsort(codes, kind="stable")
-        ends = np.searchsorted(codes[order], np.arange(len(texts)), side="right")
-        start = 0
-        for own, end in zip(texts, ends.tolist(), strict=True):
-            rows = table if len(texts) == 1 else table.take(pa.array(order[start:end]))
-            yield self._partition(own), rows
-            start = end
+        numbers = [self._number(self._partition(own)) for own in texts]
+        return np.array(numbers, np.int64)[codes]
 
     def _partition(self, own: tuple[str, ...]) -> tuple[str, ...]:
         keys, more = iter(self._target.partition), iter(own)
         return tuple(next(keys if one.kind is PartKind.KEY else more) for one in self._fields)
 
-    def _write(self, partition: tuple[str, ...]) -> None:
-        """Writes the rows of a partition that were kept."""
-        tables, _ = self._pending.pop(partition), self._bytes.pop(partition)
+    def _number(self, partition: tuple[str, ...]) -> int:
+        found = self._numbers.setdefault(partition, len(self._numbers))
+        if found >= PARTITIONS_MAX:
+            own = [one for one in self._fields if one.kind is not PartKind.KEY]
+            raise UnsupportedLakeOption(
+                f"{self._target.uri}: one bucket of a round has rows of more than {PARTITIONS_MAX}"
+                f" partitions of {', '.join(one.name for one in own)}, and each needs a file of its"
+                " own. Choose fewer partitions, in Spark SQL: ALTER TABLE ... REPLACE PARTITION"
+                f" FIELD {quoted(own[-1].name)} WITH bucket(16, {quoted(own[-1].column)})"
+            )
+        return found
+
+    def _write(self, kept_bytes: int) -> None:
+        """Writes the rows of the largest partitions, until the others have so many bytes."""
+        if not self._held:
+            return
+        rows, owners = pa.concat_tables(self._held), np.concatenate(self._owners)
+        self._held.clear()
+        self._owners.clear()
+        counts = np.bincount(owners)
+        order, ends = np.argsort(owners, kind="stable"), np.cumsum(counts)
+        kept_rows = kept_bytes * len(owners) // max(rows.nbytes, 1)
+        if np.count_nonzero(counts) > 1:
+            rows = rows.take(pa.array(order))
+        left, partitions = len(owners), list(self._numbers)
+        for number in np.argsort(-counts, kind="stable").tolist():
+            if left <= kept_rows:
+                break
+            count, end = int(counts[number]), int(ends[number])
+            self._append(partitions[number], rows.slice(end - count, count))
+            counts[number] = 0
+            left -= count
+        if left:
+            is_left = counts[owners[order]] > 0
+            self._held.append(rows.filter(pa.array(is_left)))
+            self._owners.append(owners[order][is_left])
+
+    def _append(self, partition: tuple[str, ...], rows: pa.Table) -> None:
+        """Writes rows of one partition."""
+        if not rows.num_rows:
+            return
         files = self._open.pop(partition, None)
         if files is None:
             if len(self._open) >= OPEN_MAX:
                 self._finish_oldest()
             files = self._new(partition)
         self._open[partition] = files
-        files.write_group(pa.concat_tables(tables).combine_chunks())
+        files.write_group(rows.combine_chunks())
 
     def _new(self, partition: tuple[str, ...]) -> ParquetFiles:
         self._made += 1
         places = zip(self._fields, partition, strict=True)
-        folder = "/".join(f"{quote(one.name)}={quote(text, safe='')}" for one, text in places)
+        folder = "/".join(f"{_short(one.name)}={_short(text)}" for one, text in places)
         target = replace(
             self._target,
             uri=f"{self._target.uri}/{folder}",
@@ -125,3 +171,11 @@ class PartitionedFiles:
         except BaseException:
             self._open[partition] = files  # so that abort() deletes what there is
             raise
+
+
+def _short(text: str) -> str:
+    """A part of a folder's name; of a long one a hash. Iceberg takes no value from a path."""
+    found = quote(text, safe="")
+    if len(found) <= _NAME_BYTES_MAX:
+        return found
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

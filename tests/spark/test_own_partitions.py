@@ -128,6 +128,17 @@ def test_fields_that_change_during_a_round_are_those_of_the_next(site: Site) -> 
         assert found[0][0] == sum(i % 9 != 8 and i % 5 == user for i in range(200))
 
 
+def test_a_date_far_away_is_a_partition_like_others(site: Site) -> None:
+    created(site, "days(at)")
+    far = pa.array(
+        [2_932_897 * 86_400_000_000, -800_000 * 86_400_000_000, None], pa.timestamp("us")
+    )
+    site.append(PATH, pa.table({"id": [0, 1, 2], "at": far, "user": ["a", "b", "c"]}))
+    assert tier_once(site.config, PATH, now=True, jvm=site.jvm).rows == 3
+    assert_rows(site, 3)
+    assert site.rows(f"SELECT id FROM {LAKE} WHERE year(at) > 9999")[0][0] == 0
+
+
 def test_maintenance_keeps_deletes_of_rows_under_earlier_fields(site: Site) -> None:
     created(site, "bucket(4, user)")
     tier(site, 0)

@@ -49,9 +49,9 @@ def test_fields_are_written_as_in_spark(text: str, name: str, transform: str) ->
         ("day(at", "use days(COLUMN), hours(COLUMN)"),
         ("dayz(at)", "dayz is unknown; did you mean 'day'?"),
         ("days(att)", "table db.t has no column att; did you mean 'at'?"),
-        ("bucket(user)", "with a number above 0"),
-        ("bucket(0, user)", "with a number above 0"),
-        ("days(3, at)", "with a number above 0"),
+        ("bucket(user)", "with a number from 1"),
+        ("bucket(0, user)", "with a number from 1"),
+        ("days(3, at)", "with a number from 1"),
         ("days(user)", "column user is STRING; day takes date, timestamp, timestamptz"),
         ("price", "column price is DECIMAL(9,2); identity takes"),
         ("bucket(4, price)", "column price is DECIMAL(9,2); bucket takes"),
@@ -83,6 +83,20 @@ def test_a_name_is_taken_once() -> None:
     for texts in (["days(at)", "day(at)"], ["user", "user"]):
         with pytest.raises(UnsupportedLakeOption, match="there is one of that name"):
             with_own_fields(INFO, CLEAN, texts)
+
+
+@pytest.mark.parametrize("text", ["bucket(00, user)", "bucket(2147483648, id)", "truncate(0, id)"])
+def test_a_number_is_one_of_java(text: str) -> None:
+    with pytest.raises(UnsupportedLakeOption, match="with a number from 1 to 2147483647"):
+        with_own_fields(INFO, CLEAN, [text])
+    found = with_own_fields(INFO, CLEAN, ["bucket(007, user)"])
+    assert [one.transform for one in found.fields] == ["bucket[7]"]
+
+
+def test_a_field_is_not_named_as_a_column() -> None:
+    info = table_info({"at": t.timestamp(6), "at_day": t.STRING})
+    with pytest.raises(UnsupportedLakeOption, match="would name it at_day, as a column"):
+        with_own_fields(info, CLEAN, ["days(at)"])
 
 
 def test_fields_that_another_engine_has_added_are_taken_or_refused() -> None:

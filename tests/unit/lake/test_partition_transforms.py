@@ -79,6 +79,12 @@ def test_partitions_are_those_of_the_specification(kind: str) -> None:
             assert texts[code] == expected, (name, value)
 
 
+def test_dates_of_any_year_are_as_java_reads_them() -> None:
+    days = pa.array([-800_000, -719_528, 2_932_896, 2_932_897, None], pa.int32()).view(pa.date32())
+    _, texts = partition_codes(pa.chunked_array([days]), "identity")
+    assert texts == ["-0221-09-04", "0000-01-01", "9999-12-31", "+10000-01-01", NULL]
+
+
 def test_what_is_not_supported_is_named() -> None:
     with pytest.raises(UnsupportedLakeOption, match="partition transform zorder"):
         partition_codes(pa.chunked_array([pa.array([1])]), "zorder")
