@@ -26,6 +26,8 @@ SPARK = {
     "SPARK_LOCAL_IP": "127.0.0.1",
 }
 CONF = {"spark.ui.enabled": False}
+ROWS = 500_000
+"""Enough for a copy of more than 50 ms, of which the log has a line."""
 [LOG] = (block.content for block in claimed_blocks("docs/airflow.md", __file__))
 
 
@@ -36,7 +38,7 @@ def lake_at(folder: Path) -> dict[str, str]:
 def test_a_table_reaches_iceberg(
     place: Place, tmp_path: Path, lake_sql: Callable[[Path, str], list[Any]]
 ) -> None:
-    path = place.table("events", rows=1000)
+    path = place.table("events", rows=ROWS)
     place.wait(path)
     lake = tmp_path / "lake"
     run = place.run(
@@ -45,19 +47,19 @@ def test_a_table_reaches_iceberg(
     )
     assert run["state"] == "success", place.airflow.log.read_text()[-6000:]
     [result] = results_of(run).values()
-    assert (result["outcome"], result["rows"]) == ("committed", 1000)
+    assert (result["outcome"], result["rows"]) == ("committed", ROWS)
     [row] = lake_sql(lake, "SELECT count(*), sum(id), max(id) FROM lake.shop.events")
-    assert tuple(row) == (1000, 499_500, 999)
+    assert tuple(row) == (ROWS, ROWS * (ROWS - 1) // 2, ROWS - 1)
     snapshot = place.client.admin.lake_snapshot(path)
     assert snapshot is not None
     assert str(snapshot.snapshot_id) == result["lake_snapshot_id"]
     status = place.status(path)
     assert status.last_error is None
-    assert (status.lake_rows, status.lake_files) == (1000, 1)
+    assert (status.lake_rows, status.lake_files) == (ROWS, 1)
     [stored] = (lake / "shop/events/data").rglob("*.parquet")
     assert status.lake_bytes == stored.stat().st_size
     [ended] = place.client.statuses.history(path)
-    assert (ended.lake_rows, ended.lake_bytes) == (1000, status.lake_bytes)
+    assert (ended.lake_rows, ended.lake_bytes) == (ROWS, status.lake_bytes)
     assert (ended.spark_application or "").startswith("local-")
     assert TaskRun.parse(ended.airflow_task) == TaskRun(
         "sluice_lake_tiering", run["run_id"], "per_application.tier", 0, 1
