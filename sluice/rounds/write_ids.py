@@ -23,14 +23,11 @@ from sluice.rounds.types import LakeSnapshot
 _NAMESPACE = uuid.UUID("5f6c9f9e-5e0f-5f0c-9a63-1d8a8f1c7e11")
 _TABLE_DIGITS = 16
 _UUID5 = r"[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"
-_PATTERN = re.compile(
-    rf"(?<![0-9a-z])(\d{{1,19}})-([0-9a-f]{{{_TABLE_DIGITS}}})-({_UUID5})(?![0-9a-z])"
-)
+_ID = rf"(\d{{1,19}})-([0-9a-f]{{{_TABLE_DIGITS}}})-({_UUID5})"
+_PATTERN = re.compile(rf"(?<![0-9a-z]){_ID}(?![0-9a-z])")
 _REWRITTEN = re.compile(r"-rewrite(\d+)")
 _PART = re.compile(r"-part(\d+)")
-_PLACE = re.compile(
-    rf"(\d+)-\d+-\d+-[0-9a-f]{{{_TABLE_DIGITS}}}-{_UUID5}((?:-[a-z]+\d*)*)-(\d+)\.parquet"
-)
+_PLACE = re.compile(rf"(\d+)-\d+-{_ID}((?:-[a-z]+\d*)*)-(\d+)\.parquet")
 
 
 class RowOrder(NamedTuple):
@@ -91,10 +88,10 @@ def order_of(path: str) -> RowOrder:
     number of a round: their rows are older than those of Sluice.
     """
     name = path.rpartition("/")[2]
-    ids = write_ids_in(name)
-    if len(ids) != 1 or (found := _PLACE.fullmatch(name)) is None:
+    found = _PLACE.fullmatch(name)
+    if found is None:
         return RowOrder(-1, 0, 0, 0, name)
-    bucket, suffix, counter = found.groups()
+    bucket, base, _, _, suffix, counter = found.groups()
     rewritten, part = _REWRITTEN.search(suffix), _PART.search(suffix)
-    base = int(rewritten[1]) if rewritten else ids[0].base
-    return RowOrder(base, int(bucket), int(part[1]) if part else 0, int(counter), name)
+    since = int(rewritten[1] if rewritten else base)
+    return RowOrder(since, int(bucket), int(part[1]) if part else 0, int(counter), name)
