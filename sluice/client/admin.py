@@ -46,10 +46,9 @@ from sluice.wire.apis import Api
 from sluice.wire.error_codes import raise_in_body
 from sluice.wire.table_paths import bucket_in, path_of, table_path
 
-_CLEAN_FROM = 1
 _LOG = logging.getLogger(__name__)
-_ALTER_BUCKET_COUNT = 1
-"""The version of AlterTable that has it (docs/fluss/rpc.md#api-keys)."""
+_SINCE_1_0 = 1
+"""The version of AlterTable that came with Fluss 1.0 (docs/fluss/rpc.md#api-keys)."""
 _DESCRIBED_MAX = 200
 """Most tables of one metadata request."""
 
@@ -220,7 +219,7 @@ class Admin:
         reply = self._connection.coordinator_versions()
         newest = {one.api_key: one.max_version for one in reply.api_versions}
         is_sluice = reply.HasField("server_version")
-        is_clean = is_sluice or newest.get(apis.ALTER_TABLE.key, 0) >= _CLEAN_FROM
+        is_clean = is_sluice or newest.get(apis.ALTER_TABLE.key, 0) >= _SINCE_1_0
         return Layout.CLEAN if is_clean else Layout.LEGACY
 
     def schema(self, path: TablePath, schema_id: int | None = None) -> Schema:
@@ -265,7 +264,7 @@ class Admin:
         :raises UnsupportedVersion: the server does not know it; Fluss knows it since 1.0.
         :raises InvalidAlterTable: the table has no partitions, or is tiered.
         """
-        if not self._connection.coordinator_offers(apis.ALTER_TABLE, _ALTER_BUCKET_COUNT):
+        if not self._connection.coordinator_offers(apis.ALTER_TABLE, _SINCE_1_0):
             raise UnsupportedVersion(
                 f"table {path}: this cluster cannot alter the number of buckets of a table; Fluss"
                 " can since version 1.0"

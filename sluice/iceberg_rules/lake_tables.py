@@ -7,6 +7,9 @@ from sluice.iceberg_rules.names_and_types import check_names_and_types
 from sluice.iceberg_rules.properties import check_lake_properties
 from sluice.model import TableInfo
 
+NAME_OPTIONS = ("table.datalake.database-name", "table.datalake.table-name")
+"""Fluss's table options of the lake table's name, if it is not the table's own (Fluss 1.0)."""
+
 
 def check_lake_table(info: TableInfo) -> None:
     """Checks that a table can have a lake table.

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from sluice.errors import FlussError, LogBehindLake, UnsupportedLakeOption
+from sluice.iceberg_rules.lake_tables import NAME_OPTIONS
 from sluice.model import (
     EARLIEST,
     LakeSnapshotInfo,
@@ -25,8 +26,6 @@ from sluice.rounds.ports import Cluster
 from sluice.rounds.types import LakeSnapshot, OffsetRange, Split
 
 ICEBERG = "iceberg"
-_NAMES = ("table.datalake.database-name", "table.datalake.table-name")
-"""Options for the name of the lake table (Fluss 1.0)."""
 _NOT_HONOURED = {
     "table.datalake.historical-partition.enabled": "read expired partitions from the lake",
 }
@@ -98,7 +97,7 @@ def check_options(info: TableInfo) -> None:
     """
     check_lake_format(info)
     _ = info.value_tag_size  # raises
-    for option, own in zip(_NAMES, (info.path.database, info.path.table), strict=True):
+    for option, own in zip(NAME_OPTIONS, (info.path.database, info.path.table), strict=True):
         if (named := info.descriptor.properties.get(option, own)) != own:
             raise UnsupportedLakeOption(
                 f"table {info.path} sets {option}={named}, which Sluice does not support: a lake"

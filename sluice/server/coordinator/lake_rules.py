@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from sluice.errors import InvalidAlterTable, InvalidTable, UnsupportedLakeOption
-from sluice.iceberg_rules.lake_tables import check_lake_table
+from sluice.iceberg_rules.lake_tables import NAME_OPTIONS, check_lake_table
 from sluice.model import Partition, TableInfo
 from sluice.rounds.bucket_counts import check_bucket_counts
-from sluice.server.coordinator.options import DATALAKE_ENABLED, DATALAKE_FORMAT, DATALAKE_NAMES
+from sluice.server.coordinator.options import DATALAKE_ENABLED, DATALAKE_FORMAT
 
 _NO_LAKE = "this server has no lake (datalake.format=none)"
 
@@ -56,7 +56,7 @@ def check_new_table(info: TableInfo, lake: ServerLake) -> None:
             f"table {info.path}: {DATALAKE_ENABLED} is true, but {lake.why_not}; or leave it at"
             " false (create-table --no-datalake)"
         )
-    named = [one for one in DATALAKE_NAMES if one in info.descriptor.properties]
+    named = [one for one in NAME_OPTIONS if one in info.descriptor.properties]
     if named and info.datalake_format == "iceberg":
         raise InvalidTable(
             f"table {info.path}: {named[0]} is not supported for Iceberg, as in Fluss 1.0: the lake"

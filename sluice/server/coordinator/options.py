@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from sluice.did_you_mean import did_you_mean
 from sluice.errors import InvalidConfig
 from sluice.formats.log_format import LOG_FORMAT
+from sluice.iceberg_rules.lake_tables import NAME_OPTIONS
 from sluice.model.durations import duration_ms
 
 DATALAKE_ENABLED = "table.datalake.enabled"
 DATALAKE_FORMAT = "table.datalake.format"
 DATALAKE_FRESHNESS = "table.datalake.freshness"
-DATALAKE_NAMES = ("table.datalake.database-name", "table.datalake.table-name")
-"""Of the lake table, where it differs from the table's own (Fluss 1.0)."""
 REPLICATION_FACTOR = "table.replication.factor"
 AUTO_INCREMENT_CACHE_SIZE = "table.auto-increment.cache-size"
 AUTO_PARTITION_ENABLED = "table.auto-partition.enabled"
@@ -70,7 +69,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 TEXTS = frozenset(
     {
-        *DATALAKE_NAMES,
+        *NAME_OPTIONS,
         "table.merge-engine.versioned.ver-column",
         "table.statistics.columns",
         AUTO_PARTITION_KEY,
