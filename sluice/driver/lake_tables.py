@@ -112,7 +112,7 @@ def _create_lake_table(
         )
     registered = client.tiering.lake_snapshot(path)
     table, outcome = lake.load(path), EXISTS
-    note = other_lake_note(info, lake) if registered is None else ""
+    notes = [other_lake_note(info, lake)] if registered is None else []
     if table is None:
         if registered is not None:
             raise table_missing(path, registered, lake_place(info, lake))
@@ -121,17 +121,17 @@ def _create_lake_table(
         table, outcome = lake.create(info, layout, partition_by), CREATED
     elif partition_by:
         kept = "it exists, and keeps its partition fields: change them by ALTER TABLE in Spark SQL"
-        note = f"{kept}. {note}" if note else kept
+        notes.insert(0, kept)
     changes = table.add_missing_columns(info)
-    note = ". ".join(filter(None, [note, *cautions(info), *changes]))
+    notes += [*cautions(info), *changes]
     found = compare(path, info.table_id, table, table.newest_tiering_snapshot(), registered)
     if found.status is LakeStatus.BEHIND:
         assert registered is not None
         raise rolled_back(path, registered, found.why)
     if found.status is LakeStatus.AHEAD:
-        note = f"{NOT_REGISTERED}. {note}" if note else NOT_REGISTERED
+        notes.insert(0, NOT_REGISTERED)
     wanted, made = lake.options.get(LAYOUT, ""), table.layout.value
     if outcome == EXISTS and wanted.lower() not in ("", made):
-        kept = f"it stays {made}, because a lake table keeps its layout"
-        note = f"{kept}. {note}" if note else kept
+        notes.insert(0, f"it stays {made}, because a lake table keeps its layout")
+    note = ". ".join(filter(None, notes))
     return LakeTableReport(str(path), outcome, table.location, made, info.datalake_enabled, note)
