@@ -35,7 +35,6 @@ from sluice.rounds.maintain import MaintenanceOptions, MaintenanceReport, mainta
 from sluice.rounds.named_lake import lake_place
 from sluice.rounds.plan import check_lake_format
 from sluice.rounds.reasons import reason_of
-from sluice.rounds.recover import check_owner
 
 
 def maintain_tables(
@@ -154,8 +153,6 @@ def maintain_table(
     info = client.admin.table_info(path)
     try:
         table.check_layout(info)
-        if (newest := table.newest_tiering_snapshot()) is not None:
-            check_owner(path, info.table_id, newest)
     except LakeTableMismatch:
         if info.datalake_enabled or registered is not None:
             raise

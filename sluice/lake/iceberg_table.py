@@ -129,7 +129,9 @@ class IcebergTable:
         return self._columns.add_missing(info)
 
     def check_layout(self, info: TableInfo) -> None:
-        """:raises LakeTableMismatch: it is not in the layout that Fluss gives to this table."""
+        """:raises LakeTableMismatch: it is not in the layout that Fluss gives to this table, or has
+        the rows of another one.
+        """
         self._columns.compare(info)
 
     def newest_tiering_snapshot(self, *, as_read: bool = False) -> LakeSnapshot | None:

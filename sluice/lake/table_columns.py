@@ -72,7 +72,8 @@ class TableColumns:
     def compare(self, info: TableInfo) -> MatchedSchema:
         """Compares columns, identifier fields and partition fields with those of Fluss.
 
-        :raises LakeTableMismatch: names what differs, and what mends it.
+        :raises LakeTableMismatch: names what differs, and what mends it; or the table has the rows
+            of another Fluss table.
         """
         with lake_errors(f"read the schema of lake table {self._path}"):
             newest = self._history.find({})
@@ -85,6 +86,8 @@ class TableColumns:
                 self._has_rows(),
             )
             found = self._parts.found()
+        if newest is not None:
+            check_owner(self._path, info.table_id, newest)
         matched = match(info, side)
         types = {one["name"]: one["type"] for one in side.schema["fields"]}
         known = check_parts(info, matched, found, types, is_of_fluss=side.is_of_fluss)
@@ -96,14 +99,9 @@ class TableColumns:
         """Compares, and adds the columns that Fluss has added.
 
         :returns: what others have changed in the lake since the last round, for users.
-        :raises LakeTableMismatch: names what differs, and what mends it; or the table has the rows
-            of another Fluss table.
+        :raises LakeTableMismatch: as :meth:`compare`.
         :raises UnsupportedLakeOption: as ``check_names_and_types``, if columns would be added.
         """
-        with lake_errors(f"read the snapshots of lake table {self._path}"):
-            newest = self._history.find({})
-        if newest is not None:
-            check_owner(self._path, info.table_id, newest)
         found = self.compare(info)
         if found.added:
             check_names_and_types(info)

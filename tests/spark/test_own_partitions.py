@@ -152,6 +152,7 @@ def test_maintenance_keeps_deletes_of_rows_under_earlier_fields(site: Site) -> N
     with closing(IcebergLake(site.jvm.gateway, options)) as lake:
         table = lake.load(PATH)
         assert table is not None
+        table.check_layout(site.client.admin.table_info(PATH))  # as the command does
         settings = MaintenanceOptions(1 << 28, time.time_ns() // 1_000_000, 0)
         maintain(PATH, table, settings, apply=True)
     assert site.rows(count)[0][0] == 0
