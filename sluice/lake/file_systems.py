@@ -6,7 +6,7 @@ import contextlib
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from sluice.clock import Clock, SystemClock
@@ -124,6 +124,12 @@ class FileSystems:
         filesystem, path = self.open(uri)
         with contextlib.suppress(FileNotFoundError):
             filesystem.delete_file(path)
+
+    def try_to_delete(self, uris: Iterable[str]) -> None:
+        """Deletes files of work that failed; `sluice clean` finds those that stay."""
+        for uri in uris:
+            with contextlib.suppress(OSError):
+                self.delete(uri)
 
     def trouble(self) -> str:
         """Why the keys may be old, for the error of a store that refuses them; usually empty."""

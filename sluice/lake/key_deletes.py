@@ -130,8 +130,7 @@ class KeyDeletes:
     def abort(self) -> None:
         """Deletes all files of these deletes."""
         self._equality.abort()
-        for file in self._positions:
-            self._target.files.delete(file.path)
+        self._target.files.try_to_delete(file.path for file in self._positions)
 
     def _keep(self, keys: pa.Table) -> None:
         """Keeps keys for the look-up, as long as there is memory for them."""

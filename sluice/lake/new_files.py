@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from sluice.lake.java import java_list
 from sluice.lake.loaded_table import LoadedTable
 from sluice.lake.part_files import partition_of
 from sluice.lake.position_commit import position_files
@@ -86,10 +85,9 @@ def to_iceberg_files(
         metrics = iceberg.parquet.ParquetUtil.fileMetrics(source, config)
         if file.deletes:
             builder = iceberg.FileMetadata.deleteFileBuilder(spec).ofEqualityDeletes(ids)
-            builder = builder.withPartition(partition_of(gateway, spec, file.partition))
         else:
             builder = iceberg.DataFiles.builder(spec)
-            builder = builder.withPartitionValues(java_list(gateway, file.partition))
+        builder = builder.withPartition(partition_of(gateway, spec, file.partition))
         return builder.withInputFile(source).withFormat("parquet").withMetrics(metrics).build()
 
     of_positions = [file for file in files if file.content in _POSITIONS]

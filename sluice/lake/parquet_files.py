@@ -46,7 +46,7 @@ class FileTarget:
     uri: str
     """The folder's URI, as in Iceberg's metadata."""
     prefix: str
-    partition: tuple[str, ...]
+    partition: tuple[str | None, ...]
 
 
 class ParquetFiles:
@@ -114,9 +114,7 @@ class ParquetFiles:
             doomed.append(self._open.abandon())
             self._open = None
         self._files.clear()
-        for uri in doomed:
-            with contextlib.suppress(OSError):
-                self._target.files.delete(uri)
+        self._target.files.try_to_delete(doomed)
 
     def _write_gathered(self) -> None:
         if not self._pending:
@@ -175,9 +173,7 @@ class _OpenFile:
                     version="2.6",
                 )
             except BaseException:
-                doomed = self.abandon()
-                with contextlib.suppress(OSError):
-                    self._files.delete(doomed)
+                self._files.try_to_delete([self.abandon()])
                 raise
 
     def has_newest_keys(self) -> bool:
@@ -192,7 +188,7 @@ class _OpenFile:
     def size_bytes(self) -> int:
         return int(self._sink.tell())
 
-    def finish(self, partition: tuple[str, ...], content: FileContent) -> DataFile:
+    def finish(self, partition: tuple[str | None, ...], content: FileContent) -> DataFile:
         with storage_errors(f"write {self._uri}", self._files):
             self._writer.close()
             size = self.size_bytes()

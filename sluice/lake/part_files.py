@@ -13,13 +13,20 @@ from sluice.lake.loaded_table import LoadedTable
 from sluice.model import TablePath
 from sluice.rounds.types import LakePart
 
+_NULL_TEXT = "__HIVE_DEFAULT_PARTITION__"
+"""What Iceberg takes for null where it reads a partition from texts (``Conversions``)."""
 
-def partition_of(gateway: Any, spec: Any, values: Sequence[str]) -> Any:
-    """A partition of a spec from one text for each of its fields."""
+
+def partition_of(gateway: Any, spec: Any, values: Sequence[str | None]) -> Any:
+    """A partition of a spec from one text for each of its fields; None is null."""
     builder = gateway.jvm.org.apache.iceberg.DataFiles.builder(spec)
     builder = builder.withPath("unused").withFormat("parquet")
     builder = builder.withFileSizeInBytes(0).withRecordCount(0)
-    return builder.withPartitionValues(java_list(gateway, values)).build().partition()
+    found = builder.withPartitionValues(java_list(gateway, values)).build().partition()
+    for place, value in enumerate(values):
+        if value == _NULL_TEXT:
+            found.set(place, value)
+    return found
 
 
 class PartFiles:

@@ -14,15 +14,15 @@ import pyarrow.compute as pc
 from sluice.errors import UnsupportedLakeOption
 from sluice.formats.bucketing import bucket_numbers
 
-NULL = "__HIVE_DEFAULT_PARTITION__"
-"""How Iceberg writes null as a text (``PartitionSpec``, ``Conversions``)."""
 _DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
+_INT_MAX = 2**31 - 1
 
 
-def partition_codes(column: pa.ChunkedArray, transform: str) -> tuple[np.ndarray, list[str]]:
-    """The number of each row's partition value, and the values as Iceberg's texts.
+def partition_codes(column: pa.ChunkedArray, transform: str) -> tuple[np.ndarray, list[str | None]]:
+    """The number of each row's partition value, and the values as Iceberg's texts; null is None.
 
-    :raises UnsupportedLakeOption: rounds do not support the transform for this type.
+    :raises UnsupportedLakeOption: rounds do not support the transform for this type, or Iceberg
+        has no hour of a time.
     """
     values = _transformed(column.combine_chunks(), transform)
     encoded = pc.dictionary_encode(values, null_encoding="encode")
@@ -31,11 +31,6 @@ def partition_codes(column: pa.ChunkedArray, transform: str) -> tuple[np.ndarray
         texts = [_date(days) for days in found.view(pa.int32()).to_pylist()]
     else:
         texts = [_text(value) for value in found.to_pylist()]
-    if texts.count(NULL) > found.null_count:
-        raise UnsupportedLakeOption(
-            f"a row has the value {NULL} in the column of a partition field, and Iceberg takes this"
-            " for null: change the value, or drop the field"
-        )
     codes: np.ndarray = encoded.indices.to_numpy(zero_copy_only=False)
     return codes, texts
 
@@ -55,18 +50,18 @@ def _transformed(column: pa.Array, transform: str) -> pa.Array:
     raise UnsupportedLakeOption(f"rounds do not support partition transform {transform}")
 
 
-def _text(value: Any) -> str:
+def _text(value: Any) -> str | None:
     if value is None:
-        return NULL
+        return None
     if isinstance(value, bool):
         return str(value).lower()
     return str(value)
 
 
-def _date(days: int | None) -> str:
+def _date(days: int | None) -> str | None:
     """As Java reads it, also before year 0 and after year 9999 (``ISO_LOCAL_DATE``)."""
     if days is None:
-        return NULL
+        return None
     year, month, day = str(np.datetime64(days, "D")).rsplit("-", 2)
     sign = "+" if int(year) > 9999 else "-" if int(year) < 0 else ""
     return f"{sign}{abs(int(year)):04d}-{month}-{day}"
@@ -112,7 +107,13 @@ def _time(column: pa.Array, name: str) -> pa.Array:
     values = _as_int64(column)
     days = values if pa.types.is_date32(column.type) else values // _DAY_US
     if name == "hour":
-        return pa.array((values // _HOUR_US).astype(np.int32), mask=is_null)
+        hours = values // _HOUR_US
+        if (beyond := np.flatnonzero(np.abs(hours) > _INT_MAX)).size:
+            raise UnsupportedLakeOption(
+                f"a time on {_date(int(days[beyond[0]]))} has no hour in Iceberg, which counts them"
+                " in 32 bits from 1970: partition by days"
+            )
+        return pa.array(hours.astype(np.int32), mask=is_null)
     if name == "day":
         return pa.array(days.astype(np.int32), pa.int32(), mask=is_null).view(pa.date32())
     months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)

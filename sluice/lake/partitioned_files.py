@@ -7,7 +7,6 @@ not written for longest ends.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,13 +19,14 @@ from sluice.errors import UnsupportedLakeOption
 from sluice.iceberg_rules.layout import PartField, PartKind
 from sluice.iceberg_rules.types import quoted
 from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions
-from sluice.lake.partition_transforms import NULL, partition_codes
+from sluice.lake.partition_transforms import partition_codes
 from sluice.rounds.lake_files import DataFile
 
 OPEN_MAX = 64
 """Files that are open at a time."""
 PARTITIONS_MAX = 10_000
 """Partitions of a split: each is a file at least, of which a commit reads the footer."""
+_Partition = tuple[str | None, ...]
 _NAME_BYTES_MAX = 100
 """Of a value in a folder's name; file systems allow 255 bytes."""
 
@@ -39,13 +39,13 @@ class PartitionedFiles:
     ) -> None:
         """:param target: its partition has the values of the partition keys alone."""
         self._target, self._options, self._fields = target, options, tuple(fields)
-        self._numbers: dict[tuple[str, ...], int] = {}
+        self._numbers: dict[_Partition, int] = {}
         """Of the partitions, in the order in which they were first seen."""
         self._held: list[pa.Table] = []
         """Rows that are not written yet, in their order."""
         self._owners: list[np.ndarray] = []
         """The number of each one's partition."""
-        self._open: dict[tuple[str, ...], ParquetFiles] = {}  # the oldest use first
+        self._open: dict[_Partition, ParquetFiles] = {}  # the oldest use first
         self._made = 0
         self._files: list[DataFile] = []
 
@@ -78,18 +78,18 @@ class PartitionedFiles:
         for files in self._open.values():
             files.abort()
         self._open.clear()
-        for file in self._files:
-            with contextlib.suppress(OSError):
-                self._target.files.delete(file.path)
+        self._target.files.try_to_delete(file.path for file in self._files)
         self._files.clear()
 
     def _partitions_of(self, table: pa.Table) -> np.ndarray:
         """The number of each row's partition."""
-        codes, texts = np.zeros(table.num_rows, np.int64), [()]
+        codes = np.zeros(table.num_rows, np.int64)
+        texts: list[_Partition] = [()]
         for field in self._fields:
             if field.kind is PartKind.KEY:
                 continue
-            more, values = np.zeros(table.num_rows, np.int64), [NULL]
+            values: list[str | None]
+            more, values = np.zeros(table.num_rows, np.int64), [None]
             if field.column in table.column_names:
                 more, values = partition_codes(table.column(field.column), field.transform)
             codes = codes * len(values) + more
@@ -98,11 +98,11 @@ class PartitionedFiles:
         numbers = [self._number(self._partition(own)) for own in texts]
         return np.array(numbers, np.int64)[codes]
 
-    def _partition(self, own: tuple[str, ...]) -> tuple[str, ...]:
+    def _partition(self, own: _Partition) -> _Partition:
         keys, more = iter(self._target.partition), iter(own)
         return tuple(next(keys if one.kind is PartKind.KEY else more) for one in self._fields)
 
-    def _number(self, partition: tuple[str, ...]) -> int:
+    def _number(self, partition: _Partition) -> int:
         found = self._numbers.setdefault(partition, len(self._numbers))
         if found >= PARTITIONS_MAX:
             own = [one for one in self._fields if one.kind is not PartKind.KEY]
@@ -139,7 +139,7 @@ class PartitionedFiles:
             self._held.append(rows.filter(pa.array(is_left)))
             self._owners.append(owners[order][is_left])
 
-    def _append(self, partition: tuple[str, ...], rows: pa.Table) -> None:
+    def _append(self, partition: _Partition, rows: pa.Table) -> None:
         """Writes rows of one partition."""
         if not rows.num_rows:
             return
@@ -151,7 +151,7 @@ class PartitionedFiles:
         self._open[partition] = files
         files.write_group(rows.combine_chunks())
 
-    def _new(self, partition: tuple[str, ...]) -> ParquetFiles:
+    def _new(self, partition: _Partition) -> ParquetFiles:
         self._made += 1
         places = zip(self._fields, partition, strict=True)
         folder = "/".join(f"{_short(one.name)}={_short(text)}" for one, text in places)
@@ -173,8 +173,9 @@ class PartitionedFiles:
             raise
 
 
-def _short(text: str) -> str:
+def _short(text: str | None) -> str:
     """A part of a folder's name; of a long one a hash. Iceberg takes no value from a path."""
+    text = "null" if text is None else text
     found = quote(text, safe="")
     if len(found) <= _NAME_BYTES_MAX:
         return found

@@ -122,7 +122,7 @@ def validate_positions(
     if planned.snapshot_id is not None:
         delta.validateFromSnapshot(planned.snapshot_id)
     named = sorted({mark.data_file for file in files for mark in file.marks})
-    partitions = sorted({file.partition[:-1] for file in files if file.marks or positions.removed})
+    partitions = sorted({_place(file)[0] for file in files if file.marks or positions.removed})
     if partitions and partitions != [()]:
         delta.conflictDetectionFilter(parts.wide_filter(partitions))
     delta.validateDataFilesExist(java_list(gateway, named))
@@ -144,14 +144,20 @@ def removed_files(gateway: Any, table: Any, positions: PlannedCommit) -> list[An
     return data_files_of(gateway, table, described) if described else []
 
 
+def _place(file: DataFile) -> tuple[tuple[str, ...], int]:
+    """The values of the partition keys, which are never null, and the bucket."""
+    *values, bucket = (str(text) for text in file.partition)
+    return tuple(values), int(bucket)
+
+
 def _descriptions(file: DataFile, spec_id: int) -> Iterator[dict[str, Any]]:
     """A file in the form in which Iceberg writes its delete files as JSON."""
-    *values, bucket = file.partition
+    values, bucket = _place(file)
     common = {
         "spec-id": spec_id,
         "content": "position-deletes",
         "file-path": file.path,
-        "partition": [*values, int(bucket)],
+        "partition": [*values, bucket],
         "file-size-in-bytes": file.size_bytes,
     }
     if file.content is FileContent.POSITION_DELETES:

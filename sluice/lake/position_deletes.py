@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence, Set
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -140,9 +139,7 @@ def write_position_files(
             aside = replace(target, prefix=f"{target.prefix}-of{number}") if number else target
             written.append(_written({path: found}, aside, options))
     except BaseException:
-        for file in written:
-            with suppress(OSError):
-                target.files.delete(file.path)
+        target.files.try_to_delete(file.path for file in written)
         raise
     return WrittenPositions(tuple(written), (*merged, *gone), size_bytes)
 

@@ -45,8 +45,8 @@ class DataFile:
     rows: int
     """Rows, keys or positions."""
     size_bytes: int
-    partition: tuple[str, ...]
-    """One text for each field of the lake's partition spec, as in Iceberg's paths."""
+    partition: tuple[str | None, ...]
+    """One text for each field of the lake's partition spec, as Iceberg reads it; None is null."""
     content: FileContent = FileContent.ROWS
     marks: tuple[RowMarks, ...] = ()
     """The rows that it marks, for the contents with positions."""

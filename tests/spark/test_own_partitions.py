@@ -128,6 +128,19 @@ def test_fields_that_change_during_a_round_are_those_of_the_next(site: Site) -> 
         assert found[0][0] == sum(i % 9 != 8 and i % 5 == user for i in range(200))
 
 
+def test_a_text_like_null_is_a_partition_of_its_own(site: Site) -> None:
+    created(site, "user")
+    users = ["__HIVE_DEFAULT_PARTITION__", None, "null", "", "\u044f" * 60]
+    times = pa.array([0] * len(users), pa.timestamp("us"))
+    site.append(PATH, pa.table({"id": list(range(5)), "at": times, "user": users}))
+    assert tier_once(site.config, PATH, now=True, jvm=site.jvm).rows == 5
+    for number, user in enumerate(users):
+        where = "user IS NULL" if user is None else f"user = '{user}'"
+        assert [row[0] for row in site.rows(f"SELECT id FROM {LAKE} WHERE {where}")] == [number]
+    found = site.rows(f"SELECT partition.user, record_count FROM {LAKE}.files")
+    assert {tuple(row) for row in found} == {(user, 1) for user in users}
+
+
 def test_a_date_far_away_is_a_partition_like_others(site: Site) -> None:
     created(site, "days(at)")
     far = pa.array(

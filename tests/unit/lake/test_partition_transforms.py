@@ -18,7 +18,7 @@ from pyiceberg.types import (
 )
 
 from sluice.errors import UnsupportedLakeOption
-from sluice.lake.partition_transforms import NULL, partition_codes
+from sluice.lake.partition_transforms import partition_codes
 
 MICROS = [-1, 0, -86_400_000_000, 86_399_999_999, 1_700_000_000_123_456, -3_600_000_001]
 CASES: dict[str, tuple[pa.Array, IcebergType, list[str]]] = {
@@ -71,9 +71,9 @@ def test_partitions_are_those_of_the_specification(kind: str) -> None:
         apply = theirs.transform(of)
         for value, code in zip(plain.to_pylist(), codes, strict=True):
             found = apply(value)
-            expected = str(found).lower() if isinstance(found, bool) else str(found)
+            expected: str | None = str(found).lower() if isinstance(found, bool) else str(found)
             if found is None:
-                expected = NULL
+                expected = None
             elif name == "day" or (kind == "date" and name == "identity"):
                 expected = theirs.to_human_string(of, found)
             assert texts[code] == expected, (name, value)
@@ -82,7 +82,15 @@ def test_partitions_are_those_of_the_specification(kind: str) -> None:
 def test_dates_of_any_year_are_as_java_reads_them() -> None:
     days = pa.array([-800_000, -719_528, 2_932_896, 2_932_897, None], pa.int32()).view(pa.date32())
     _, texts = partition_codes(pa.chunked_array([days]), "identity")
-    assert texts == ["-0221-09-04", "0000-01-01", "9999-12-31", "+10000-01-01", NULL]
+    assert texts == ["-0221-09-04", "0000-01-01", "9999-12-31", "+10000-01-01", None]
+
+
+def test_a_time_far_away_has_a_day_and_no_hour() -> None:
+    ends = pa.chunked_array([pa.array([-(2**63), 2**63 - 1], pa.timestamp("us"))])
+    assert partition_codes(ends, "day")[1] == ["-290308-12-21", "+294247-01-10"]
+    assert partition_codes(ends, "month")[1] == ["-3507325", "3507324"]
+    with pytest.raises(UnsupportedLakeOption, match="a time on -290308-12-21 has no hour in"):
+        partition_codes(ends, "hour")
 
 
 def test_what_is_not_supported_is_named() -> None:
@@ -92,4 +100,4 @@ def test_what_is_not_supported_is_named() -> None:
 
 def test_a_dropped_field_has_null_everywhere() -> None:
     codes, texts = partition_codes(pa.chunked_array([pa.array([1, 2])]), "void")
-    assert [texts[code] for code in codes] == [NULL, NULL]
+    assert [texts[code] for code in codes] == [None, None]

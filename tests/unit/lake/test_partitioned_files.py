@@ -104,6 +104,10 @@ def test_a_long_value_has_a_folder_too(tmp_path: Path) -> None:
     assert pq.ParquetFile(found[(long,)]).read()["k"].to_pylist() == [long]
 
 
-def test_the_text_of_null_is_no_value(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedLakeOption, match="Iceberg takes this for null"):
-        files_in(tmp_path, 1_000).write_group(pa.table({"k": ["__HIVE_DEFAULT_PARTITION__"]}))
+def test_a_text_like_null_is_a_partition_of_its_own(tmp_path: Path) -> None:
+    texts = ["__HIVE_DEFAULT_PARTITION__", "null", "None", "", None]
+    files = files_in(tmp_path, 1_000)
+    files.write_group(pa.table({"k": texts}))
+    found = files.close()
+    assert {file.partition: file.rows for file in found} == {(text,): 1 for text in texts}
+    assert len({file.path for file in found}) == 5
