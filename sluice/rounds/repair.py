@@ -91,7 +91,7 @@ def diagnose(observed: TableState, cluster: Cluster) -> Diagnosis:
         return _without_table(observed, cluster)
     if observed.error:
         actions = [_restore(observed)] if observed.offsets_lost and _is_there(observed) else []
-        advice = [] if actions or not observed.offsets_lost else [_START_FROM_SCRATCH]
+        advice = [] if actions or not observed.offsets_lost else [_OTHER_LAKE]
         error = LakeOffsetsLost if observed.offsets_lost else LakeTableMismatch
         return replace(unhealthy(observed, observed.error, actions, advice), error=error)
     status = observed.comparison.status
@@ -171,13 +171,10 @@ def apply_action(action: RepairAction, observed: TableState) -> list[str]:
     return [] if ours is None else move_tag(observed.table, ours)
 
 
-_START_FROM_SCRATCH = (
-    "Fluss has registered no lake snapshot, so the logs hold every row: drop the lake table, and"
-    " the next round creates it from scratch"
-)
-_RENAME = (
-    "rename the lake table, so that its rows are kept, and run `sluice repair` again: it then finds"
-    " the lake table missing and can tier into a new one"
+_OTHER_LAKE = (
+    "tier to another lake, which gets what the logs still hold, and compare the rows of both; this"
+    " lake table keeps its rows. `sluice repair` with the other lake's --warehouse or --config"
+    " lists how"
 )
 
 
@@ -192,7 +189,7 @@ def _behind(observed: TableState, cluster: Cluster) -> tuple[list[RepairAction],
         actions.append(_adopt(observed))
     held, why = offsets_in_lake(observed)
     if held is None:
-        advice += [why, _RENAME]
+        advice += [why, _OTHER_LAKE]
     else:
         _add_retier(observed, cluster, held, actions, advice)
     return sorted(actions, key=lambda action: bool(action.risks)), advice

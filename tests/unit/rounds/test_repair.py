@@ -278,7 +278,7 @@ def test_lost_offsets_of_the_very_first_snapshot(world: World) -> None:
     })  # fmt: skip
     answer = found(world)
     assert answer.actions == ()
-    assert "drop the lake table" in answer.advice[0]
+    assert "tier to another lake" in answer.advice[0]
 
 
 def test_behind_a_snapshot_of_flusss_own_tiering_only_main_can_move(world: World) -> None:
