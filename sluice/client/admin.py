@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from sluice.catalog_options import LAYOUT
 from sluice.client.connection import Connection
 from sluice.client.missing_leaders import await_leaders, tables_without_leaders
 from sluice.errors import (
@@ -212,13 +213,18 @@ class Admin:
         return await_leaders(self._connection, info, is_new=is_new)
 
     def lake_layout(self) -> Layout:
-        """Returns the layout of the lake tables that the cluster's version makes.
+        """Returns the layout of the lake tables that the cluster makes.
 
-        Apache Fluss makes clean ones from 1.0 on, which is the first version with AlterTable 1.
+        Apache Fluss makes clean ones from 1.0 on, which is the first version with AlterTable 1. An
+        embedded server makes clean ones unless its setting says otherwise.
         """
         reply = self._connection.coordinator_versions()
         newest = {one.api_key: one.max_version for one in reply.api_versions}
         is_sluice = reply.HasField("server_version")
+        if is_sluice and apis.DESCRIBE_CLUSTER_CONFIGS.key in newest:
+            told = self._ask(apis.DESCRIBE_CLUSTER_CONFIGS, pb.DescribeClusterConfigsRequest())
+            settings = {one.config_key: one.config_value for one in told.configs}
+            return Layout(settings.get(f"datalake.iceberg.{LAYOUT}", Layout.CLEAN.value).lower())
         is_clean = is_sluice or newest.get(apis.ALTER_TABLE.key, 0) >= _SINCE_1_0
         return Layout.CLEAN if is_clean else Layout.LEGACY
 

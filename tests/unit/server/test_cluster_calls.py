@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice.config import DatalakeConfig
+from sluice.client import connect
+from sluice.config import ClientConfig, DatalakeConfig, ServerConfig
 from sluice.errors import (
     CorruptRecord,
     InvalidAlterTable,
@@ -16,8 +17,9 @@ from sluice.errors import (
     TableNotPartitioned,
     UnknownTableOrBucket,
 )
+from sluice.iceberg_rules.layout import Layout
 from sluice.model import TablePath
-from sluice.server.cluster import NO_LAKE
+from sluice.server.cluster import NO_LAKE, EmbeddedCluster
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
@@ -66,6 +68,18 @@ def test_settings_have_the_names_of_fluss_and_no_secrets(start: Callable[..., No
 def test_a_server_without_a_lake_names_none(start: Callable[..., Node]) -> None:
     found = settings(start(datalake=DatalakeConfig(NO_LAKE)).caller)
     assert not [name for name in found if name.startswith("datalake")]
+
+
+@pytest.mark.parametrize("named", ["legacy", "clean", ""])
+def test_a_client_learns_the_layout_of_new_lake_tables(named: str, tmp_path: Path) -> None:
+    """Also before a table is tiered: only tiered tables tell the options of their lake."""
+    lake = DatalakeConfig("iceberg", {"type": "hadoop"} | ({"layout": named} if named else {}))
+    server = ServerConfig(data_dir=str(tmp_path), listen="grpc://127.0.0.1:0")
+    with (
+        EmbeddedCluster(server, datalake=lake) as cluster,
+        connect(ClientConfig(cluster.address)) as client,
+    ):
+        assert client.admin.lake_layout() == Layout(named or "clean")
 
 
 # -- health
