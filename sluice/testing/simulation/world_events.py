@@ -163,6 +163,8 @@ class WorldEvents:
             return
         for bucket in fluss.buckets():
             held = fluss.lake_ends.get(bucket, 0)
+            if held > registered.offsets.get(bucket, 0):
+                continue  # Fluss went back to a lake that another user had rolled back
             log = fluss.logs.get(bucket, [])
             if log and log[0].next_offset <= held:
                 self._world.note("log truncated during a repair" if is_behind else "log truncated")
