@@ -46,7 +46,7 @@ def test_a_compaction(vending: RoundSite, store: IamS3) -> None:
         vending.tier(path)
     vending.client.statuses.request_compaction(path)
     fill(vending, path, 100, 10)
-    with slow(store, 0.6):
+    with slow(store, 0.8):
         result = vending.tier(path)
     assert result.rows == 10
     assert result.files_compacted >= 9, "one of a bucket's own may stay"
