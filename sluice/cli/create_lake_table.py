@@ -53,7 +53,7 @@ _STOPPED = ": lake tables that were made stay; call the command again for the re
     "partition_by",
     multiple=True,
     metavar="FIELD",
-    help="Partition the lake table of a log table by days(COLUMN), hours(COLUMN),"
+    help="Partition the lake table of a log table by years, months, days or hours(COLUMN),"
     " bucket(N, COLUMN), truncate(W, COLUMN) or COLUMN, too. Repeatable. Fluss's own tiering job"
     " refuses such a table.",
 )

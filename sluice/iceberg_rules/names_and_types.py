@@ -143,7 +143,7 @@ RULES = (
     Rule("Iceberg: it makes no such table", _taken_by_the_bucket, is_refused=True),
     Rule("Iceberg: it makes no such table", _same_path, is_refused=True),
     Rule("Spark: it cannot read the table", _same_but_for_case),
-    Rule("Spark: it reads no such column", _metadata_names),
+    Rule("Spark: SELECT * fails, name the other columns", _metadata_names),
     Rule("Spark: it cannot read the table; other engines can", _times),
     Rule("rows with finer times: use TIME(3), or TIMESTAMP(6)", _cut_times),
     Rule("engines that look in one bucket only: use TIME(3)", _hashed_times),

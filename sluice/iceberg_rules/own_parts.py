@@ -29,7 +29,9 @@ _TYPES: dict[str, tuple[str, ...]] = {
 _PLURALS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
 _WIDTH_MAX = 2**31 - 1
 _TEXT = re.compile(r"\s*(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^(),]+?)\s*\)|([^(),\s]+))\s*")
-_FORMS = "days(COLUMN), hours(COLUMN), bucket(N, COLUMN), truncate(W, COLUMN) or COLUMN"
+_FORMS = (
+    "years, months, days or hours(COLUMN), bucket(N, COLUMN), truncate(W, COLUMN) or COLUMN"
+)
 
 
 def own_field(info: TableInfo, text: str) -> PartField:
@@ -43,9 +45,9 @@ def own_field(info: TableInfo, text: str) -> PartField:
     word, width, column = found[1] or "identity", found[2], found[3] or found[4]
     kind = _PLURALS.get(word.lower(), word.lower())
     if kind not in _TYPES:
-        meant = did_you_mean(kind, (*_TYPES, *_PLURALS), cutoff=0.6)
+        meant = did_you_mean(kind, ("bucket", "truncate", *_PLURALS), cutoff=0.6)
         raise UnsupportedLakeOption(
-            f"partition field {text!r}: {word} is unknown{meant}; use {_FORMS}"
+            f"partition field {text!r}: {word} is unknown{meant} (use {_FORMS})"
         )
     if column not in info.schema.names:
         meant = did_you_mean(column, info.schema.names, cutoff=0.6)
@@ -61,7 +63,7 @@ def own_field(info: TableInfo, text: str) -> PartField:
     if not is_supported(transform, column_type_json(info.schema.column(column))):
         raise UnsupportedLakeOption(
             f"partition field {text!r}: column {column} is"
-            f" {info.schema.column(column).data_type}; {kind} takes {', '.join(_TYPES[kind])}"
+            f" {info.schema.column(column).data_type}; {word} takes {', '.join(_TYPES[kind])}"
         )
     return PartField(name, column, transform, PartKind.OWN)
 

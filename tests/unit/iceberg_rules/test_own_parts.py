@@ -46,13 +46,13 @@ def test_fields_are_written_as_in_spark(text: str, name: str, transform: str) ->
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("day(at", "use days(COLUMN), hours(COLUMN)"),
-        ("dayz(at)", "dayz is unknown; did you mean 'day'?"),
+        ("day(at", "use years, months, days or hours(COLUMN)"),
+        ("dayz(at)", "dayz is unknown; did you mean 'days'?"),
         ("days(att)", "table db.t has no column att; did you mean 'at'?"),
         ("bucket(user)", "with a number from 1"),
         ("bucket(0, user)", "with a number from 1"),
         ("days(3, at)", "with a number from 1"),
-        ("days(user)", "column user is STRING; day takes date, timestamp, timestamptz"),
+        ("days(user)", "column user is STRING; days takes date, timestamp, timestamptz"),
         ("price", "column price is DECIMAL(9,2); identity takes"),
         ("bucket(4, price)", "column price is DECIMAL(9,2); bucket takes"),
     ],
