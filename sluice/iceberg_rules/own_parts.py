@@ -29,9 +29,7 @@ _TYPES: dict[str, tuple[str, ...]] = {
 _PLURALS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
 _WIDTH_MAX = 2**31 - 1
 _TEXT = re.compile(r"\s*(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^(),]+?)\s*\)|([^(),\s]+))\s*")
-_FORMS = (
-    "years, months, days or hours(COLUMN), bucket(N, COLUMN), truncate(W, COLUMN) or COLUMN"
-)
+_FORMS = "years, months, days or hours(COLUMN), bucket(N, COLUMN), truncate(W, COLUMN) or COLUMN"
 
 
 def own_field(info: TableInfo, text: str) -> PartField:

@@ -158,7 +158,8 @@ def _refuse_changes(spark: SparkSession, query: str) -> None:
         if changes and not name.startswith(_READING):
             raise ValueError(
                 f"sluice sql only reads, and this statement ({name}) changes rows or tables: change"
-                " rows in Fluss, with `sluice append` or `sluice delete`"
+                " rows in Fluss, with `sluice append` or `sluice delete`, and columns or partition"
+                " fields of a lake table in a Spark session of your own (docs/lake.md#spark)"
             )
         pending += list(jvm.scala.jdk.javaapi.CollectionConverters.asJava(node.children()))
 
