@@ -68,7 +68,9 @@ class TableHealth:
     metadata_bytes: int = 0
     """Bytes of the newest metadata file."""
     small_files_of_worst: int = 0
-    """Those of one bucket that are not full, of the bucket that has the most."""
+    """Those that are not full, of the bucket that has the most and that rounds can rewrite."""
+    not_rewritable: str = ""
+    """Why rounds do not compact some bucket; empty: they can compact all."""
     keeps_files: bool = False
     """Whether the property ``gc.enabled`` is false: other tables or branches may need its files."""
     unknown: str = ""
@@ -98,9 +100,14 @@ class TableHealth:
             dead_rows=round(sum(sum(dead_rows(bucket).values()) for bucket in buckets)),
             files_of_worst=max((len(bucket.files) for bucket in buckets), default=0),
             small_files_of_worst=max(
-                (sum(f.size_bytes < full_bytes for f in bucket.files) for bucket in buckets),
+                (
+                    sum(file.size_bytes < full_bytes for file in bucket.files)
+                    for bucket in buckets
+                    if not bucket.not_rewritable
+                ),
                 default=0,
             ),
+            not_rewritable=next((b.not_rewritable for b in buckets if b.not_rewritable), ""),
             position_files=sum(len(bucket.marks) for bucket in buckets),
             equality_files=sum(len(bucket.keys) for bucket in buckets),
             equality_rows=sum(one.rows for bucket in buckets for one in bucket.keys),

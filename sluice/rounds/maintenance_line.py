@@ -47,6 +47,8 @@ def standing_words(report: MaintenanceReport) -> list[str]:
     if report.compaction_is_open:
         found.append("a compaction is requested already: the table's next round makes it")
     health = report.after or report.before
+    if health.not_rewritable:
+        found.append(f"rounds do not compact it: {health.not_rewritable}")
     if health.is_scattered and not report.is_rewritten:
         found.append(NOT_REWRITTEN)
     return found

@@ -8,7 +8,9 @@ import pytest
 
 from sluice.model import TableBucket
 from sluice.rounds.lake_files import BucketFiles, LiveFile, LiveFiles, StoredKeys, StoredMarks
+from sluice.rounds.maintain import MaintenanceReport
 from sluice.rounds.maintenance import MANY_FILES, MANY_MANIFESTS, TableHealth
+from sluice.rounds.maintenance_line import standing_words
 
 ONE, TWO = TableBucket(1, None, 0), TableBucket(1, None, 1)
 HEALTHY = TableHealth(buckets=2, data_files=4, data_bytes=4_000, rows=100, files_of_worst=2)
@@ -77,3 +79,12 @@ def test_full_files_are_not_worth_rewriting() -> None:
     found = TableHealth.of(LiveFiles(7, {ONE: BucketFiles((*full, *small))}))
     assert (found.files_of_worst, found.small_files_of_worst) == (23, 3)
     assert not found.is_scattered
+
+
+def test_files_that_no_round_rewrites_ask_for_no_compaction() -> None:
+    small = tuple(data(f"s{i}") for i in range(MANY_FILES + 1))
+    why = "a user has chosen its partition fields"
+    found = TableHealth.of(LiveFiles(7, {ONE: BucketFiles(small, not_rewritable=why)}))
+    assert (found.is_scattered, list(found.needs())) == (False, [])
+    report = MaintenanceReport("shop.clicks", found)
+    assert standing_words(report) == [f"rounds do not compact it: {why}"]
