@@ -15,6 +15,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
+from sluice import failpoints
 from sluice.masking import forget_all
 from tests.support import quick_java
 from tests.support.spark_session import start_session
@@ -179,3 +180,14 @@ def real_fluss(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     home = tmp_path_factory.mktemp("real_fluss")
     with RealFluss(home, jars, conf={"kv.snapshot.interval": "2s"}) as fluss:
         yield fluss
+
+
+@pytest.fixture
+def arm(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Arms failpoints for the rest of the test: ``arm("round.plan.before=raise@2")``."""
+
+    def apply(text: str) -> None:
+        monkeypatch.setattr(failpoints, "_armed", failpoints.parse(text))
+        monkeypatch.setattr(failpoints, "_passages", {})
+
+    return apply

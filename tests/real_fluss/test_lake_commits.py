@@ -12,7 +12,6 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from sluice import failpoints
 from sluice.driver.repairing import diagnose_table, repair
 from sluice.errors import LakeRolledBack
 from sluice.model import Claim, TableBucket, TablePath
@@ -99,15 +98,6 @@ def test_epochs_that_a_real_server_does_not_know_are_passed_over(site: RealSite)
     assert commits.latest() == (100, [1, 1])
     assert site.client.tiering.still_claimed(claim)
     assert not site.client.tiering.still_claimed(older)
-
-
-@pytest.fixture
-def arm(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    def apply(text: str) -> None:
-        monkeypatch.setattr(failpoints, "_armed", failpoints.parse(text))
-        monkeypatch.setattr(failpoints, "_passages", {})
-
-    return apply
 
 
 def assert_rows(site: RealSite, path: TablePath, count: int) -> None:

@@ -21,7 +21,7 @@ from sluice.driver.local import tier_once
 from sluice.errors import TableNotDue
 from sluice.model import Claim, Column, DataType, Schema, TableDescriptor, TablePath
 from sluice.rounds.files import RoundResult
-from sluice.rounds.progress import Progress
+from sluice.rounds.progress import NoProgress, Progress
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.keyed_stock import Stock, stock_table
 
@@ -54,6 +54,19 @@ def act_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], objec
         monkeypatch.setattr(RoundBar, "phase", reached)
 
     return at
+
+
+class At(NoProgress):
+    """Does something once, on the round's thread, when a phase begins."""
+
+    def __init__(self, phase: str, act: Callable[[], object]) -> None:
+        self._phase, self._act = phase, act
+        self.phases: list[str] = []
+
+    def phase(self, name: str) -> None:
+        self.phases.append(name)
+        if name == self._phase and self.phases.count(name) == 1:
+            self._act()
 
 
 @dataclass

@@ -14,27 +14,14 @@ from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.rounds.compaction import AUTO_COMPACTION
 from sluice.rounds.files import RoundResult
-from sluice.rounds.progress import NoProgress
 
-from .conftest import STOCK, LocalStock, Site
+from .conftest import STOCK, At, LocalStock, Site
 from .test_positions_over_time import budget, forms
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 COMPACTED = {AUTO_COMPACTION: "true"}
 EVENTS = TablePath("shop", "events")
 FILES = "SELECT file_path FROM {lake}.files WHERE content = 0"
-
-
-class At(NoProgress):
-    """Does something when a phase of a round begins."""
-
-    def __init__(self, name: str, act: Callable[[], object]) -> None:
-        self._name, self._act = name, act
-
-    def phase(self, name: str) -> None:
-        if name == self._name:
-            self._name = ""
-            self._act()
 
 
 def rounds(stock: LocalStock, count: int, start: int = 0) -> list[RoundResult]:

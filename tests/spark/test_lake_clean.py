@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from sluice import failpoints
 from sluice.cli.main import cli
 from sluice.client import Heartbeats
 from sluice.driver.cleaning import clean_tables
@@ -25,24 +24,13 @@ from sluice.model import Reason, TablePath
 from sluice.model import types as t
 from sluice.rounds.clean import CleanReport
 from sluice.rounds.files import RoundResult
-from sluice.rounds.progress import NoProgress, Progress
+from sluice.rounds.progress import Progress
 
-from .conftest import Site
+from .conftest import At, Site
 
 pytestmark = pytest.mark.spark
 PATH = TablePath("shop", "orders")
 Arm = Callable[[str], None]
-
-
-class At(NoProgress):
-    """Does something as a phase of a round begins."""
-
-    def __init__(self, phase: str, what: Callable[[], object]) -> None:
-        self._phase, self._what = phase, what
-
-    def phase(self, name: str) -> None:
-        if name == self._phase:
-            self._what()
 
 
 def tier(site: Site, progress: Progress | None = None) -> RoundResult:
@@ -68,15 +56,6 @@ def count(site: Site) -> tuple[int, int]:
 
 def append(site: Site, first: int, rows: int) -> None:
     site.append(PATH, pa.table({"id": pa.array(range(first, first + rows), pa.int64())}))
-
-
-@pytest.fixture
-def arm(monkeypatch: pytest.MonkeyPatch) -> Arm:
-    def apply(text: str) -> None:
-        monkeypatch.setattr(failpoints, "_armed", failpoints.parse(text))
-        monkeypatch.setattr(failpoints, "_passages", {})
-
-    return apply
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sluice import failpoints
 from sluice.client.tiering import TieringClient
 from sluice.clock import SystemClock
 from sluice.driver.local import tier_once
@@ -41,17 +40,6 @@ COMPACT = (
     "CALL lake.system.rewrite_data_files(table => 'shop.orders', options => map("
     "'rewrite-all', 'true'))"
 )
-
-
-@pytest.fixture
-def arm(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Arms failpoints for the rest of the test."""
-
-    def apply(text: str) -> None:
-        monkeypatch.setattr(failpoints, "_armed", failpoints.parse(text))
-        monkeypatch.setattr(failpoints, "_passages", {})
-
-    return apply
 
 
 def tier(site: Site) -> RoundResult:

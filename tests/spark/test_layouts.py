@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 import pytest
 
-from sluice import failpoints
 from sluice.driver.cleaning import clean_tables
 from sluice.driver.repairing import RepairResult, diagnose_table, repair
 from sluice.driver.table_health import table_findings
@@ -294,17 +293,6 @@ CELLS = [
     for scenario in SCENARIOS
     if (kind, scenario) not in LEFT_OUT
 ]
-
-
-@pytest.fixture
-def arm(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Arms failpoints for the rest of the test."""
-
-    def apply(text: str) -> None:
-        monkeypatch.setattr(failpoints, "_armed", failpoints.parse(text))
-        monkeypatch.setattr(failpoints, "_passages", {})
-
-    return apply
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -20,8 +19,7 @@ from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult
 from sluice.rounds.maintain import MaintenanceOptions, maintain
-from sluice.rounds.progress import NoProgress
-from tests.spark.conftest import LocalStock, Site
+from tests.spark.conftest import At, LocalStock, Site
 from tests.support.catalogs.foreign_writer import ForeignWriter
 from tests.support.catalogs.iceberg_client import opened
 
@@ -99,17 +97,6 @@ def test_fields_that_spark_adds_or_drops_are_followed(site: Site) -> None:
     site.rows(f"ALTER TABLE {LAKE} ADD PARTITION FIELD at")  # a time itself: not supported
     with pytest.raises(LakeTableMismatch, match="DROP PARTITION FIELD at"):
         tier(site, 500)
-
-
-class At(NoProgress):
-    """Does something when a phase of a round begins."""
-
-    def __init__(self, phase: str, act: Callable[[], object]) -> None:
-        self._phase, self._act = phase, act
-
-    def phase(self, name: str) -> None:
-        if name == self._phase:
-            self._act()
 
 
 def test_fields_that_change_during_a_round_are_those_of_the_next(site: Site) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,13 +23,12 @@ from sluice.client.tiering import TieringClient
 from sluice.driver.jvm import Jvm
 from sluice.errors import LeaseLost
 from sluice.model import Claim, LeaseInfo, TieringStatus
-from sluice.rounds.progress import NoProgress
 from sluice.stop_signals import Terminated, sigterm_raises
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support.driver_process import DriverProcess
 from tests.support.processes import SLUICE, wait_for
 
-from .conftest import STOCK, LocalStock
+from .conftest import STOCK, At, LocalStock
 
 pytestmark = pytest.mark.spark
 
@@ -41,19 +40,6 @@ def keyed(stock: LocalStock) -> LocalStock:
     stock.put({key: key for key in range(20)})
     stock.snapshots()
     return stock
-
-
-class At(NoProgress):
-    """Does something once, on the round's thread, when a phase begins."""
-
-    def __init__(self, name: str, act: Callable[[], object]) -> None:
-        self._name, self._act = name, act
-        self.phases: list[str] = []
-
-    def phase(self, name: str) -> None:
-        self.phases.append(name)
-        if name == self._name and self.phases.count(name) == 1:
-            self._act()
 
 
 def status(stock: LocalStock) -> TieringStatus:

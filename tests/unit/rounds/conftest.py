@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
-from sluice import failpoints
 from sluice.model import Claim, Partition, TableBucket, TableInfo
 from sluice.model import types as t
 from sluice.rounds.files import RoundResult
@@ -101,17 +100,6 @@ def rolled_back(world: World) -> World:
 def partitioned() -> World:
     info = table_info({"a": t.BIGINT, "day": t.STRING}, partition_keys=("day",))
     return World(MemoryCluster(info, [Partition(5, ("mon",)), Partition(6, ("tue",))]))
-
-
-@pytest.fixture
-def arm(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Arms failpoints for the rest of the test: ``arm("round.plan.before=raise@2")``."""
-
-    def apply(text: str) -> None:
-        monkeypatch.setattr(failpoints, "_armed", failpoints.parse(text))
-        monkeypatch.setattr(failpoints, "_passages", {})
-
-    return apply
 
 
 @pytest.fixture
