@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from sluice.errors import UnsupportedLakeOption
-from sluice.iceberg_rules.layout import SYSTEM_NAMES
+from sluice.iceberg_rules.layout import SYSTEM_NAMES, Layout
 from sluice.model import DataType, TableInfo, TypeRoot
 
 _METADATA_NAMES = frozenset(
@@ -44,6 +44,8 @@ class Rule:
     """What is wrong with a table."""
     is_refused: bool = False
     """Whether a table that breaks it has no lake table."""
+    layout: Layout | None = None
+    """The layout of the lake tables that it is about; None: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +60,26 @@ class Problem:
         return f"{self.text} ({self.whom})"
 
 
-def problems(info: TableInfo) -> list[Problem]:
-    """The rules that a table breaks; those for which it is refused come first."""
+def problems(info: TableInfo, layout: Layout | None = None) -> list[Problem]:
+    """The rules that a table breaks; those for which it is refused come first.
+
+    :param layout: that of the lake table; None: it is not known.
+    """
     found = [
-        Problem(rule.whom, text, rule.is_refused) for rule in RULES for text in rule.problems(info)
+        Problem(rule.whom, text, rule.is_refused)
+        for rule in RULES
+        if None in (layout, rule.layout) or layout is rule.layout
+        for text in rule.problems(info)
     ]
     return sorted(found, key=lambda one: not one.is_refused)
 
 
-def cautions(info: TableInfo) -> list[str]:
-    """Who cannot read all of a table that is tiered, and why."""
-    return [str(one) for one in problems(info) if not one.is_refused]
+def cautions(info: TableInfo, layout: Layout | None = None) -> list[str]:
+    """Who cannot read all of a table that is tiered, and why.
+
+    :param layout: that of the lake table; None: it is not known.
+    """
+    return [str(one) for one in problems(info, layout) if not one.is_refused]
 
 
 def check_names_and_types(info: TableInfo) -> None:
@@ -94,12 +105,17 @@ def _same_path(info: TableInfo) -> Iterator[str]:
 
 def _same_but_for_case(info: TableInfo) -> Iterator[str]:
     by_lower: dict[str, list[str]] = {}
-    for name in dict.fromkeys([*_paths(info), *sorted(SYSTEM_NAMES)]):
+    for name in dict.fromkeys(_paths(info)):
         by_lower.setdefault(name.lower(), []).append(name)
     for alike in by_lower.values():
         if len(alike) > 1:
-            where = " in a legacy lake table" if SYSTEM_NAMES.intersection(alike) else ""
-            yield f"columns {' and '.join(alike)} differ in case only{where}"
+            yield f"columns {' and '.join(alike)} differ in case only"
+
+
+def _system_names_but_for_case(info: TableInfo) -> Iterator[str]:
+    for name in info.schema.names:
+        if name not in SYSTEM_NAMES and name.lower() in SYSTEM_NAMES:
+            yield f"columns {name} and {name.lower()} differ in case only in a legacy lake table"
 
 
 def _metadata_names(info: TableInfo) -> Iterator[str]:
@@ -143,6 +159,7 @@ RULES = (
     Rule("Iceberg: it makes no such table", _taken_by_the_bucket, is_refused=True),
     Rule("Iceberg: it makes no such table", _same_path, is_refused=True),
     Rule("Spark: it cannot read the table", _same_but_for_case),
+    Rule("Spark: it cannot read the table", _system_names_but_for_case, layout=Layout.LEGACY),
     Rule("Spark: SELECT * fails, name the other columns", _metadata_names),
     Rule("Spark: it cannot read the table; other engines can", _times),
     Rule("rows with finer times: use TIME(3), or TIMESTAMP(6)", _cut_times),

@@ -344,7 +344,7 @@ class _Round:
         """Creates the lake table, with the layout that lake, server or version say."""
         check_partitions(info, self._cluster)
         layout = new_layout(info, self._lake.options, self._cluster.lake_layout)
-        self._notes += cautions(info)
+        self._notes += cautions(info, layout)
         return self._lake.create(info, layout)
 
     def _agreed(

@@ -6,6 +6,7 @@ import pytest
 
 from sluice.errors import UnsupportedLakeOption
 from sluice.iceberg_rules.lake_tables import check_lake_table
+from sluice.iceberg_rules.layout import Layout
 from sluice.iceberg_rules.names_and_types import cautions, check_names_and_types, problems
 from sluice.model import DataType, TableInfo, TypeRoot
 from sluice.model import types as t
@@ -108,6 +109,12 @@ def test_a_table_that_only_a_reader_suffers_from_is_tiered_and_named(what: str) 
     info, said = TIERED[what]
     assert any(one.startswith(said) for one in cautions(info)), cautions(info)
     check_names_and_types(info)
+
+
+def test_names_of_system_columns_do_no_harm_in_a_clean_lake_table() -> None:
+    info = table_info({"__BUCKET": t.INT})
+    assert cautions(info, Layout.CLEAN) == []
+    assert cautions(info, Layout.LEGACY) == cautions(info) != []
 
 
 @pytest.mark.parametrize("what", WELL)
