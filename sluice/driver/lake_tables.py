@@ -18,10 +18,12 @@ from sluice.driver.cleaning import all_tables
 from sluice.driver.jvm import Jvm
 from sluice.driver.open_lake import checked_jvm, unusable, usable_lake
 from sluice.errors import FlussError, TableNotExist, UnsupportedLakeOption
-from sluice.iceberg_rules.layout import new_layout
+from sluice.iceberg_rules.layout import PartFields, new_layout
+from sluice.iceberg_rules.matched_schema import parts_text
 from sluice.iceberg_rules.names_and_types import cautions
+from sluice.iceberg_rules.own_parts import own_field
 from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.model import TablePath
+from sluice.model import TableInfo, TablePath
 from sluice.rounds.bucket_counts import check_partitions
 from sluice.rounds.dropped import is_unanswered
 from sluice.rounds.named_lake import lake_place, other_lake_note
@@ -70,6 +72,7 @@ def create_lake_tables(
     :param partition_by: partition fields of the user's own, of a table ``path``.
     :raises TableNotExist, DatabaseNotExist: the cluster has no table ``path``.
     :raises UnsupportedLakeOption: Iceberg cannot store table ``path``.
+    :raises ConfigurationError: table ``path`` cannot have the fields ``partition_by``.
     :raises LakeTableMismatch, LakeRolledBack, LakeTableMissing, LakeOffsetsLost: its lake table is
         not one that a round could continue.
     :raises LakeNotWritable: catalog or storage cannot be used.
@@ -78,7 +81,9 @@ def create_lake_tables(
     jvm_context = checked_jvm(config, jvm)
     with connect(config.client) as client:
         if path is not None:
-            client.admin.table_info(path)  # if it does not exist, no JVM has to start
+            info = client.admin.table_info(path)
+            for text in partition_by:  # what is wrong without a lake needs no JVM
+                own_field(info, text)
             paths = [path]
         else:
             known = client.admin.known_infos([*all_tables(client)])
@@ -119,11 +124,10 @@ def _create_lake_table(
         check_partitions(info, client.tiering)
         layout = new_layout(info, lake.options, client.admin.lake_layout)
         table, outcome = lake.create(info, layout, partition_by), CREATED
-    elif partition_by:
-        kept = "it exists, and keeps its partition fields: change them by ALTER TABLE in Spark SQL"
-        notes.insert(0, kept)
     changes = table.add_missing_columns(info)
-    notes += [*cautions(info), *changes]
+    if outcome == EXISTS:
+        notes.insert(0, _kept_fields(info, table.part_fields, partition_by))
+    notes += [*cautions(info, table.layout), *changes]
     found = compare(path, info.table_id, table, table.newest_tiering_snapshot(), registered)
     if found.status is LakeStatus.BEHIND:
         assert registered is not None
@@ -135,3 +139,15 @@ def _create_lake_table(
         notes.insert(0, f"it stays {made}, because a lake table keeps its layout")
     note = ". ".join(filter(None, notes))
     return LakeTableReport(str(path), outcome, table.location, made, info.datalake_enabled, note)
+
+
+def _kept_fields(info: TableInfo, has: PartFields, partition_by: Sequence[str]) -> str:
+    """A note if a lake table that exists lacks partition fields that were asked for."""
+    found = [(one.column, one.transform) for one in has.fields]
+    wanted = [own_field(info, text) for text in partition_by]
+    if all((one.column, one.transform) in found for one in wanted):
+        return ""
+    return (
+        f"it exists, and keeps its partition fields {parts_text(found)}: change them by ALTER"
+        " TABLE in Spark SQL"
+    )

@@ -328,7 +328,7 @@ def check_parts(
     adds = [f"ADD PARTITION FIELD {_spark_transform(*one)}" for one in expected[same:]]
     raise mismatch(
         info,
-        f"the partition fields {_parts_text(actual)}, but {_parts_text(expected)} are expected",
+        f"the partition fields {parts_text(actual)}, but {parts_text(expected)} are expected",
         _in_sql("; ".join(_alter(info, one) for one in (*drops, *adds))),
         is_of_fluss=is_of_fluss,
     )
@@ -358,7 +358,8 @@ def _in_sql(statement: str) -> str:
     return f"In Spark SQL: {statement}"
 
 
-def _parts_text(fields: Sequence[tuple[str, str]]) -> str:
+def parts_text(fields: Sequence[tuple[str, str]]) -> str:
+    """``[identity(day), bucket[4](id)]``."""
     return "[" + ", ".join(f"{transform}({column})" for column, transform in fields) + "]"
 
 

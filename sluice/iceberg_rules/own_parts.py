@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from sluice.did_you_mean import did_you_mean
-from sluice.errors import UnsupportedLakeOption
+from sluice.errors import ConfigurationError
 from sluice.iceberg_rules.layout import Layout, PartField, PartFields, PartKind, part_fields
 from sluice.iceberg_rules.types import JsonType, column_type_json, type_text
 from sluice.model import TableInfo
@@ -28,38 +28,39 @@ _TYPES: dict[str, tuple[str, ...]] = {
 """The types of columns that rounds can partition by, by transform."""
 _PLURALS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
 _WIDTH_MAX = 2**31 - 1
-_TEXT = re.compile(r"\s*(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?([^(),]+?)\s*\)|([^(),\s]+))\s*")
+_NAME = r"`[^`]+`|[^(),`\s]+"
+_TEXT = re.compile(rf"\s*(?:(\w+)\s*\(\s*(?:(\d+)\s*,\s*)?({_NAME})\s*\)|({_NAME}))\s*")
 _FORMS = "years, months, days or hours(COLUMN), bucket(N, COLUMN), truncate(W, COLUMN) or COLUMN"
 
 
 def own_field(info: TableInfo, text: str) -> PartField:
-    """A partition field from a text as Spark SQL writes it.
+    """A partition field from a text as Spark SQL writes it, with a column in backquotes or without.
 
-    :raises UnsupportedLakeOption: there is no such column or transform, or they do not fit.
+    :raises ConfigurationError: there is no such column or transform, or they do not fit.
     """
     found = _TEXT.fullmatch(text)
     if found is None:
-        raise UnsupportedLakeOption(f"partition field {text!r}: use {_FORMS}")
-    word, width, column = found[1] or "identity", found[2], found[3] or found[4]
+        raise ConfigurationError(f"partition field {text!r}: use {_FORMS}")
+    word, width, column = found[1] or "identity", found[2], (found[3] or found[4]).strip("`")
     kind = _PLURALS.get(word.lower(), word.lower())
     if kind not in _TYPES:
         meant = did_you_mean(kind, ("bucket", "truncate", *_PLURALS), cutoff=0.6)
-        raise UnsupportedLakeOption(
+        raise ConfigurationError(
             f"partition field {text!r}: {word} is unknown{meant} (use {_FORMS})"
         )
     if column not in info.schema.names:
         meant = did_you_mean(column, info.schema.names, cutoff=0.6)
-        raise UnsupportedLakeOption(
+        raise ConfigurationError(
             f"partition field {text!r}: table {info.path} has no column {column}{meant}"
         )
     if (kind in ("bucket", "truncate")) != bool(width) or not 0 < int(width or 1) <= _WIDTH_MAX:
-        raise UnsupportedLakeOption(
+        raise ConfigurationError(
             f"partition field {text!r}: use {_FORMS}, with a number from 1 to {_WIDTH_MAX}"
         )
     transform = f"{kind}[{int(width)}]" if width else kind
     name = column if kind == "identity" else f"{column}_{kind if kind != 'truncate' else 'trunc'}"
     if not is_supported(transform, column_type_json(info.schema.column(column))):
-        raise UnsupportedLakeOption(
+        raise ConfigurationError(
             f"partition field {text!r}: column {column} is"
             f" {info.schema.column(column).data_type}; {word} takes {', '.join(_TYPES[kind])}"
         )
@@ -69,20 +70,20 @@ def own_field(info: TableInfo, text: str) -> PartField:
 def with_own_fields(info: TableInfo, layout: Layout, texts: Sequence[str]) -> PartFields:
     """The partition fields of a new lake table with those of the user behind Fluss's.
 
-    :raises UnsupportedLakeOption: the table cannot have own fields, or one of them does not fit.
+    :raises ConfigurationError: the table cannot have own fields, or one of them does not fit.
     """
     fields = part_fields(info, layout)
     if not texts:
         return fields
     if why := why_not_own(info, layout):
-        raise UnsupportedLakeOption(f"lake table {info.path} has Fluss's partition fields: {why}")
+        raise ConfigurationError(f"lake table {info.path} has Fluss's partition fields: {why}")
     own: list[PartField] = []
     for text in texts:
         one = own_field(info, text)
         if one.name in {known.name for known in (*fields.fields, *own)}:
-            raise UnsupportedLakeOption(f"partition field {text!r}: there is one of that name")
+            raise ConfigurationError(f"partition field {text!r}: there is one of that name")
         if one.name != one.column and one.name in info.schema.names:
-            raise UnsupportedLakeOption(
+            raise ConfigurationError(
                 f"partition field {text!r}: Iceberg would name it {one.name}, as a column of the"
                 " table"
             )

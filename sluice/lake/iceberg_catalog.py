@@ -120,8 +120,8 @@ class IcebergLake:
 
         :param partition_by: partition fields of the user's own, as ``own_field`` reads them.
         :raises LakeNotWritable: the catalog or the storage refuses.
-        :raises UnsupportedLakeOption: only Iceberg's own client could write the table's files, or
-            the table cannot have these partition fields.
+        :raises UnsupportedLakeOption: only Iceberg's own client could write the table's files.
+        :raises ConfigurationError: the table cannot have these partition fields.
         """
         with lake_errors(f"create lake table {info.path}"):
             builder = self._builder(info, layout, partition_by)

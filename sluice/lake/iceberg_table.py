@@ -18,7 +18,7 @@ from sluice.errors import (
     UnsupportedLakeOption,
 )
 from sluice.failpoints import failpoint
-from sluice.iceberg_rules.layout import Layout
+from sluice.iceberg_rules.layout import Layout, PartFields
 from sluice.lake.fence import Fence, overtaken
 from sluice.lake.file_systems import FileSystems
 from sluice.lake.iceberg_files import IcebergReferences, StoredFiles, folders_of, keeps_files
@@ -101,6 +101,11 @@ class IcebergTable:
     def layout(self) -> Layout:
         """Whether it has Fluss's system columns."""
         return self._columns.layout
+
+    @property
+    def part_fields(self) -> PartFields:
+        """Its partition fields, as they were last compared with those of Fluss."""
+        return self._parts.fields()
 
     def add_missing_columns(self, info: TableInfo, *, as_read: bool = False) -> Sequence[str]:
         """Adds columns that Fluss has added; checks all columns, identifier fields and the spec.

@@ -21,6 +21,7 @@ from sluice.driver.jvm import Jvm
 from sluice.driver.lake_tables import NOT_REGISTERED, create_lake_tables
 from sluice.driver.local import tier_once
 from sluice.errors import (
+    ConfigurationError,
     LakeNotWritable,
     LakeRolledBack,
     LakeTableMismatch,
@@ -121,6 +122,23 @@ def test_columns_that_the_table_has_got_since_are_added(shop: Shop) -> None:
     shop.client.admin.add_columns(ORDERS, [Column("note", t.STRING, -1)])
     assert shop.made() == {"shop.orders": "exists"}
     assert shop.columns() == ["id", "note"]
+
+
+def test_partition_fields_are_checked_first_and_kept_afterwards(shop: Shop) -> None:
+    with pytest.raises(ConfigurationError, match="dayz is unknown; did you mean 'days'"):
+        [*create_lake_tables(shop.config, ORDERS, shop.jvm, ["dayz(id)"])]
+
+    def told(*fields: str) -> tuple[str, str]:
+        [report] = create_lake_tables(shop.config, ORDERS, shop.jvm, fields)
+        return report.outcome, report.note
+
+    assert told("bucket(4, id)") == ("created", "")
+    assert told("bucket(4, `id`)") == ("exists", "")
+    kept = (
+        "it exists, and keeps its partition fields [bucket[4](id)]: change them by ALTER TABLE in"
+        " Spark SQL"
+    )
+    assert told("bucket(4, id)", "id") == ("exists", kept)
 
 
 def test_a_lake_table_that_another_process_creates_meanwhile_is_taken(shop: Shop) -> None:

@@ -13,7 +13,7 @@ import pytest
 from sluice.catalog_options import CATALOG_NAME
 from sluice.driver.lake_tables import create_lake_tables
 from sluice.driver.local import tier_once
-from sluice.errors import LakeTableMismatch, UnsupportedLakeOption
+from sluice.errors import ConfigurationError, LakeTableMismatch
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TablePath
 from sluice.model import types as t
@@ -219,6 +219,6 @@ def test_a_keyed_table_keeps_fluss_fields(stock: LocalStock) -> None:
     stock.create()
     with (
         closing(IcebergLake(stock.site.jvm.gateway, stock.site.config.datalake.iceberg)) as lake,
-        pytest.raises(UnsupportedLakeOption, match="it has a primary key"),
+        pytest.raises(ConfigurationError, match="it has a primary key"),
     ):
         lake.create(stock.client.admin.table_info(stock.path), partition_by=["item"])
