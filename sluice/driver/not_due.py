@@ -94,11 +94,12 @@ def _in_words(
     """The table's status, and the command that helps.
 
     The command is without connection options, because this function does not know them. Nor does
-    it know which options were given: what helps a table that is due names none.
+    it know which options were given: what helps a table that is due names none, and another text
+    does not say "add".
 
     :param claim_timeout_s: as the coordinator says. None: it has not said it yet.
     """
-    after_it = "add --now --wait 5min to tier it again after that round"
+    after_it = "with --now --wait 5min, the command tiers it again after that round"
     at_once = "Add --now to tier it now"
     if status.status == State.TIERING.value:
         by = f" by {status.claimed_by}" if status.claimed_by else ""

@@ -106,7 +106,7 @@ def test_a_round_under_way_is_never_ended(place: Place) -> None:
         held = claim_table(other, path, now=True)
         assert held.tiering_epoch == 2
         error = not_tiered(place, path, r"is being tiered by \S+ \(tiering epoch 2\)")
-        assert "add --now --wait 5min to tier it again after that round" in str(error)
+        assert "with --now --wait 5min, the command tiers it again after that round" in str(error)
         assert is_held(other, held)
         other.tiering.finished(held)
     assert now(place, path).tiering_epoch == 3

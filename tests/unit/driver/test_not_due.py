@@ -148,9 +148,9 @@ def test_during_a_round_and_after_a_change_of_the_freshness(
     path = create(client, enabled="true", freshness="1d")
     claim = claim_table(client, path, clock=clock)
     assert str(not_due(client, path, clock.ms)).startswith(
-        f"table shop.orders is being tiered by {this_process()} (tiering epoch 1): add --now"
-        " --wait 5min to tier it again after that round. A claim without heartbeats expires after"
-        " 2 min"
+        f"table shop.orders is being tiered by {this_process()} (tiering epoch 1): with"
+        " --now --wait 5min, the command tiers it again after that round. A claim without"
+        " heartbeats expires after 2 min"
     )
     clock.ms += MINUTE_MS
     client.tiering.finished(claim)
