@@ -95,6 +95,8 @@ def with_failures(health: Iterable[Finding], failed: Sequence[Finding]) -> Itera
         failure = left.pop(one.what, None)
         if failure is None:
             yield one
+        elif one.seen in failure.seen:  # the round failed as the check did
+            yield failure
         else:
             yield replace(failure, seen=f"{failure.seen}. {_in_the_lake(one)}")
     yield from left.values()
@@ -142,7 +144,7 @@ def _refused(client: Client, tiered: Iterable[TableInfo]) -> Iterator[Finding]:
 def _finding(report: MaintenanceReport) -> Finding:
     what = f"table {report.table}"
     if report.error:
-        return Finding(what, False, f"cannot be read: {report.error}")
+        return Finding(what, False, report.error)
     needs = "; ".join(report.before.needs(dead_of_bytes=SMALL_BYTES))
     if not needs:
         return Finding(what, True, str(report.before))

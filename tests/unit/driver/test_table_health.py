@@ -166,6 +166,8 @@ def test_a_table_whose_rounds_fail_is_told_as_status_does(tmp_path: Path) -> Non
             replace(found, seen=f"{said}. It has {healthy[1].seen}"),
         ]
         assert [*with_failures([], [found])] == [found], "the lake was not looked at"
+        unfit = _finding(MaintenanceReport("shop.stock", error=ADVICE))
+        assert [*with_failures([unfit], [found])] == [found], "the check fails as the round did"
 
 
 def test_states_that_cannot_be_read_are_told() -> None:
