@@ -108,6 +108,8 @@ class TableState:
     error: str = ""
     """Why the newest tiering snapshot could not be compared with what Fluss has registered."""
     offsets_lost: bool = False
+    mismatch: str = ""
+    """How another engine has changed the lake table so that no round can write to it."""
     where: str = ""
     """The name of the lake, for messages."""
     unreadable: OffsetRange | None = None

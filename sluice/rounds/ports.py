@@ -125,6 +125,12 @@ class LakeTable(MetadataFiles, Protocol):
         :raises LakeTableMismatch: names what differs and how.
         """
 
+    def check_layout(self, info: TableInfo) -> None:
+        """Compares its columns and partition fields, as they were read last, with those of Fluss.
+
+        :raises LakeTableMismatch: names what differs and how.
+        """
+
     def newest_tiering_snapshot(self, *, as_read: bool = False) -> LakeSnapshot | None:
         """Newest snapshot of commit user ``__fluss_lake_tiering`` among the ancestors of main.
 

@@ -17,7 +17,7 @@ from sluice.errors import (
     LogBehindLake,
 )
 from sluice.failpoints import failpoint
-from sluice.model import TableBucket, TablePath
+from sluice.model import TableBucket, TableInfo, TablePath
 from sluice.rounds.bucket_diagnoses import diagnose_gaps, rebuild_risks, rebuild_text
 from sluice.rounds.bucket_repairs import left_out_in, log_gaps
 from sluice.rounds.commit import move_tag
@@ -37,7 +37,7 @@ from sluice.rounds.named_lake import lake_place
 from sluice.rounds.note_lists import first_of
 from sluice.rounds.offsets import offsets_of
 from sluice.rounds.plan import check_lake_format, check_options
-from sluice.rounds.ports import Cluster, Lake
+from sluice.rounds.ports import Cluster, Lake, LakeTable
 from sluice.rounds.recover import (
     LakeStatus,
     behind_text,
@@ -67,7 +67,9 @@ def read_table_state(path: TablePath, cluster: Cluster, lake: Lake) -> TableStat
         return TableState(path, info, None, registered, where=lake_place(info, lake))
     ours = table.newest_tiering_snapshot()
     history = table.history(registered.snapshot_id if registered else None)
-    observed = TableState(path, info, table, registered, ours, history)
+    observed = TableState(
+        path, info, table, registered, ours, history, mismatch=_misfit(table, info)
+    )
     try:
         return replace(observed, comparison=compare(path, info.table_id, table, ours, registered))
     except LakeOffsetsLost as lost:
@@ -98,12 +100,19 @@ def diagnose(observed: TableState, cluster: Cluster) -> Diagnosis:
     if status is LakeStatus.BEHIND:
         assert observed.registered is not None
         actions, advice = _behind(observed, cluster)
+        advice += filter(None, [observed.mismatch])
         return unhealthy(
             observed,
             behind_text(observed.path, observed.registered, observed.comparison.why),
             actions,
             advice,
         )
+    if observed.mismatch:
+        then = (
+            "once the lake table fits again, the next round goes on;"
+            f" `sluice retry {observed.path}` makes it due at once"
+        )
+        return replace(unhealthy(observed, observed.mismatch, [], [then]), error=LakeTableMismatch)
     if status is LakeStatus.AHEAD:
         assert observed.ours is not None
         snapshot_id = observed.ours.snapshot_id
@@ -176,6 +185,15 @@ _OTHER_LAKE = (
     " lake table keeps its rows. `sluice repair` with the other lake's --warehouse or --config"
     " lists how"
 )
+
+
+def _misfit(table: LakeTable, info: TableInfo) -> str:
+    """How the lake table's columns or partition fields do not fit; empty: they do."""
+    try:
+        table.check_layout(info)
+    except LakeTableMismatch as mismatch:
+        return str(mismatch)
+    return ""
 
 
 def _behind(observed: TableState, cluster: Cluster) -> tuple[list[RepairAction], list[str]]:

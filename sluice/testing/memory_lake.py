@@ -245,6 +245,9 @@ class MemoryLakeTable:
         self.checked.append(info.schema_id)
         return ()
 
+    def check_layout(self, info: TableInfo) -> None:
+        pass
+
     def newest_tiering_snapshot(self, *, as_read: bool = False) -> LakeSnapshot | None:
         return self.find_tiering_snapshot({})
 

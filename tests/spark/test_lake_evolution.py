@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.driver.local import tier_once
+from sluice.driver.repairing import diagnose_table, repair
 from sluice.errors import LakeTableMismatch
 from sluice.model import TablePath
 from sluice.model import types as t
@@ -78,9 +79,15 @@ def test_a_dropped_column_stops_rounds_until_it_is_added_by_the_statement(site: 
         tier(site, 2)
     said = str(caught.value)
     assert said.startswith(f"lake table {PATH} has no column rate: another engine has dropped it.")
+    diagnosis = diagnose_table(site.config, PATH, site.jvm)
+    assert (diagnosis.healthy, diagnosis.state, diagnosis.actions) == (False, said, ())
+    assert "`sluice retry shop.events`" in diagnosis.advice[0]
+    with pytest.raises(LakeTableMismatch, match="has no column rate"):
+        repair(site.config, PATH, jvm=site.jvm)
     found = re.search(r"ALTER TABLE CATALOG\.(.*)", said)
     assert found is not None
     site.rows(f"ALTER TABLE lake.{found[1]}")
+    assert diagnose_table(site.config, PATH, site.jvm).healthy
     told = tier_once(site.config, PATH, now=True, jvm=site.jvm)
     assert "column rate was dropped in the lake and added again" in "; ".join(told.notes)
     rows = site.rows(f"SELECT id, rate FROM {lake} ORDER BY id")

@@ -94,6 +94,9 @@ class DriverTable:
     def add_missing_columns(self, info: TableInfo, *, as_read: bool = False) -> Sequence[str]:
         return self.look("add_missing_columns").add_missing_columns(info, as_read=as_read)
 
+    def check_layout(self, info: TableInfo) -> None:
+        self.look("check_layout").check_layout(info)
+
     def newest_tiering_snapshot(self, *, as_read: bool = False) -> LakeSnapshot | None:
         return self.look("newest_tiering_snapshot").newest_tiering_snapshot()
 
