@@ -103,7 +103,8 @@ def compact(table: TablePath, settings: Settings) -> None:
     without new rows. It does so whatever options the table has. The request stays until a round has
     rewritten all that is worth it, and ends after a day, or twice the table's freshness if that is
     longer. `sluice status` shows it. A paused table is compacted by its first round after
-    `sluice resume`.
+    `sluice resume`. No round compacts a table with partition fields of a user's own: Iceberg's
+    rewrite_data_files does, and the round says so.
 
     The command does not look at the lake, and needs no Java. `sluice maintain --yes` requests a
     compaction only of tables that need it.
