@@ -108,25 +108,9 @@ def diagnose(observed: TableState, cluster: Cluster) -> Diagnosis:
             advice,
         )
     if observed.mismatch:
-        then = (
-            "once the lake table fits again, the next round goes on;"
-            f" `sluice retry {observed.path}` makes it due at once"
-        )
-        return replace(unhealthy(observed, observed.mismatch, [], [then]), error=LakeTableMismatch)
+        return _unfit(observed)
     if status is LakeStatus.AHEAD:
-        assert observed.ours is not None
-        snapshot_id = observed.ours.snapshot_id
-        effect = f"run a round, which first registers lake snapshot {snapshot_id} with Fluss"
-        state = (
-            f"lake snapshot {snapshot_id} is not registered with Fluss: a round died after its lake"
-            " commit"
-        )
-        return unhealthy(
-            observed,
-            state,
-            [RepairAction(REGISTER, effect)],
-            ["the next round does this automatically"],
-        )
+        return _not_registered(observed)
     if observed.registered is not None:
         gaps = log_gaps(observed.info, cluster, observed.registered.offsets)
         if gaps:
@@ -194,6 +178,27 @@ def _misfit(table: LakeTable, info: TableInfo) -> str:
     except LakeTableMismatch as mismatch:
         return str(mismatch)
     return ""
+
+
+def _unfit(observed: TableState) -> Diagnosis:
+    """Another engine has changed the lake table, so no round can write to it."""
+    then = (
+        "once the lake table fits again, the next round goes on;"
+        f" `sluice retry {observed.path}` makes it due at once"
+    )
+    return replace(unhealthy(observed, observed.mismatch, [], [then]), error=LakeTableMismatch)
+
+
+def _not_registered(observed: TableState) -> Diagnosis:
+    assert observed.ours is not None
+    snapshot_id = observed.ours.snapshot_id
+    effect = f"run a round, which first registers lake snapshot {snapshot_id} with Fluss"
+    state = (
+        f"lake snapshot {snapshot_id} is not registered with Fluss: a round died after its lake"
+        " commit"
+    )
+    actions = [RepairAction(REGISTER, effect)]
+    return unhealthy(observed, state, actions, ["the next round does this automatically"])
 
 
 def _behind(observed: TableState, cluster: Cluster) -> tuple[list[RepairAction], list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -85,10 +86,12 @@ def test_columns_that_a_reader_suffers_from_are_named(examine: Examine, address:
         client.admin.create_table(path, TableDescriptor(Schema(columns), properties=enabled))
     _, found = examine()
     assert found["columns of shop.orders"] == (
-        None,
+        True,
         "columns id and ID differ in case only (Spark: it cannot read the table); column at has the"
         " type TIME (Spark: it cannot read the table; other engines can)",
     )
+    told = CliRunner().invoke(cli, ["doctor"], env={"SLUICE_CLIENT_BOOTSTRAP": address})
+    assert re.search(r"^columns of shop.orders +note +columns id", told.output, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
