@@ -147,6 +147,8 @@ def _kept_fields(info: TableInfo, has: PartFields, partition_by: Sequence[str]) 
     wanted = [own_field(info, text) for text in partition_by]
     if all((one.column, one.transform) in found for one in wanted):
         return ""
+    if not found:
+        return "it exists without partition fields: add them by ALTER TABLE in Spark SQL"
     return (
         f"it exists, and keeps its partition fields {parts_text(found)}: change them by ALTER"
         " TABLE in Spark SQL"

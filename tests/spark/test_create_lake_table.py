@@ -139,6 +139,9 @@ def test_partition_fields_are_checked_first_and_kept_afterwards(shop: Shop) -> N
         " Spark SQL"
     )
     assert told("bucket(4, id)", "id") == ("exists", kept)
+    [*create_lake_tables(shop.config, LOOSE, shop.jvm)]
+    [report] = create_lake_tables(shop.config, LOOSE, shop.jvm, ["id"])
+    assert report.note == "it exists without partition fields: add them by ALTER TABLE in Spark SQL"
 
 
 def test_a_lake_table_that_another_process_creates_meanwhile_is_taken(shop: Shop) -> None:
