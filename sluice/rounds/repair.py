@@ -98,15 +98,7 @@ def diagnose(observed: TableState, cluster: Cluster) -> Diagnosis:
         return replace(unhealthy(observed, observed.error, actions, advice), error=error)
     status = observed.comparison.status
     if status is LakeStatus.BEHIND:
-        assert observed.registered is not None
-        actions, advice = _behind(observed, cluster)
-        advice += filter(None, [observed.mismatch])
-        return unhealthy(
-            observed,
-            behind_text(observed.path, observed.registered, observed.comparison.why),
-            actions,
-            advice,
-        )
+        return _behind(observed, cluster)
     if observed.mismatch:
         return _unfit(observed)
     if status is LakeStatus.AHEAD:
@@ -201,13 +193,13 @@ def _not_registered(observed: TableState) -> Diagnosis:
     return unhealthy(observed, state, actions, ["the next round does this automatically"])
 
 
-def _behind(observed: TableState, cluster: Cluster) -> tuple[list[RepairAction], list[str]]:
+def _behind(observed: TableState, cluster: Cluster) -> Diagnosis:
+    registered = observed.registered
+    assert registered is not None
     actions = [_restore(observed)] if _is_there(observed) else []
     advice: list[str] = []
-    if not actions and observed.registered is not None:
-        advice.append(
-            f"the registered snapshot {observed.registered.snapshot_id} has expired in the lake"
-        )
+    if not actions:
+        advice.append(f"the registered snapshot {registered.snapshot_id} has expired in the lake")
     if observed.ours is None and not actions:
         actions.append(_adopt(observed))
     held, why = offsets_in_lake(observed)
@@ -215,7 +207,11 @@ def _behind(observed: TableState, cluster: Cluster) -> tuple[list[RepairAction],
         advice += [why, _OTHER_LAKE]
     else:
         _add_retier(observed, cluster, held, actions, advice)
-    return sorted(actions, key=lambda action: bool(action.risks)), advice
+    if observed.mismatch:
+        advice.append(observed.mismatch)
+    actions.sort(key=lambda action: bool(action.risks))
+    state = behind_text(observed.path, registered, observed.comparison.why)
+    return unhealthy(observed, state, actions, advice)
 
 
 def offsets_in_lake(observed: TableState) -> tuple[Mapping[TableBucket, int] | None, str]:

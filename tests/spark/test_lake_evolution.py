@@ -94,6 +94,17 @@ def test_a_dropped_column_stops_rounds_until_it_is_added_by_the_statement(site: 
     assert [tuple(row) for row in rows] == [(0, None), (1, None), (2, 1.0), (3, 1.5)]
 
 
+def test_a_lake_that_is_behind_and_has_lost_a_column_is_told_both(site: Site) -> None:
+    made(site)
+    first = tier(site, 0).lake_snapshot_id
+    tier(site, 2)
+    site.rows(f"CALL lake.system.rollback_to_snapshot('{PATH}', {first})")
+    site.rows(f"ALTER TABLE lake.{PATH} DROP COLUMN rate")
+    diagnosis = diagnose_table(site.config, PATH, site.jvm)
+    assert "restore" in [action.name for action in diagnosis.actions]
+    assert diagnosis.advice[-1].startswith(f"lake table {PATH} has no column rate")
+
+
 @pytest.mark.parametrize("layout", ["clean", pytest.param("legacy", marks=pytest.mark.long)])
 def test_keys_are_found_under_their_new_name_and_width(stock: LocalStock) -> None:
     stock.create(COMPACTED)
