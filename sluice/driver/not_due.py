@@ -94,8 +94,8 @@ def _in_words(
     """The table's status, and the command that helps.
 
     The command is without connection options, because this function does not know them. Nor does
-    it know which options were given: what helps a table that is due names none, and another text
-    does not say "add".
+    it know which options were given: of a table that is due, the text names none. During a round it
+    says "with" rather than "add", because --now or --wait may have been given.
 
     :param claim_timeout_s: as the coordinator says. None: it has not said it yet.
     """
