@@ -22,7 +22,7 @@ from sluice.client.heartbeats import Heartbeats
 from sluice.client.idle import Waiting
 from sluice.formats.types import schema_from_arrow
 from sluice.model import Claim, TableBucket, TableDescriptor, TablePath, TieringRound
-from sluice.rounds.files import claim_of
+from sluice.rounds.records.files import claim_of
 from sluice_airflow.acquire import TOGETHER_MAX, acquire
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.connection import FlussConnection

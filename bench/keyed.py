@@ -22,9 +22,9 @@ from sluice.driver.local import tier_once
 from sluice.driver.maintaining import maintain_tables
 from sluice.driver.open_lake import open_lake
 from sluice.model import TableDescriptor, TablePath
-from sluice.rounds.files import RoundResult
-from sluice.rounds.maintain import MaintenanceReport
-from sluice.rounds.maintenance import TableHealth
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.upkeep.maintain import MaintenanceReport
+from sluice.rounds.upkeep.maintenance import TableHealth
 from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.table_creation import create_table
 

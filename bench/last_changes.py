@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from bench import data
 from bench.measure import Cost, Line, cost, report
 from sluice.model import ChangeType
-from sluice.rounds.last_changes import LastChanges
-from sluice.rounds.types import LogRecords
+from sluice.rounds.copy.last_changes import LastChanges
+from sluice.rounds.values.types import LogRecords
 
 KEYS = 2_000_000
 OPERATIONS_MAX = 2_000_000

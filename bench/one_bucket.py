@@ -28,7 +28,14 @@ from sluice.driver import spark as spark_driver
 from sluice.driver.jvm import Jvm, iceberg_jar
 from sluice.driver.local import tier_once
 from sluice.model import TablePath
-from sluice.rounds.files import PlanFile, RoundResult, plan_uri, read_json, result_uri, write_json
+from sluice.rounds.records.files import (
+    PlanFile,
+    RoundResult,
+    plan_uri,
+    read_json,
+    result_uri,
+    write_json,
+)
 from sluice.testing.table_creation import create_table
 
 REPEATS = 2

@@ -25,8 +25,15 @@ from sluice.config import ClientConfig
 from sluice.driver.jvm import iceberg_jar
 from sluice.driver.start_archive import make_start_archive
 from sluice.model import Claim, TablePath
-from sluice.rounds.files import PlanFile, RoundResult, plan_uri, read_json, result_uri, write_json
-from sluice.rounds.pack_files import PackFile, pack_uri
+from sluice.rounds.records.files import (
+    PlanFile,
+    RoundResult,
+    plan_uri,
+    read_json,
+    result_uri,
+    write_json,
+)
+from sluice.rounds.records.packs import PackFile, pack_uri
 
 CONNECTION = "bench"
 ATTEMPT = "1"

@@ -10,18 +10,18 @@ from sluice.client import Client
 from sluice.client.lease_ids import lease_id
 from sluice.client.tier_lease import random_lease_id
 from sluice.errors import LakeCommitRefused
-from sluice.rounds.files import write_json
-from sluice.rounds.maintain import MaintenanceReport
-from sluice.rounds.maintenance import Conversion, TableHealth
-from sluice.rounds.maintenance_files import (
+from sluice.rounds.records.files import write_json
+from sluice.rounds.records.maintenance_runs import MaintenanceRun, note_run
+from sluice.rounds.records.run_names import RunName, write_run_name
+from sluice.rounds.upkeep.maintain import MaintenanceReport
+from sluice.rounds.upkeep.maintenance import Conversion, TableHealth
+from sluice.rounds.upkeep.maintenance_files import (
     MaintenanceFiles,
     MaintenanceRequest,
     TableReport,
     request_uri,
 )
-from sluice.rounds.maintenance_runs import MaintenanceRun, note_run
-from sluice.rounds.reasons import reason_of
-from sluice.rounds.run_names import RunName, write_run_name
+from sluice.rounds.values.reasons import reason_of
 from sluice.server.cluster import EmbeddedCluster
 
 DAY_MS = 24 * 60 * MINUTE_MS

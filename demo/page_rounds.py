@@ -22,11 +22,11 @@ from sluice.client.lease_ids import lease_id
 from sluice.clock import SystemClock
 from sluice.errors import LakeCommitRefused, LakeNotWritable
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TablePath
-from sluice.rounds.compaction_report import CompactionReport
-from sluice.rounds.files import RoundFailure, RoundResult
-from sluice.rounds.reasons import failure_of
-from sluice.rounds.recover import KEEP_ALL
-from sluice.rounds.run_names import RunName, write_run_name
+from sluice.rounds.commit.recover import KEEP_ALL
+from sluice.rounds.records.files import RoundFailure, RoundResult
+from sluice.rounds.records.run_names import RunName, write_run_name
+from sluice.rounds.upkeep.compacted import CompactionReport
+from sluice.rounds.values.reasons import failure_of
 
 DAG_ID = "sluice_lake_tiering"
 DEPLOYMENT = "prod"

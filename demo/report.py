@@ -17,7 +17,7 @@ from sluice.artifacts.iceberg import installed_iceberg
 from sluice.client import Client
 from sluice.errors import UnsupportedVersion
 from sluice.model import TablePath
-from sluice.rounds.files import RoundResult, read_json
+from sluice.rounds.records.files import RoundResult, read_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,17 @@ from sluice.failpoints import failpoint
 from sluice.masking import reason_text
 from sluice.model import BucketSnapshot, Claim, Reason, TablePath
 from sluice.model.table_patterns import is_pattern, matches
-from sluice.rounds.dropped import table_dropped
-from sluice.rounds.dropped_leases import forget_drop
-from sluice.rounds.files import PlanFile, claim_of, plan_uri, plan_uris, read_json, write_json
-from sluice.rounds.reasons import reason_of
+from sluice.rounds.plan.dropped import table_dropped
+from sluice.rounds.records.dropped_leases import forget_drop
+from sluice.rounds.records.files import (
+    PlanFile,
+    claim_of,
+    plan_uri,
+    plan_uris,
+    read_json,
+    write_json,
+)
+from sluice.rounds.values.reasons import reason_of
 from sluice_airflow import leasing, settle
 from sluice_airflow.claimed_again import waits_for_claim
 from sluice_airflow.claims import ClaimedTable, claimed_table, heartbeat_all

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, cast
 
-from sluice.rounds.files import read_json, round_outcome, write_json
+from sluice.rounds.records.files import read_json, round_outcome, write_json
 from sluice_airflow.claims import ClaimedTable
 
 VERSION = 1

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from sluice.masking import mask
 from sluice.model import Claim
-from sluice.rounds.files import VERSION, claim_of, read_json, write_json
+from sluice.rounds.records.files import VERSION, claim_of, read_json, write_json
 from sluice_airflow.account import HELD, NOT_DUE, NOT_TIERED, TableAccount, tell
 from sluice_airflow.claimed_again import newest_claim
 from sluice_airflow.claims import ClaimedTable

@@ -14,7 +14,14 @@ from sluice.errors import FlussError, TableNotExist, UnknownServerError
 from sluice.failpoints import failpoint
 from sluice.masking import mask, reason_text
 from sluice.model import Claim, Reason, TablePath
-from sluice.rounds.files import PlanFile, claim_of, plan_uri, read_json, run_files, write_json
+from sluice.rounds.records.files import (
+    PlanFile,
+    claim_of,
+    plan_uri,
+    read_json,
+    run_files,
+    write_json,
+)
 from sluice_airflow import leasing
 from sluice_airflow.acquire import LEASE_REFUSED
 from sluice_airflow.claimed_again import (

@@ -18,7 +18,7 @@ from sluice.client.snapshot_lease import never_tiered_buckets
 from sluice.errors import LeaseLost, LeaseNotExist, SluiceError, TableNotExist, UnsupportedVersion
 from sluice.failpoints import failpoint
 from sluice.model import BucketSnapshot, Claim
-from sluice.rounds.files import PlanFile, read_json
+from sluice.rounds.records.files import PlanFile, read_json
 from sluice_airflow.claims import ClaimedTable
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from urllib.parse import quote
 from airflow.sdk import BaseOperatorLink
 
 from sluice.model import TablePath
-from sluice.rounds.files import RoundFailure, RoundResult
-from sluice.rounds.pack_files import SparkApplication
+from sluice.rounds.records.files import RoundFailure, RoundResult
+from sluice.rounds.records.packs import SparkApplication
 from sluice_airflow.claims import ClaimedTable
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from sluice.masking import mask
 from sluice.model import Claim, TablePath, TieringStatus
 from sluice.model.table_patterns import is_pattern
 from sluice.quantities import counted
-from sluice.rounds.run_names import RunName, RunNames, write_run_name
+from sluice.rounds.records.run_names import RunName, RunNames, write_run_name
 from sluice.statuses import State
 from sluice_airflow.account import (
     HELD,

@@ -25,7 +25,7 @@ from sluice.errors import (
 from sluice.failpoints import failpoint
 from sluice.masking import mask
 from sluice.model import Claim, Reason
-from sluice.rounds.files import (
+from sluice.rounds.records.files import (
     PlanFile,
     RoundFailure,
     RoundResult,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.errors import ConfigurationError, LogBehindLake
 from sluice.model import LakeSnapshotInfo, TableBucket, TableInfo, bucket_count_in
-from sluice.rounds.dropped import again_if_dropped, dropped_of
-from sluice.rounds.plan import offsets_to_copy
+from sluice.rounds.plan.dropped import again_if_dropped, dropped_of
+from sluice.rounds.plan.plan import offsets_to_copy
 from sluice_airflow.until import Until
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from sluice.errors import (
 )
 from sluice.masking import mask, reason_text
 from sluice.model import LakeSnapshotInfo, TableInfo, TablePath
-from sluice.rounds.run_names import RunNames
+from sluice.rounds.records.run_names import RunNames
 from sluice_airflow import table_words as words
 from sluice_airflow.table_goal import Goal, Missing, look, offsets_sum, resolve
 from sluice_airflow.until import Until

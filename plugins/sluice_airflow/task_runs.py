@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from urllib.parse import quote, unquote
 
 from sluice.masking import mask
-from sluice.rounds.pack_files import running_application
+from sluice.rounds.records.packs import running_application
 from sluice_airflow.claimed_again import started_try
 
 log = logging.getLogger(__name__)

@@ -40,7 +40,7 @@ def local_path(uri: str) -> str | None:
 
 
 def work_folder_check(uri: str, *, is_certain: bool = True) -> Check:
-    """Checks the folder for plans and results, accessed as in :mod:`sluice.rounds.files`."""
+    """Checks the folder for plans and results, accessed as :mod:`sluice.rounds.records` does."""
     return Check(
         f"work folder {uri}",
         lambda: write_and_remove(*fsspec_file_system(uri.rstrip("/"), {}, SHORT_TIMEOUTS)),

@@ -23,8 +23,8 @@ from sluice.errors import SluiceError
 from sluice.model import TablePath
 
 if TYPE_CHECKING:
-    from sluice.rounds.clean import CleanReport, OrphanFile
-    from sluice.rounds.clean_runs import RunFolder
+    from sluice.rounds.records.finished_runs import RunFolder
+    from sluice.rounds.upkeep.orphans import CleanReport, OrphanFile
 
 
 @click.command(

@@ -27,7 +27,7 @@ from sluice.stop_signals import explain_stop, signal_name, sigterm_raises
 
 if TYPE_CHECKING:
     from sluice.config import Config
-    from sluice.rounds.maintain import MaintenanceReport
+    from sluice.rounds.upkeep.maintain import MaintenanceReport
 
 
 _STOPPED = ": what was done stays; call the command again for the rest"
@@ -123,8 +123,8 @@ def _recorded(
     if work_uri is None:
         yield lambda _: None
         return
-    from sluice.rounds.reasons import reason_of
-    from sluice.rounds.recorded_maintenance import RecordedMaintenance
+    from sluice.rounds.upkeep.recorded_maintenance import RecordedMaintenance
+    from sluice.rounds.values.reasons import reason_of
 
     secrets = config.secrets()
     tables = ["*" if table is None else str(table)]
@@ -185,7 +185,7 @@ def _print(report: MaintenanceReport, *, applied: bool) -> None:
     needs = report.needs()
     say(f"{report.table}: {'; '.join(needs) or 'healthy'}")
     say(f"  {report.before}")
-    from sluice.rounds.maintenance_line import done_words, due_words, standing_words
+    from sluice.rounds.upkeep.maintenance_line import done_words, due_words, standing_words
 
     due = [] if applied else due_words(report)
     for line in done_words(report) if applied else [*due, *standing_words(report)]:

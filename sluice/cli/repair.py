@@ -37,7 +37,7 @@ _BUCKET = re.compile(r"(\d+/)?\d+")
 if TYPE_CHECKING:
     from sluice.driver.last_failure import BatchName
     from sluice.driver.repairing import RepairResult
-    from sluice.rounds.diagnosis import Diagnosis
+    from sluice.rounds.repair.diagnosis import Diagnosis
 
     _ParamType = click.ParamType[BatchName]
 else:
@@ -219,7 +219,7 @@ def _print_healthy(found: Diagnosis) -> None:
 
 def _next_step(found: Diagnosis, by: str | None, skip: BatchName | None) -> str:
     """What the user can run now."""
-    from sluice.rounds.failures import WITH_LAKE
+    from sluice.rounds.commit.failures import WITH_LAKE
 
     names = [one.name for one in found.actions]
     run = f"run {found.commands()} {WITH_LAKE}"

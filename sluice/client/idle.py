@@ -39,7 +39,7 @@ from sluice.model import (
     TableInfo,
     bucket_count_in,
 )
-from sluice.rounds.plan import check_options, offsets_to_copy
+from sluice.rounds.plan.plan import check_options, offsets_to_copy
 from sluice.statuses.full_rounds import needs_full_round
 from sluice.wire import apis
 

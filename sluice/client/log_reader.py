@@ -20,7 +20,7 @@ from sluice.formats.lake_values import lake_problem
 from sluice.formats.log_batch import LogBatchHeader, check_crc
 from sluice.formats.log_format import LogFormat
 from sluice.model import EARLIEST, Schema, TableBucket, TableInfo, TablePath
-from sluice.rounds.types import LogRecords
+from sluice.rounds.values.types import LogRecords
 
 _PREFETCHED = 1
 

@@ -21,10 +21,10 @@ from sluice.client.unreachable import waited_for_once
 from sluice.config import ClientConfig
 from sluice.errors import KvSnapshotNotExist, SluiceError, StorageError, UnsupportedVersion
 from sluice.model import TableInfo, TablePath
-from sluice.rounds.ports import BucketRows
-from sluice.rounds.reasons import reason_of
-from sluice.rounds.spill import SpillFolder
-from sluice.rounds.types import LogRecords, Split, StartMode
+from sluice.rounds.copy.spill import SpillFolder
+from sluice.rounds.values.ports import BucketRows
+from sluice.rounds.values.reasons import reason_of
+from sluice.rounds.values.types import LogRecords, Split, StartMode
 
 
 class ClientLogSource:

@@ -20,10 +20,10 @@ from sluice.errors import (
 from sluice.errors.fluss import unreadable_text
 from sluice.formats.log_batch import LogBatchHeader, batch_ends, check_crc, complete_batches
 from sluice.model import Partition, TableBucket, TableInfo, TablePath, bucket_count_in
-from sluice.rounds.diagnosis import NAMED_MAX
-from sluice.rounds.failures import WITH_LAKE, bucket_text
-from sluice.rounds.note_lists import first_of
-from sluice.rounds.types import OffsetRange
+from sluice.rounds.commit.failures import WITH_LAKE, bucket_text
+from sluice.rounds.repair.diagnosis import NAMED_MAX
+from sluice.rounds.values.note_lists import first_of
+from sluice.rounds.values.types import OffsetRange
 
 
 def unreadable_batch(

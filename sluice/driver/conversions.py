@@ -10,7 +10,7 @@ from sluice.driver.python_worker import lighten
 from sluice.driver.without_pandas import leave_pandas_out
 from sluice.errors import SparkJobFailed
 from sluice.lake.java import JavaThrew, java_errors
-from sluice.rounds.conversion import BucketWork, Converted
+from sluice.rounds.upkeep.conversion import BucketWork, Converted
 
 
 class ThreadConversions:

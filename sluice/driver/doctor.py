@@ -22,7 +22,7 @@ from sluice.errors import SluiceError
 from sluice.iceberg_rules.names_and_types import problems
 from sluice.masking import mask, reason_text, secrets_of
 from sluice.model import ServerInfo, TableInfo, TablePath
-from sluice.rounds.named_lake import LAKE_OPTIONS
+from sluice.rounds.plan.named_lake import LAKE_OPTIONS
 
 NOTE = "note"
 """The result of what is no failure, and what readers should know."""

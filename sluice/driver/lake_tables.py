@@ -24,11 +24,11 @@ from sluice.iceberg_rules.names_and_types import cautions
 from sluice.iceberg_rules.own_parts import own_field
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TableInfo, TablePath
-from sluice.rounds.bucket_counts import check_partitions
-from sluice.rounds.dropped import is_unanswered
-from sluice.rounds.named_lake import lake_place, other_lake_note
-from sluice.rounds.reasons import reason_of
-from sluice.rounds.recover import LakeStatus, compare, rolled_back, table_missing
+from sluice.rounds.commit.recover import LakeStatus, compare, rolled_back, table_missing
+from sluice.rounds.plan.bucket_counts import check_partitions
+from sluice.rounds.plan.dropped import is_unanswered
+from sluice.rounds.plan.named_lake import lake_place, other_lake_note
+from sluice.rounds.values.reasons import reason_of
 
 CREATED, EXISTS, FAILED = "created", "exists", "failed"
 NOT_REGISTERED = "a round died before it registered its newest snapshot; the next round does that"

@@ -8,12 +8,12 @@ from sluice.client.client import Client
 from sluice.client.unreadable_batch import unreadable_batch
 from sluice.errors import ConfigurationError
 from sluice.model import TableBucket
-from sluice.rounds.bucket_diagnoses import diagnose_unreadable
-from sluice.rounds.bucket_repairs import GAPS_KEY, SKIPPED_KEY, left_out_in
-from sluice.rounds.diagnosis import Diagnosis, TableState
-from sluice.rounds.failures import WITH_LAKE, named_batch
-from sluice.rounds.repair import RETIER, diagnose, offsets_in_lake
-from sluice.rounds.types import OffsetRange
+from sluice.rounds.commit.failures import WITH_LAKE, named_batch
+from sluice.rounds.plan.bucket_repairs import GAPS_KEY, SKIPPED_KEY, left_out_in
+from sluice.rounds.repair.bucket_diagnoses import diagnose_unreadable
+from sluice.rounds.repair.diagnose import RETIER, diagnose, offsets_in_lake
+from sluice.rounds.repair.diagnosis import Diagnosis, TableState
+from sluice.rounds.values.types import OffsetRange
 
 BatchName = tuple[str, int]
 """A batch as users name it: ``BUCKET`` or ``PARTITION_ID/BUCKET``, and its base offset."""

@@ -33,17 +33,16 @@ from sluice.errors import (
 from sluice.failpoints import failpoint
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import BucketSnapshot, Claim, Reason, TableInfo, TablePath
-from sluice.rounds.diagnosis import RepairAction
-from sluice.rounds.dropped import how_dropped, table_dropped
-from sluice.rounds.files import RoundResult
-from sluice.rounds.parts import PartRules
-from sluice.rounds.phases import seconds_of
-from sluice.rounds.ports import SplitRunner, SplitWriterFactory
-from sluice.rounds.progress import NoProgress, Progress
-from sluice.rounds.reasons import failure_of, reason_of
-from sluice.rounds.retier import RepairMode
-from sluice.rounds.round import run_round
-from sluice.rounds.types import OffsetRange
+from sluice.rounds.copy.parts import PartRules
+from sluice.rounds.plan.dropped import how_dropped, table_dropped
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.repair.diagnosis import RepairAction
+from sluice.rounds.round.round import run_round
+from sluice.rounds.values.phases import seconds_of
+from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.values.progress import NoProgress, Progress
+from sluice.rounds.values.reasons import failure_of, reason_of
+from sluice.rounds.values.types import OffsetRange, RepairMode
 from sluice.stop_signals import explain_stop, signal_name, signals_deferred
 
 _LOG = logging.getLogger(__name__)

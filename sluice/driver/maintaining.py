@@ -27,14 +27,14 @@ from sluice.errors import (
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TableInfo, TablePath
 from sluice.quantities import counted
-from sluice.rounds.compaction import DEFAULT_COMPACTIONS
-from sluice.rounds.conversion import ConversionRunner
-from sluice.rounds.dropped import is_unanswered
-from sluice.rounds.expiry import AUTO_EXPIRE
-from sluice.rounds.maintain import MaintenanceOptions, MaintenanceReport, maintain
-from sluice.rounds.named_lake import lake_place
-from sluice.rounds.plan import check_lake_format
-from sluice.rounds.reasons import reason_of
+from sluice.rounds.plan.dropped import is_unanswered
+from sluice.rounds.plan.named_lake import lake_place
+from sluice.rounds.plan.plan import check_lake_format
+from sluice.rounds.upkeep.compaction import DEFAULT_COMPACTIONS
+from sluice.rounds.upkeep.conversion import ConversionRunner
+from sluice.rounds.upkeep.maintain import MaintenanceOptions, MaintenanceReport, maintain
+from sluice.rounds.values.expiry import AUTO_EXPIRE
+from sluice.rounds.values.reasons import reason_of
 
 
 def maintain_tables(

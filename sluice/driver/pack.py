@@ -22,9 +22,9 @@ from sluice.failpoints import failpoint
 from sluice.masking import mask
 from sluice.model import TablePath
 from sluice.quantities import counted
-from sluice.rounds.files import failure_uri, read_json, result_uri, write_json
-from sluice.rounds.pack_files import PackFile, SparkApplication, mark_running, read_stops
-from sluice.rounds.reasons import failure_of
+from sluice.rounds.records.files import failure_uri, read_json, result_uri, write_json
+from sluice.rounds.records.packs import PackFile, SparkApplication, mark_running, read_stops
+from sluice.rounds.values.reasons import failure_of
 
 _LOG = logging.getLogger(__name__)
 STOPS_POLL_S = 2.0

@@ -29,20 +29,18 @@ from sluice.errors import (
 )
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TablePath
-from sluice.rounds.bucket_repairs import BUCKET_MODES
-from sluice.rounds.diagnosis import Diagnosis, RepairAction, TableState
-from sluice.rounds.failures import WITH_LAKE
-from sluice.rounds.files import RoundResult
-from sluice.rounds.progress import Progress
-from sluice.rounds.repair import (
+from sluice.rounds.commit.failures import WITH_LAKE
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.repair.diagnose import (
     REGISTER,
     RETIER,
     apply_action,
     diagnose,
     read_table_state,
 )
-from sluice.rounds.retier import RepairMode
-from sluice.rounds.types import OffsetRange
+from sluice.rounds.repair.diagnosis import Diagnosis, RepairAction, TableState
+from sluice.rounds.values.progress import Progress
+from sluice.rounds.values.types import BUCKET_MODES, OffsetRange, RepairMode
 from sluice.stop_signals import explain_stop, signals_deferred
 
 _POLL_S = 0.5

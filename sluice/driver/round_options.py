@@ -6,10 +6,9 @@ from collections.abc import Iterable
 
 from sluice.config import Config
 from sluice.model import BucketSnapshot
-from sluice.rounds.compaction import CompactionOptions
-from sluice.rounds.keyed_options import KeyedRoundOptions
-from sluice.rounds.limits import RoundLimits
-from sluice.rounds.position_lookups import LookupBudget
+from sluice.rounds.plan.keyed_options import KeyedRoundOptions
+from sluice.rounds.upkeep.compaction import CompactionOptions
+from sluice.rounds.values.limits import LookupBudget, RoundLimits
 
 
 def round_limits(config: Config) -> RoundLimits:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from sluice.client import Client
 from sluice.model import BucketSnapshot, TablePath
-from sluice.rounds.copy_size import CopySize, log_seconds
-from sluice.rounds.files import write_json
-from sluice.rounds.reasons import reason_of
-from sluice.rounds.types import Split, StartMode
+from sluice.rounds.records.copy_size import CopySize, log_seconds
+from sluice.rounds.records.files import write_json
+from sluice.rounds.values.reasons import reason_of
+from sluice.rounds.values.types import Split, StartMode
 
 _LOG = logging.getLogger(__name__)
 

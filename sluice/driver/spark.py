@@ -35,9 +35,10 @@ from sluice.errors import (
 )
 from sluice.lake.java import JavaThrew, java_errors
 from sluice.model import Claim, TableInfo
-from sluice.rounds.copy import copy_split
-from sluice.rounds.copy_size import size_uri
-from sluice.rounds.files import (
+from sluice.rounds.copy.parts import PartRules, in_copy_order
+from sluice.rounds.copy.split import copy_split
+from sluice.rounds.records.copy_size import size_uri
+from sluice.rounds.records.files import (
     PlanFile,
     RoundResult,
     failure_uri,
@@ -46,12 +47,11 @@ from sluice.rounds.files import (
     result_uri,
     write_json,
 )
-from sluice.rounds.parts import PartRules, in_copy_order
-from sluice.rounds.ports import LogSource, SplitRunner, SplitWriterFactory
-from sluice.rounds.reasons import failure_of
-from sluice.rounds.result_line import failure_line, result_line
-from sluice.rounds.round import run_round
-from sluice.rounds.types import Split, SplitFailure, SplitResult
+from sluice.rounds.records.result_line import failure_line, result_line
+from sluice.rounds.round.round import run_round
+from sluice.rounds.values.ports import LogSource, SplitRunner, SplitWriterFactory
+from sluice.rounds.values.reasons import failure_of
+from sluice.rounds.values.types import Split, SplitFailure, SplitResult
 
 _LOG = logging.getLogger(__name__)
 CONF_PREFIX = "spark.sluice."

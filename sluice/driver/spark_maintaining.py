@@ -2,7 +2,7 @@
 
 The Spark context is an argument: this package does not import PySpark. Tables are maintained one
 after the other, and the buckets of a table at the same time. A table that fails does not stop the
-others. Request and reports are files (``sluice.rounds.maintenance_files``).
+others. Request and reports are files (``sluice.rounds.upkeep.maintenance_files``).
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from sluice.masking import mask
 from sluice.model import Reason, TablePath
 from sluice.model.table_patterns import is_pattern, matches
 from sluice.quantities import counted
-from sluice.rounds.dropped import is_unanswered
-from sluice.rounds.maintain import MaintenanceReport
-from sluice.rounds.maintenance_files import (
+from sluice.rounds.plan.dropped import is_unanswered
+from sluice.rounds.upkeep.maintain import MaintenanceReport
+from sluice.rounds.upkeep.maintenance_files import (
     MaintenanceFiles,
     MaintenanceRequest,
     TableReport,
     keys_uri_beside,
 )
-from sluice.rounds.reasons import reason_of
+from sluice.rounds.values.reasons import reason_of
 
 _LOG = logging.getLogger(__name__)
 _NO_MATCH = "no table of the cluster matches this pattern: correct the parameter tables"

@@ -17,12 +17,12 @@ from sluice.errors import FlussError, SluiceError, UnsupportedLakeOption
 from sluice.masking import mask, reason_text
 from sluice.model import TableInfo, TablePath, TieringStatus
 from sluice.quantities import counted
-from sluice.rounds.bucket_counts import check_partitions
-from sluice.rounds.maintain import MaintenanceReport
-from sluice.rounds.maintenance import SMALL_BYTES
-from sluice.rounds.maintenance_line import NOT_REWRITTEN
-from sluice.rounds.named_lake import other_lake
-from sluice.rounds.plan import check_options
+from sluice.rounds.plan.bucket_counts import check_partitions
+from sluice.rounds.plan.named_lake import other_lake
+from sluice.rounds.plan.plan import check_options
+from sluice.rounds.upkeep.maintain import MaintenanceReport
+from sluice.rounds.upkeep.maintenance import SMALL_BYTES
+from sluice.rounds.upkeep.maintenance_line import NOT_REWRITTEN
 
 DIFFERS, FAILED, NEEDS_WORK = "differs", "Failed", "needs work"
 NOT_HERE = "not in this lake"

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from sluice.clock import Clock
 from sluice.errors import ClaimLost
-from sluice.rounds.copy import copy_split
-from sluice.rounds.parts import in_copy_order
-from sluice.rounds.ports import BucketRows, KeyedSource, LogSource, SplitWriterFactory
-from sluice.rounds.types import LogRecords, Split, SplitFailure, SplitResult
+from sluice.rounds.copy.parts import in_copy_order
+from sluice.rounds.copy.split import copy_split
+from sluice.rounds.values.ports import BucketRows, KeyedSource, LogSource, SplitWriterFactory
+from sluice.rounds.values.types import LogRecords, Split, SplitFailure, SplitResult
 
 Outcome = SplitResult | SplitFailure
 

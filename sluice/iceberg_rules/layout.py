@@ -6,8 +6,8 @@ the columns of the user only. Nothing outside this module knows the names of the
 
 Without them, a log table that has no bucket key has no partition field for its buckets: their
 rows share files. No feature needs the bucket of such a row. Files of a log table are in the order
-of their names (``sluice/rounds/write_ids.py``), as those of a legacy table are in the order of
-their offsets.
+of their names (``sluice/rounds/values/write_ids.py``), as those of a legacy table are in the
+order of their offsets.
 
 See docs/fluss/iceberg.md#layouts
 """

@@ -25,12 +25,12 @@ from sluice.lake.lake_reader import LakeReader
 from sluice.lake.live_rows import LINEAGE, LiveRows
 from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions
 from sluice.quantities import byte_size, counted
-from sluice.rounds.compaction import why_too_long
-from sluice.rounds.key_runs import KeySet
-from sluice.rounds.lake_files import Compaction, DataFile, LiveFile, WrittenCompaction
-from sluice.rounds.limits import TimeLeft
-from sluice.rounds.reasons import reason_of
-from sluice.rounds.sorted_rows import SortedRows
+from sluice.rounds.copy.key_runs import KeySet
+from sluice.rounds.copy.sorted_rows import SortedRows
+from sluice.rounds.upkeep.compaction import why_too_long
+from sluice.rounds.values.lake_files import Compaction, DataFile, LiveFile, WrittenCompaction
+from sluice.rounds.values.limits import TimeLeft
+from sluice.rounds.values.reasons import reason_of
 
 _KEY_COPIES = 4
 """The keys of equality deletes are hashed, sorted and compared."""

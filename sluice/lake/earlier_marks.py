@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from sluice.lake.lake_reader import LakeReader
-from sluice.rounds.lake_files import StoredMarks
+from sluice.rounds.values.lake_files import StoredMarks
 
 FILE_PATH, POS = "file_path", "pos"
 """The columns of a position delete file (Iceberg's table specification, position delete files)."""

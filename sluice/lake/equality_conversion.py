@@ -21,11 +21,11 @@ from sluice.lake.live_rows import EqualityDeletes, names_by_id
 from sluice.lake.parquet import ParquetWriterFactory, key_schema_of, target_of
 from sluice.lake.position_deletes import earlier_count, write_position_files, write_vector_file
 from sluice.quantities import byte_size, counted
-from sluice.rounds.conversion import Converted, NotConverted
-from sluice.rounds.lake_files import BucketFiles, LiveFile, StoredKeys
-from sluice.rounds.maintenance import ConvertedBucket
-from sluice.rounds.reasons import reason_of
-from sluice.rounds.types import Split
+from sluice.rounds.upkeep.conversion import Converted, NotConverted
+from sluice.rounds.upkeep.maintenance import ConvertedBucket
+from sluice.rounds.values.lake_files import BucketFiles, LiveFile, StoredKeys
+from sluice.rounds.values.reasons import reason_of
+from sluice.rounds.values.types import Split
 
 _BATCH_ROWS = 128 * 1024
 _KEY_COPIES, _KEY_BYTES = 8, 56

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sluice.lake.java import iterate
-from sluice.rounds.types import COMMIT_USER, COMMIT_USER_KEY, WRITE_ID_KEY
+from sluice.rounds.values.types import COMMIT_USER, COMMIT_USER_KEY, WRITE_ID_KEY
 
 
 def is_tiering_snapshot(snapshot: Any) -> bool:

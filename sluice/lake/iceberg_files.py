@@ -15,7 +15,7 @@ from sluice.lake.file_systems import FileSystems
 from sluice.lake.java import JavaThrew, iterate, java_errors, lake_errors
 from sluice.lake.loaded_table import LoadedTable
 from sluice.model import TablePath
-from sluice.rounds.clean import OffsetsFiles, StoredFile
+from sluice.rounds.upkeep.orphans import OffsetsFiles, StoredFile
 
 _DELETE_THREADS = 8
 _TRIES_MAX = 3

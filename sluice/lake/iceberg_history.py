@@ -10,8 +10,8 @@ from typing import Any
 from sluice.lake.java import JavaThrew, java_errors
 from sluice.lake.loaded_table import LoadedTable
 from sluice.lake.tiering_note import is_cut, noted_id, noted_snapshot
-from sluice.rounds.history import HistoryEntry, LakeHistory, with_expired
-from sluice.rounds.types import LakeSnapshot
+from sluice.rounds.values.history import HistoryEntry, LakeHistory, with_expired
+from sluice.rounds.values.types import LakeSnapshot
 
 _READ_SINGLY_MAX = 32
 """Number of snapshots of main that are read one by one, before the complete metadata is read."""

@@ -40,11 +40,11 @@ from sluice.lake.tagged_update import TaggedUpdate
 from sluice.lake.tiering_note import warn_if_lost
 from sluice.lake.update_content import fill_update
 from sluice.model import TableBucket, TableInfo, TablePath
-from sluice.rounds.clean import StoredFile
-from sluice.rounds.expiry import TAG, Expired, ExpiryRule
-from sluice.rounds.history import LakeHistory
-from sluice.rounds.lake_files import TARGET_FILE_BYTES, DataFile, LiveFiles, PlannedCommit
-from sluice.rounds.types import (
+from sluice.rounds.upkeep.orphans import StoredFile
+from sluice.rounds.values.expiry import TAG, Expired, ExpiryRule
+from sluice.rounds.values.history import LakeHistory
+from sluice.rounds.values.lake_files import TARGET_FILE_BYTES, DataFile, LiveFiles, PlannedCommit
+from sluice.rounds.values.types import (
     COMMIT_USER,
     COMMIT_USER_KEY,
     WRITE_ID_KEY,

@@ -30,8 +30,9 @@ from sluice.lake.position_deletes import (
 )
 from sluice.lake.position_finder import PositionFinder
 from sluice.quantities import byte_size
-from sluice.rounds.key_runs import KeySet
-from sluice.rounds.lake_files import (
+from sluice.rounds.copy.key_runs import KeySet
+from sluice.rounds.plan.position_lookups import OFF, why_too_much
+from sluice.rounds.values.lake_files import (
     NO_DELETES,
     BucketFiles,
     Compaction,
@@ -40,8 +41,7 @@ from sluice.rounds.lake_files import (
     PositionLookup,
     WrittenDeletes,
 )
-from sluice.rounds.position_lookups import OFF, why_too_much
-from sluice.rounds.reasons import reason_of
+from sluice.rounds.values.reasons import reason_of
 
 _LOG = logging.getLogger(__name__)
 _OF_POSITIONS = (FileContent.POSITION_DELETES, FileContent.DELETION_VECTORS)

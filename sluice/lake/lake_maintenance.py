@@ -41,18 +41,14 @@ from sluice.lake.position_commit import check_positions, position_files
 from sluice.lake.snapshot_expiry import due_snapshots
 from sluice.lake.tagged_update import TaggedUpdate
 from sluice.model import TablePath
-from sluice.rounds.compaction import DEFAULT_COMPACTIONS, CompactionOptions
-from sluice.rounds.conversion import ConversionRunner, InTurn, NotConverted
-from sluice.rounds.expiry import ExpiryRule
-from sluice.rounds.lake_files import LiveFiles, PlannedCommit
-from sluice.rounds.maintenance import Conversion, ConvertedBucket, TableHealth
-from sluice.rounds.maintenance_names import (
-    MAINTENANCE_KEY,
-    is_manifest,
-    new_maintenance_id,
-    orphans_in,
-)
-from sluice.rounds.types import Split
+from sluice.rounds.upkeep.compaction import DEFAULT_COMPACTIONS, CompactionOptions
+from sluice.rounds.upkeep.conversion import ConversionRunner, InTurn, NotConverted
+from sluice.rounds.upkeep.maintenance import Conversion, ConvertedBucket, TableHealth
+from sluice.rounds.upkeep.maintenance_names import is_manifest, new_maintenance_id, orphans_in
+from sluice.rounds.values.expiry import ExpiryRule
+from sluice.rounds.values.history import MAINTENANCE_KEY
+from sluice.rounds.values.lake_files import LiveFiles, PlannedCommit
+from sluice.rounds.values.types import Split
 
 _LOG = logging.getLogger(__name__)
 _BUCKETS = 16

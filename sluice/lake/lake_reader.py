@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sluice.errors import CorruptRecord, LakeFileUnreadable
 from sluice.lake.file_systems import FileSystems
-from sluice.rounds.lake_files import LiveFile
+from sluice.rounds.values.lake_files import LiveFile
 
 _WHOLE_FILE_BYTES = 256 * 1024
 """A smaller file is read as a whole: its footer and columns would cost more requests."""

@@ -15,7 +15,7 @@ from sluice.iceberg_rules.layout import PartFields, Role, system_roles
 from sluice.lake.java import iterate, java_list
 from sluice.lake.part_files import PartFiles
 from sluice.model import TableBucket
-from sluice.rounds.lake_files import (
+from sluice.rounds.values.lake_files import (
     TARGET_FILE_BYTES,
     BucketFiles,
     LiveFile,
@@ -23,7 +23,7 @@ from sluice.rounds.lake_files import (
     StoredKeys,
     StoredMarks,
 )
-from sluice.rounds.types import Split
+from sluice.rounds.values.types import Split
 
 TARGET_FILE_PROPERTY = "write.target-file-size-bytes"
 FILES_MAX = 20_000

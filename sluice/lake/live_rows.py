@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from sluice.errors import LakeTableMismatch
 from sluice.lake.earlier_marks import Positions, read_earlier_marks
 from sluice.lake.lake_reader import LakeReader
-from sluice.rounds.key_hashes import KeyColumns
-from sluice.rounds.key_runs import KeySet, find_runs
-from sluice.rounds.lake_files import BucketFiles, LiveFile, StoredKeys
+from sluice.rounds.copy.key_hashes import KeyColumns
+from sluice.rounds.copy.key_runs import KeySet, find_runs
+from sluice.rounds.values.lake_files import BucketFiles, LiveFile, StoredKeys
 
 _BATCH_ROWS = 64 * 1024
 _FIELD_ID = b"PARQUET:field_id"

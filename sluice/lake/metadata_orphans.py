@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from sluice.lake.iceberg_files import StoredFiles
-from sluice.rounds.clean import StoredFile
+from sluice.rounds.upkeep.orphans import StoredFile
 
 _TABLE_METADATA = re.compile(r"\.metadata\.json(\.gz)?$")
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]+)"')

@@ -11,8 +11,8 @@ from typing import Any
 from sluice.lake.loaded_table import LoadedTable
 from sluice.lake.part_files import partition_of
 from sluice.lake.position_commit import position_files
-from sluice.rounds.lake_files import DataFile, FileContent, PlannedCommit
-from sluice.rounds.types import LakePart
+from sluice.rounds.values.lake_files import DataFile, FileContent, PlannedCommit
+from sluice.rounds.values.types import LakePart
 
 _THREADS = 8
 _BATCH_FILES = 64

@@ -29,14 +29,14 @@ from sluice.lake.partitioned_files import PartitionedFiles
 from sluice.lake.small_files import storage_errors
 from sluice.lake.written_columns import WrittenColumns
 from sluice.model import TableBucket
-from sluice.rounds.lake_files import (
+from sluice.rounds.values.lake_files import (
     NO_COMPACTION,
     DataFile,
     WrittenCompaction,
     WrittenDeletes,
 )
-from sluice.rounds.limits import TimeLeft
-from sluice.rounds.types import CHANGES_MEMORY_BYTES, LogRecords, Split
+from sluice.rounds.values.limits import TimeLeft
+from sluice.rounds.values.types import CHANGES_MEMORY_BYTES, LogRecords, Split
 
 
 @dataclass(frozen=True, slots=True)

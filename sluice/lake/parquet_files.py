@@ -15,7 +15,7 @@ from sluice.lake import storage
 from sluice.lake.encodings import DELTA, delta_columns, dictionary_columns
 from sluice.lake.file_systems import FileSystems
 from sluice.lake.small_files import storage_errors
-from sluice.rounds.lake_files import DataFile, FileContent
+from sluice.rounds.values.lake_files import DataFile, FileContent
 
 _COMPRESSIONS = {"uncompressed": "none", "lz4_raw": "lz4"}
 _SUFFIXES = {

@@ -11,7 +11,7 @@ from sluice.iceberg_rules.layout import PartFields, found_part_fields
 from sluice.lake.java import iterate, java_list
 from sluice.lake.loaded_table import LoadedTable
 from sluice.model import TablePath
-from sluice.rounds.types import LakePart
+from sluice.rounds.values.types import LakePart
 
 _NULL_TEXT = "__HIVE_DEFAULT_PARTITION__"
 """What Iceberg takes for null where it reads a partition from texts (``Conversions``)."""

@@ -20,7 +20,7 @@ from sluice.iceberg_rules.layout import PartField, PartKind
 from sluice.iceberg_rules.types import quoted
 from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions
 from sluice.lake.partition_transforms import partition_codes
-from sluice.rounds.lake_files import DataFile
+from sluice.rounds.values.lake_files import DataFile
 
 OPEN_MAX = 64
 """Files that are open at a time."""

@@ -16,7 +16,7 @@ from sluice.lake.java import java_list
 from sluice.lake.live_files import data_files_of, delete_files_of
 from sluice.lake.part_files import PartFiles
 from sluice.quantities import counted
-from sluice.rounds.lake_files import (
+from sluice.rounds.values.lake_files import (
     DataFile,
     FileContent,
     LiveFiles,

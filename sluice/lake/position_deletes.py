@@ -28,7 +28,13 @@ from sluice.lake.earlier_marks import (
 from sluice.lake.lake_reader import LakeReader
 from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions
 from sluice.lake.small_files import write_file
-from sluice.rounds.lake_files import BucketFiles, DataFile, FileContent, RowMarks, StoredMarks
+from sluice.rounds.values.lake_files import (
+    BucketFiles,
+    DataFile,
+    FileContent,
+    RowMarks,
+    StoredMarks,
+)
 
 MERGED_FROM = 8
 """With so many position delete files in a bucket, the next one contains the smaller of them."""

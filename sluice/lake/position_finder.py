@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from sluice.lake.column_bounds import KeyBounds
 from sluice.lake.lake_reader import LakeReader
 from sluice.lake.live_rows import names_by_id
-from sluice.rounds.key_hashes import KeyColumns
-from sluice.rounds.key_runs import KeySet, find_runs
-from sluice.rounds.lake_files import LiveFile
+from sluice.rounds.copy.key_hashes import KeyColumns
+from sluice.rounds.copy.key_runs import KeySet, find_runs
+from sluice.rounds.values.lake_files import LiveFile
 
 _BATCH_ROWS = 128 * 1024
 _UNKNOWN = (None, None)

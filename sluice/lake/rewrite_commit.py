@@ -10,7 +10,7 @@ from sluice.lake.loaded_table import LoadedTable
 from sluice.lake.new_files import to_iceberg_files
 from sluice.lake.position_commit import removed_files
 from sluice.lake.tagged_update import TaggedUpdate
-from sluice.rounds.lake_files import DataFile, PlannedCommit
+from sluice.rounds.values.lake_files import DataFile, PlannedCommit
 
 
 def rewrite_update(

@@ -18,9 +18,16 @@ from sluice.lake.java import JavaThrew, JvmLost, java_errors, lake_errors
 from sluice.lake.loaded_table import LoadedTable
 from sluice.masking import mask
 from sluice.model import TablePath
-from sluice.rounds.expiry import MAIN, NOTHING_EXPIRED, TAG, Expired, ExpiryRule, StoredSnapshots
-from sluice.rounds.expiry import Reference as Ref
-from sluice.rounds.reasons import reason_of
+from sluice.rounds.values.expiry import (
+    MAIN,
+    NOTHING_EXPIRED,
+    TAG,
+    Expired,
+    ExpiryRule,
+    StoredSnapshots,
+)
+from sluice.rounds.values.expiry import Reference as Ref
+from sluice.rounds.values.reasons import reason_of
 
 _LOG = logging.getLogger(__name__)
 _TRIES_MAX = 3

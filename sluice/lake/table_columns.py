@@ -24,7 +24,7 @@ from sluice.lake.java import iterate, lake_errors
 from sluice.lake.loaded_table import LoadedTable
 from sluice.lake.part_files import PartFiles, schema_json
 from sluice.model import Column, TableInfo, TablePath
-from sluice.rounds.recover import check_owner
+from sluice.rounds.commit.recover import check_owner
 
 _OF_FLUSS = "fluss."
 """How the names of the properties begin that a lake table has from its Fluss table."""

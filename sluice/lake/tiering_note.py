@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sluice.model import TablePath
-from sluice.rounds.expiry import TAG
-from sluice.rounds.history import HistoryEntry
+from sluice.rounds.values.expiry import TAG
+from sluice.rounds.values.history import HistoryEntry
 
 _LOG = logging.getLogger(__name__)
 PROPERTY = "sluice.tiering-snapshot"

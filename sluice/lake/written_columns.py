@@ -19,7 +19,7 @@ from sluice.iceberg_rules.matched_schema import WrittenColumn
 from sluice.lake.arrow import arrow_schema, to_lake
 from sluice.lake.live_rows import LINEAGE
 from sluice.model import COMMIT_TIMESTAMP, LOG_OFFSET
-from sluice.rounds.types import LogRecords
+from sluice.rounds.values.types import LogRecords
 
 
 class WrittenColumns:

@@ -12,7 +12,7 @@ from sluice.page.list_models import TieredBy
 from sluice.page.masked import masked
 from sluice.page.per_owner import PerOwner
 from sluice.page.ports import Place
-from sluice.rounds.run_names import RunName
+from sluice.rounds.records.run_names import RunName
 
 SOON_S = 0.05
 """Longest wait of lists of tables: they have the names of runs at their next refresh."""

@@ -12,7 +12,7 @@ from functools import partial
 from sluice.client.daemon_pool import DaemonPool
 from sluice.client.lease_ids import holder_of
 from sluice.clock import Clock
-from sluice.rounds.run_names import RunName, read_run_name
+from sluice.rounds.records.run_names import RunName, read_run_name
 
 READ_MAX = 100
 """Most names that are read at a time."""

@@ -19,7 +19,7 @@ from sluice.page.lease_models import Lease, LeasedTable, Leases
 from sluice.page.masked import masked, masked_or_none
 from sluice.page.per_owner import PerOwner
 from sluice.page.ports import AtPlace, Place
-from sluice.rounds.run_names import RunName
+from sluice.rounds.records.run_names import RunName
 from sluice.statuses import State
 
 NAMED_TABLES_MAX = 5

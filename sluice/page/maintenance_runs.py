@@ -15,9 +15,9 @@ from sluice.errors import UnknownFileVersion
 from sluice.masking import secrets_of
 from sluice.page.masked import masked
 from sluice.quantities import counted
-from sluice.rounds.files import ListedFile, listed, read_json
-from sluice.rounds.maintenance_files import RunEnd, TableReport, read_end, request_uri
-from sluice.rounds.maintenance_runs import MaintenanceRun, newest_of_each, newest_runs
+from sluice.rounds.records.files import ListedFile, listed, read_json
+from sluice.rounds.records.maintenance_runs import MaintenanceRun, newest_of_each, newest_runs
+from sluice.rounds.upkeep.maintenance_files import RunEnd, TableReport, read_end, request_uri
 
 RUNS_MAX = 10
 """Runs that are read, the newest."""

@@ -14,7 +14,7 @@ from sluice.page.maintenance_rounds import RoundFacts
 from sluice.page.maintenance_runs import SeenRun, run_key
 from sluice.page.ordering import by_value
 from sluice.page.seen import Seen
-from sluice.rounds.maintenance_files import TableReport
+from sluice.rounds.upkeep.maintenance_files import TableReport
 
 ORDER: tuple[MaintenanceState, ...] = ("problem", "needs", "requested", "unknown", "ok")
 """The worst first."""

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sluice.rounds.types import COMMIT_USER_KEY, WRITE_ID_KEY
+from sluice.rounds.values.types import COMMIT_USER_KEY, WRITE_ID_KEY
 
 _FIRST_ID = 1 << 60
 

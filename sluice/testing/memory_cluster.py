@@ -35,7 +35,7 @@ from sluice.model import (
     TableInfo,
     TablePath,
 )
-from sluice.rounds.types import LogRecords, Split
+from sluice.rounds.values.types import LogRecords, Split
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ from sluice.errors import (
 )
 from sluice.iceberg_rules.layout import Layout
 from sluice.model import LOG_OFFSET, TableInfo, TablePath
-from sluice.rounds.clean import OffsetsFiles, StoredFile
-from sluice.rounds.expiry import MAIN, TAG, Expired, ExpiryRule, Reference, StoredSnapshots
-from sluice.rounds.history import HistoryEntry, LakeHistory, with_expired
-from sluice.rounds.lake_files import DataFile, FileContent, LiveFiles, PlannedCommit
-from sluice.rounds.types import COMMIT_USER, COMMIT_USER_KEY, LakePart, LakeSnapshot, Split
+from sluice.rounds.upkeep.orphans import OffsetsFiles, StoredFile
+from sluice.rounds.values.expiry import MAIN, TAG, Expired, ExpiryRule, Reference, StoredSnapshots
+from sluice.rounds.values.history import HistoryEntry, LakeHistory, with_expired
+from sluice.rounds.values.lake_files import DataFile, FileContent, LiveFiles, PlannedCommit
+from sluice.rounds.values.types import COMMIT_USER, COMMIT_USER_KEY, LakePart, LakeSnapshot, Split
 from sluice.testing.memory_writer import BUCKET, Key, KeyedFile, MemoryWriter, Row, live_files_of
 
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 from sluice.errors import LakeNotWritable
 from sluice.iceberg_rules.layout import Layout
 from sluice.model import LOG_OFFSET
-from sluice.rounds.compaction import why_too_long
-from sluice.rounds.lake_files import (
+from sluice.rounds.plan.position_lookups import OFF, why_too_much
+from sluice.rounds.upkeep.compaction import why_too_long
+from sluice.rounds.values.lake_files import (
     NO_COMPACTION,
     NO_DELETES,
     BucketFiles,
@@ -28,9 +29,8 @@ from sluice.rounds.lake_files import (
     WrittenCompaction,
     WrittenDeletes,
 )
-from sluice.rounds.limits import TimeLeft
-from sluice.rounds.position_lookups import OFF, why_too_much
-from sluice.rounds.types import LogRecords, Split
+from sluice.rounds.values.limits import TimeLeft
+from sluice.rounds.values.types import LogRecords, Split
 
 Row = tuple[tuple[str, ...], int, int]
 """(partition values, bucket, offset) of one row."""

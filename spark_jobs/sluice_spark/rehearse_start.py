@@ -30,9 +30,9 @@ from sluice.model import (
     TablePath,
 )
 from sluice.model import types as t
-from sluice.rounds.ports import SplitRunner, SplitWriterFactory
-from sluice.rounds.round import run_round
-from sluice.rounds.types import LogRecords, Split
+from sluice.rounds.round.round import run_round
+from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.values.types import LogRecords, Split
 
 PATH = TablePath("sluice", "rehearsal")
 ROUNDS = 2

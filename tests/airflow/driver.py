@@ -31,8 +31,8 @@ LONG_S = 600
 
 
 def main(arguments: list[str]) -> int:
-    from sluice.rounds.files import read_json
-    from sluice.rounds.pack_files import PackFile
+    from sluice.rounds.records.files import read_json
+    from sluice.rounds.records.packs import PackFile
 
     pack = arguments[arguments.index("--pack") + 1]
     plans = PackFile.from_json(read_json(pack) or {}).plans
@@ -60,7 +60,7 @@ def refuse(arguments: list[str]) -> int:
 
 
 def tier(uri: str, pack: str, arguments: list[str]) -> int:
-    from sluice.rounds.pack_files import SparkApplication, mark_running
+    from sluice.rounds.records.packs import SparkApplication, mark_running
 
     attempt = arguments[arguments.index("--attempt") + 1]
     plan_file = Path(uri.removeprefix("file://"))
@@ -118,8 +118,8 @@ def act(kind: str, uri: str, pack: str, arguments: list[str], tries: int, table:
 
 def write_large_size(uri: str, attempt: str) -> None:
     """2 GB at 2 MB/s: 1,000 s more than tier_timeout_seconds."""
-    from sluice.rounds.copy_size import CopySize, size_uri
-    from sluice.rounds.files import write_json
+    from sluice.rounds.records.copy_size import CopySize, size_uri
+    from sluice.rounds.records.files import write_json
 
     write_json(size_uri(uri, attempt), CopySize(snapshot_bytes=2_000_000_000).to_json())
     time.sleep(int(os.environ["AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS"]) + LOOK_S)
@@ -159,7 +159,7 @@ def wait_until_told(folder: Path, table: str) -> None:
 
 def hang_until_stopped(uri: str, pack: str, attempt: str, started: Path) -> int:
     """Hangs until the tier task asks for the end of this table."""
-    from sluice.rounds.pack_files import read_stops
+    from sluice.rounds.records.packs import read_stops
 
     started.write_text(str(os.getpid()))
     until = time.monotonic() + LONG_S
@@ -178,7 +178,7 @@ def settings(arguments: list[str]) -> dict[str, str]:
 def leased(uri: str) -> dict[str, int]:
     """How many buckets each lease holds now."""
     from sluice.client import connect
-    from sluice.rounds.files import PlanFile, read_json
+    from sluice.rounds.records.files import PlanFile, read_json
 
     with connect(PlanFile.from_json(read_json(uri) or {}).bootstrap) as client:
         return {lease.lease_id: lease.buckets for lease in client.leases.all()}
@@ -202,7 +202,7 @@ def hang(uri: str, attempt: str, started: Path, kind: str) -> int:
 
 
 def left(uri: str, attempt: str) -> bool:
-    from sluice.rounds.files import failure_uri, read_json
+    from sluice.rounds.records.files import failure_uri, read_json
 
     return read_json(failure_uri(uri, attempt)) is not None
 
@@ -231,7 +231,7 @@ def commit(
     from sluice.client import connect
     from sluice.config import load_config
     from sluice.model import Reason, TableBucket
-    from sluice.rounds.files import PlanFile, RoundResult, read_json, result_uri, write_json
+    from sluice.rounds.records.files import PlanFile, RoundResult, read_json, result_uri, write_json
 
     plan = PlanFile.from_json(read_json(uri) or {})
     config = load_config(environment=os.environ, overrides=overrides).client
@@ -270,7 +270,7 @@ def fail(
     uri: str, attempt: str, kind: str, reason: str, *, retryable: bool, masked: bool = True
 ) -> int:
     from sluice.model import Reason
-    from sluice.rounds.files import RoundFailure, failure_uri, write_json
+    from sluice.rounds.records.files import RoundFailure, failure_uri, write_json
 
     failure = RoundFailure(Reason.from_text(reason, kind=kind, retryable=retryable))
     content = failure.to_json() if masked else {**failure.to_json(), "reason": reason}

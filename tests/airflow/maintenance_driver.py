@@ -11,9 +11,9 @@ import sys
 
 
 def main(arguments: list[str]) -> int:
-    from sluice.rounds.maintain import MaintenanceReport
-    from sluice.rounds.maintenance import TableHealth
-    from sluice.rounds.maintenance_files import MaintenanceFiles, TableReport
+    from sluice.rounds.upkeep.maintain import MaintenanceReport
+    from sluice.rounds.upkeep.maintenance import TableHealth
+    from sluice.rounds.upkeep.maintenance_files import MaintenanceFiles, TableReport
 
     assert arguments[-3].endswith("/maintain_tables.py"), arguments
     files = MaintenanceFiles(arguments[arguments.index("--request") + 1])

@@ -12,7 +12,14 @@ import pytest
 from sluice.client.tiering import TieringClient
 from sluice.errors import NetworkError
 from sluice.model import Claim, Reason, TablePath
-from sluice.rounds.files import PlanFile, RoundResult, claim_of, plan_uri, result_uri, write_json
+from sluice.rounds.records.files import (
+    PlanFile,
+    RoundResult,
+    claim_of,
+    plan_uri,
+    result_uri,
+    write_json,
+)
 from sluice_airflow import keeper as keeper_module
 from sluice_airflow import leasing, settle
 from sluice_airflow.acquire import acquire

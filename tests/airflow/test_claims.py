@@ -15,7 +15,7 @@ from sluice.errors import ConfigurationError, StatusUnreadable, TableNotExist
 from sluice.model import Reason, TablePath
 from sluice.model import types as t
 from sluice.model.reason import WITHHELD
-from sluice.rounds.files import (
+from sluice.rounds.records.files import (
     RoundFailure,
     RoundResult,
     claim_of,

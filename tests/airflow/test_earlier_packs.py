@@ -10,7 +10,7 @@ import pytest
 from sluice.client import connect
 from sluice.config import ServerConfig
 from sluice.model import Reason, TablePath
-from sluice.rounds.files import RoundFailure, claim_of
+from sluice.rounds.records.files import RoundFailure, claim_of
 from sluice.server.cluster import EmbeddedCluster
 from sluice_airflow.account import FAILING, NOT_DUE, NOT_TIERED, error
 from sluice_airflow.claims import ClaimedTable

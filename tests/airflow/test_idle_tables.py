@@ -21,8 +21,8 @@ from sluice.client.tiering import TieringClient
 from sluice.config import ServerConfig
 from sluice.errors import ConfigurationError, FencedTieringEpoch
 from sluice.model import Claim, Reason, TableBucket, TablePath
-from sluice.rounds.files import claim_of, plan_uris
-from sluice.rounds.round import run_round
+from sluice.rounds.records.files import claim_of, plan_uris
+from sluice.rounds.round.round import run_round
 from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.memory_lake import MemoryLake
 from sluice_airflow import acquire as acquiring

@@ -13,7 +13,7 @@ from sluice.client.tiering import TieringClient
 from sluice.config import ServerConfig
 from sluice.errors import FlussError, LeaseNotObtained, UnknownServerError
 from sluice.model import BucketSnapshot, Claim, Reason, TablePath
-from sluice.rounds.files import (
+from sluice.rounds.records.files import (
     RoundFailure,
     RoundResult,
     claim_of,

@@ -9,7 +9,7 @@ from airflow.sdk.execution_time.comms import SkipDownstreamTasks
 
 from sluice.client import Client
 from sluice.model import BucketSnapshot, Claim, Reason
-from sluice.rounds.files import claim_of
+from sluice.rounds.records.files import claim_of
 from sluice_airflow import keeper as keeper_module
 from sluice_airflow import leasing
 from sluice_airflow.airflow_names import AirflowFailException

@@ -18,8 +18,8 @@ from sluice.client.leases import AcquiredSnapshots, BucketSelection, LeaseClient
 from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import LeaseLost, LeaseNotObtained
 from sluice.model import BucketSnapshot, TableBucket, TablePath
-from sluice.rounds.dropped_leases import dropped_plans, note_drop, stored_versions
-from sluice.rounds.files import (
+from sluice.rounds.records.dropped_leases import dropped_plans, note_drop, stored_versions
+from sluice.rounds.records.files import (
     LEASED_VERSION,
     VERSION,
     PlanFile,

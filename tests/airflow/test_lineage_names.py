@@ -15,7 +15,13 @@ import pytest
 from sluice.client import Client, connect
 from sluice.formats.types import schema_from_arrow
 from sluice.model import Reason, TableDescriptor, TablePath
-from sluice.rounds.files import RoundFailure, RoundResult, failure_uri, result_uri, write_json
+from sluice.rounds.records.files import (
+    RoundFailure,
+    RoundResult,
+    failure_uri,
+    result_uri,
+    write_json,
+)
 from sluice_airflow import lineage
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.connection import FlussConnection

@@ -29,7 +29,7 @@ def _planted() -> None:
     know(["planted-4731"])
 
 
-@pytest.mark.parametrize("name", ["sluice_airflow.leasing", "sluice.rounds.commit"])
+@pytest.mark.parametrize("name", ["sluice_airflow.leasing", "sluice.rounds.commit.commit"])
 def test_records_of_modules(name: str, caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger(name).warning("cannot: %s", OSError(SAID))
     assert caplog.messages == [SHOWN]

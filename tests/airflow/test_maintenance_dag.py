@@ -11,10 +11,10 @@ from urllib.parse import unquote
 
 import pytest
 
-from sluice.rounds.maintain import MaintenanceReport
-from sluice.rounds.maintenance import Conversion, TableHealth
-from sluice.rounds.maintenance_files import TableReport, read_outcome, request_uri
-from sluice.rounds.maintenance_runs import newest_runs
+from sluice.rounds.records.maintenance_runs import newest_runs
+from sluice.rounds.upkeep.maintain import MaintenanceReport
+from sluice.rounds.upkeep.maintenance import Conversion, TableHealth
+from sluice.rounds.upkeep.maintenance_files import TableReport, read_outcome, request_uri
 from sluice_airflow.maintenance import MaintenanceArguments
 from sluice_airflow.maintenance_report import (
     LINE_MAX,

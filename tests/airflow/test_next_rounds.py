@@ -16,7 +16,7 @@ from sluice.client.idle import Waiting
 from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import ClaimLost, LeaseNotObtained
 from sluice.model import Claim, Reason, TableBucket, TablePath
-from sluice.rounds.files import RoundFailure, RoundResult, read_json
+from sluice.rounds.records.files import RoundFailure, RoundResult, read_json
 from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.ports import kept_port
 from sluice_airflow import leasing

@@ -11,7 +11,7 @@ import pytest
 
 from sluice.client.lease_ids import lease_id
 from sluice.model import TablePath
-from sluice.rounds.run_names import RunName, write_run_name
+from sluice.rounds.records.run_names import RunName, write_run_name
 from tests.airflow.page_process import ASKS_ITSELF, DEPLOYMENT, PagePlace, api
 from tests.airflow.page_rights import CLERK
 from tests.airflow.test_page_actions import events

@@ -8,8 +8,8 @@ import pytest
 from sluice.client.lease_ids import lease_id
 from sluice.errors import InvalidTable
 from sluice.model import TablePath
-from sluice.rounds.reasons import reason_of
-from sluice.rounds.run_names import RunName, write_run_name
+from sluice.rounds.records.run_names import RunName, write_run_name
+from sluice.rounds.values.reasons import reason_of
 from tests.airflow.page_process import ASKS_ITSELF, DEPLOYMENT, PagePlace, api
 from tests.airflow.page_rights import CLERK, EDITOR
 from tests.airflow.place import wait_until

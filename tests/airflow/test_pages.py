@@ -17,7 +17,7 @@ from sluice.config import load_config
 from sluice.errors import LakeNotWritable
 from sluice.lake.file_systems import FileSystems
 from sluice.lake.small_files import storage_errors
-from sluice.rounds.reasons import reason_of
+from sluice.rounds.values.reasons import reason_of
 from sluice.storage import file_system
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.operators.tier_errors import tier_error

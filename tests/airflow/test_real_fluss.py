@@ -16,7 +16,7 @@ from sluice.client import Client, connect
 from sluice.config import ClientConfig
 from sluice.formats.types import schema_from_arrow
 from sluice.model import Reason, TableDescriptor, TablePath
-from sluice.rounds.files import claim_of
+from sluice.rounds.records.files import claim_of
 from sluice.testing.real_fluss import RealFluss
 from sluice.testing.table_creation import create_table
 from sluice_airflow.acquire import acquire

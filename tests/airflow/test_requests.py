@@ -12,9 +12,9 @@ from sluice.client.lease_ids import lease_id
 from sluice.client.statuses import StatusClient
 from sluice.errors import TableNotExist
 from sluice.model import Reason, TablePath
-from sluice.rounds.clean_runs import run_folders
-from sluice.rounds.files import RoundResult, claim_of, result_uri, write_json
-from sluice.rounds.run_names import RunName, RunNames
+from sluice.rounds.records.files import RoundResult, claim_of, result_uri, write_json
+from sluice.rounds.records.finished_runs import run_folders
+from sluice.rounds.records.run_names import RunName, RunNames
 from sluice_airflow.account import (
     HELD,
     NOT_DUE,

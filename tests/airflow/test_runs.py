@@ -10,7 +10,7 @@ import pytest
 
 from sluice.artifacts.iceberg import NEWEST
 from sluice.model import Reason
-from sluice.rounds.files import PlanFile, read_json
+from sluice.rounds.records.files import PlanFile, read_json
 from sluice.statuses.full_rounds import FULL_ROUND_MS
 from sluice.testing.ports import kept_port
 from tests.airflow.place import (

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from sluice.errors import ConfigurationError
-from sluice.rounds.pack_files import SparkApplication
+from sluice.rounds.records.packs import SparkApplication
 from sluice_airflow.assets import check_uri, has_landed, lake_table, lake_tables
 from sluice_airflow.links import LinkTargets
 from sluice_airflow.operators.settle import label_after

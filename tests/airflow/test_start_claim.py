@@ -9,7 +9,7 @@ import pytest
 
 from sluice.errors import ClaimLost
 from sluice.model import Claim, Reason, TablePath
-from sluice.rounds.files import claim_of
+from sluice.rounds.records.files import claim_of
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.operators import start_claims as start_module
 from sluice_airflow.operators.keep import missing_keeper

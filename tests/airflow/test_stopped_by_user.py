@@ -11,7 +11,7 @@ import pytest
 from sluice.cli.status_text import print_notes
 from sluice.errors import DriverLost
 from sluice.model import Reason, TablePath, TieringStatus
-from sluice.rounds.files import RoundFailure, failure_uri, write_json
+from sluice.rounds.records.files import RoundFailure, failure_uri, write_json
 from sluice_airflow.claimed_again import mark_started
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.operators.tier_errors import stop_of

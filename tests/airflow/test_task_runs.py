@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.model import Claim, TablePath
-from sluice.rounds.files import plan_uri, write_json
-from sluice.rounds.pack_files import SparkApplication, mark_running
+from sluice.rounds.records.files import plan_uri, write_json
+from sluice.rounds.records.packs import SparkApplication, mark_running
 from sluice_airflow.claimed_again import mark_started
 from sluice_airflow.settle import settle
 from sluice_airflow.task_runs import TaskRun, ran_by

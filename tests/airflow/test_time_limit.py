@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sluice.errors import TierTimedOut
-from sluice.rounds.copy_size import CopySize
-from sluice.rounds.files import write_json
+from sluice.rounds.records.copy_size import CopySize
+from sluice.rounds.records.files import write_json
 from sluice_airflow.operators.time_limit import TimeLimit
 from tests.docs.blocks import claimed_blocks
 

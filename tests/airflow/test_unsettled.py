@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from sluice.model import Claim, Reason, TablePath
-from sluice.rounds.files import PlanFile, RoundFailure, RoundResult, plan_uri, read_json, write_json
+from sluice.rounds.records.files import (
+    PlanFile,
+    RoundFailure,
+    RoundResult,
+    plan_uri,
+    read_json,
+    write_json,
+)
 from sluice_airflow.account import CLAIM_LOST, PAUSED, of_verdict
 from sluice_airflow.claims import ClaimedTable, claimed_table
 from sluice_airflow.settle import Verdict, unsettled

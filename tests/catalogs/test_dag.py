@@ -13,7 +13,7 @@ from sluice.catalog_options import CATALOG_NAME
 from sluice.cli.main import cli
 from sluice.driver.jvm import Jvm
 from sluice.model import TablePath
-from sluice.rounds.files import RoundFailure, RoundResult
+from sluice.rounds.records.files import RoundFailure, RoundResult
 from sluice.testing.catalogs.catalog import Catalog
 from sluice.testing.catalogs.iam_s3 import IamS3
 from sluice.testing.catalogs.keys import Keys

@@ -15,7 +15,7 @@ import pytest
 from sluice.client.addresses import Address
 from sluice.model import Column, Schema, TableDescriptor
 from sluice.model import types as t
-from sluice.rounds.files import RoundResult
+from sluice.rounds.records.files import RoundResult
 from sluice.testing.catalogs.aws_bundle import jars_with_s3
 from sluice.testing.catalogs.catalog import Catalog
 from sluice.testing.catalogs.iam_s3 import IamS3

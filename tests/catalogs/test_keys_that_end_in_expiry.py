@@ -12,7 +12,7 @@ from sluice.driver.jvm import Jvm
 from sluice.lake.loaded_table import LakeOptions, LoadedTable
 from sluice.lake.snapshot_expiry import expire_snapshots
 from sluice.model import TablePath
-from sluice.rounds.expiry import Expired, ExpiryRule
+from sluice.rounds.values.expiry import Expired, ExpiryRule
 from sluice.testing.catalogs.iam_s3 import IamS3
 from tests.support.catalogs.iceberg_client import IcebergClient, opened
 from tests.support.catalogs.servers import vended_by_prefix

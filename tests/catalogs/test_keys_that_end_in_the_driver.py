@@ -18,7 +18,7 @@ from sluice.lake.java import lake_errors
 from sluice.lake.loaded_table import LakeOptions, LoadedTable
 from sluice.lake.new_files import to_iceberg_files
 from sluice.model import TablePath
-from sluice.rounds.lake_files import DataFile
+from sluice.rounds.values.lake_files import DataFile
 from sluice.testing.catalogs.iam_s3 import IamS3
 from tests.support.catalogs.iceberg_client import IcebergClient, opened
 from tests.support.catalogs.oauth_rest import RestSettings, rest_server

@@ -11,7 +11,7 @@ from typing import Any
 from sluice.client import Client, connect
 from sluice.config import ClientConfig, Config
 from sluice.model import Claim, Reason, TableDescriptor
-from sluice.rounds.files import RoundResult
+from sluice.rounds.records.files import RoundResult
 from sluice.testing.native_call import NativeCall
 from sluice.testing.table_creation import create_table
 from sluice.wire import apis

@@ -19,7 +19,7 @@ from sluice.driver.threads import ThreadRunner
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.iceberg_table import IcebergTable
 from sluice.model import TableInfo
-from sluice.rounds.files import (
+from sluice.rounds.records.files import (
     PlanFile,
     RoundResult,
     failure_uri,
@@ -27,10 +27,10 @@ from sluice.rounds.files import (
     result_uri,
     write_json,
 )
-from sluice.rounds.pack_files import PackFile, mark_running
-from sluice.rounds.ports import SplitRunner, SplitWriterFactory
-from sluice.rounds.reasons import failure_of
-from sluice.rounds.round import run_round
+from sluice.rounds.records.packs import PackFile, mark_running
+from sluice.rounds.round.round import run_round
+from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.values.reasons import failure_of
 
 PREFIX = "spark.sluice."
 

@@ -22,8 +22,7 @@ from sluice.driver.local import tier_once
 from sluice.errors import SluiceError, TableNotDue
 from sluice.model import Claim, Column, Reason, Schema, TableDescriptor, TablePath, TieringStatus
 from sluice.model.types import BIGINT, STRING
-from sluice.rounds.clean import CleanReport
-from sluice.rounds.files import (
+from sluice.rounds.records.files import (
     PlanFile,
     RoundFailure,
     RoundResult,
@@ -33,6 +32,7 @@ from sluice.rounds.files import (
     result_uri,
     write_json,
 )
+from sluice.rounds.upkeep.orphans import CleanReport
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support.driver_process import DriverProcess
 from tests.support.findings import finding

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.rounds.clean import CleanReport
+from sluice.rounds.upkeep.orphans import CleanReport
 from tests.faults.conftest import BeginKeyed
 from tests.faults.keyed_world import REGIONS, KeyedTable, compaction_of
 from tests.faults.scene import COMPACT

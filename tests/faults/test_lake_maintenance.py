@@ -16,7 +16,7 @@ import pytest
 
 from sluice.errors import LakeRolledBack
 from sluice.model import TablePath
-from sluice.rounds.write_ids import write_ids_in
+from sluice.rounds.values.write_ids import write_ids_in
 from tests.faults.keyed_world import KeyedScene, KeyedTable
 from tests.faults.maintained import Maintenance, play, replayed, rows_at
 from tests.faults.scene import COMPACT, Scene

@@ -13,7 +13,7 @@ from sluice.artifacts.spark_files import driver_script
 from sluice.client import Heartbeats
 from sluice.client.client import Client
 from sluice.model import Claim, Reason
-from sluice.rounds.files import (
+from sluice.rounds.records.files import (
     PlanFile,
     failure_uri,
     plan_uri,
@@ -21,7 +21,7 @@ from sluice.rounds.files import (
     result_uri,
     write_json,
 )
-from sluice.rounds.pack_files import PackFile, pack_uri, running_uri
+from sluice.rounds.records.packs import PackFile, pack_uri, running_uri
 from tests.faults.scene import Scene
 from tests.support.processes import ROOT, environment
 

@@ -20,7 +20,7 @@ from sluice.driver.local import tier_once
 from sluice.errors import TableNotDue
 from sluice.formats.types import schema_from_arrow
 from sluice.model import Claim, TableDescriptor, TablePath
-from sluice.rounds.files import RoundResult
+from sluice.rounds.records.files import RoundResult
 from sluice.testing.real_fluss import RealFluss
 from sluice.testing.table_creation import create_table
 

@@ -39,7 +39,7 @@ def test_dropped_while_a_round_runs(site: RealSite, monkeypatch: pytest.MonkeyPa
         "round.prepare.before": lambda: drop("before_commit"),
     }
     monkeypatch.setattr(
-        "sluice.rounds.phases.failpoint", lambda name: steps.get(name, lambda: None)()
+        "sluice.rounds.values.phases.failpoint", lambda name: steps.get(name, lambda: None)()
     )
     latest = TieringClient.latest_offsets
 

@@ -19,7 +19,7 @@ from sluice.client.system_table import SystemTable
 from sluice.config import ClientConfig
 from sluice.formats.types import schema_from_arrow
 from sluice.model import Claim, Column, TableBucket, TableDescriptor, TablePath, TieringRound
-from sluice.rounds.files import claim_of
+from sluice.rounds.records.files import claim_of
 from sluice.statuses import full_rounds
 from sluice.testing.real_fluss import RealFluss
 from sluice.testing.table_creation import create_table

@@ -11,7 +11,14 @@ import pytest
 from bench import data
 from sluice.driver.spark import run
 from sluice.model import TablePath
-from sluice.rounds.files import PlanFile, RoundResult, plan_uri, read_json, result_uri, write_json
+from sluice.rounds.records.files import (
+    PlanFile,
+    RoundResult,
+    plan_uri,
+    read_json,
+    result_uri,
+    write_json,
+)
 from sluice.testing.table_creation import create_table
 
 from .conftest import RealSite

@@ -27,7 +27,7 @@ from sluice.errors import (
 from sluice.formats.log_batch import iter_batches
 from sluice.formats.types import schema_from_arrow
 from sluice.model import TableBucket, TableDescriptor, TablePath
-from sluice.rounds.types import OffsetRange
+from sluice.rounds.values.types import OffsetRange
 from sluice.testing.real_fluss import RealFluss
 from sluice.testing.table_creation import create_table
 from tests.support.checkpoints import wait_for_checkpoint

@@ -38,8 +38,8 @@ from sluice.errors import (
 from sluice.formats.types import schema_from_arrow
 from sluice.model import Claim, Reason, TableDescriptor, TablePath, TieringRound
 from sluice.model import types as t
-from sluice.rounds.files import RoundResult
-from sluice.rounds.progress import NoProgress
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.values.progress import NoProgress
 from sluice.stop_signals import Terminated, sigterm_raises
 from sluice.testing.table_creation import create_table
 from sluice.wire import fluss_api_pb2 as pb

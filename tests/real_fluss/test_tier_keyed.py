@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from sluice.model import TablePath
-from sluice.rounds.files import RoundResult
+from sluice.rounds.records.files import RoundResult
 from sluice.testing.table_creation import create_table
 from tests.support.keyed_stock import Stock, stock_table
 from tests.support.processes import wait_for

@@ -13,7 +13,7 @@ from sluice.driver.local import tier_once
 from sluice.errors import LakeTableAlreadyExist, TableNotDue, TableNotExist, UnknownServerError
 from sluice.model import Column, Reason, TablePath
 from sluice.model import types as t
-from sluice.rounds.files import RoundResult, claim_of
+from sluice.rounds.records.files import RoundResult, claim_of
 from sluice.testing.conformance.every_type import every_value
 from sluice_airflow.acquire import acquire
 from sluice_airflow.connection import FlussConnection

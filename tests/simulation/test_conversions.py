@@ -9,7 +9,7 @@ import pytest
 
 from sluice.model import TablePath
 from sluice.model import types as t
-from sluice.rounds.maintenance import Conversion
+from sluice.rounds.upkeep.maintenance import Conversion
 from sluice.testing.simulation import faults
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.lake import DriverTable

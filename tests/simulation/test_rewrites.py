@@ -12,8 +12,8 @@ import pytest
 
 from sluice.model import LOG_OFFSET, TableBucket
 from sluice.model import types as t
-from sluice.rounds.lake_files import PlannedCommit, PositionLookup
-from sluice.rounds.types import KeyedSplitOptions, Split
+from sluice.rounds.values.lake_files import PlannedCommit, PositionLookup
+from sluice.rounds.values.types import KeyedSplitOptions, Split
 from sluice.testing.memory_lake import TwoVectors
 from sluice.testing.memory_writer import MemoryWriter
 from sluice.testing.simulation.rewrites import (

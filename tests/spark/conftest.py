@@ -20,8 +20,8 @@ from sluice.driver.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.errors import TableNotDue
 from sluice.model import Claim, Column, DataType, Schema, TableDescriptor, TablePath
-from sluice.rounds.files import RoundResult
-from sluice.rounds.progress import NoProgress, Progress
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.values.progress import NoProgress, Progress
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.keyed_stock import Stock, stock_table
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 
 from sluice.model import TablePath
 from sluice.model import types as t
-from sluice.rounds.files import PlanFile, plan_uri, write_json
-from sluice.rounds.pack_files import PackFile, pack_uri
+from sluice.rounds.records.files import PlanFile, plan_uri, write_json
+from sluice.rounds.records.packs import PackFile, pack_uri
 
 from .conftest import Site
 

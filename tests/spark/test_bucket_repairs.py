@@ -24,7 +24,7 @@ from sluice.formats.log_batch import iter_batches
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TablePath
 from sluice.model import types as t
-from sluice.rounds.progress import NoProgress
+from sluice.rounds.values.progress import NoProgress
 from sluice.server.cluster import EmbeddedCluster
 
 from .conftest import LONG_MS, STOCK, LocalStock, Site

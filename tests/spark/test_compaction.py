@@ -12,8 +12,8 @@ import pytest
 from sluice.driver.local import tier_once
 from sluice.model import TablePath
 from sluice.model import types as t
-from sluice.rounds.compaction import AUTO_COMPACTION
-from sluice.rounds.files import RoundResult
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.upkeep.compaction import AUTO_COMPACTION
 
 from .conftest import STOCK, At, LocalStock, Site
 from .test_positions_over_time import budget, forms

@@ -14,8 +14,7 @@ from sluice.driver.spark import run
 from sluice.errors import TableNotDue
 from sluice.model import TablePath
 from sluice.model import types as t
-from sluice.rounds.expiry import ROUND_MS_KEY
-from sluice.rounds.files import (
+from sluice.rounds.records.files import (
     PlanFile,
     RoundResult,
     plan_uri,
@@ -23,6 +22,7 @@ from sluice.rounds.files import (
     result_uri,
     write_json,
 )
+from sluice.rounds.values.expiry import ROUND_MS_KEY
 from tests.support.aged_lake import age_snapshots
 
 from .conftest import Site

@@ -22,7 +22,7 @@ from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.java import JavaThrew, iterate, java_errors
 from sluice.model import TableBucket
 from sluice.model import types as t
-from sluice.rounds.types import LogRecords, Split
+from sluice.rounds.values.types import LogRecords, Split
 from sluice.testing.tables import table_info
 from tests.golden.vectors import VECTORS, positions_of
 from tests.support.iceberg_vectors import (

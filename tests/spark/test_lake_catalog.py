@@ -14,7 +14,7 @@ from sluice.driver.jvm import Jvm
 from sluice.errors import ConfigurationError
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.java import JavaThrew, java_errors, java_map
-from sluice.rounds.reasons import reason_of
+from sluice.rounds.values.reasons import reason_of
 
 GIVEN = {"uri": "http://127.0.0.1:1/api/v2", "warehouse": "file:///nowhere/lake"}
 

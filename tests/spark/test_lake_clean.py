@@ -22,9 +22,9 @@ from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.iceberg_table import IcebergTable
 from sluice.model import Reason, TablePath
 from sluice.model import types as t
-from sluice.rounds.clean import CleanReport
-from sluice.rounds.files import RoundResult
-from sluice.rounds.progress import Progress
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.upkeep.orphans import CleanReport
+from sluice.rounds.values.progress import Progress
 
 from .conftest import At, Site
 

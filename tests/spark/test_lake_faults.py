@@ -22,7 +22,7 @@ from sluice.lake.iceberg_table import IcebergTable
 from sluice.lake.tagged_update import TaggedUpdate
 from sluice.model import TablePath
 from sluice.model import types as t
-from sluice.rounds.files import RoundResult
+from sluice.rounds.records.files import RoundResult
 
 from .conftest import STOCK, LocalStock, Site
 

@@ -19,8 +19,8 @@ from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.iceberg_table import IcebergTable
 from sluice.lake.java import JavaThrew, JvmLost, java_errors, java_map, lake_errors
 from sluice.model import types as t
-from sluice.rounds.expiry import TAG
-from sluice.rounds.reasons import reason_of
+from sluice.rounds.values.expiry import TAG
+from sluice.rounds.values.reasons import reason_of
 from sluice.testing.tables import table_info
 
 pytestmark = pytest.mark.spark

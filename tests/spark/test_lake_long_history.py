@@ -14,7 +14,7 @@ from sluice.errors import LakeCommitRefused
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.iceberg_table import IcebergTable
 from sluice.model import types as t
-from sluice.rounds.types import LakeSnapshot
+from sluice.rounds.values.types import LakeSnapshot
 from sluice.testing.long_history import lengthen_history
 from sluice.testing.tables import table_info
 

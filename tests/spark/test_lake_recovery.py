@@ -20,13 +20,13 @@ from sluice.errors import LakeOffsetsLost, LakeRolledBack, LakeTableMissing, Tab
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TablePath
 from sluice.model import types as t
-from sluice.rounds.commit import commit_round
-from sluice.rounds.diagnosis import Diagnosis
-from sluice.rounds.files import RoundResult
-from sluice.rounds.phases import Phases
-from sluice.rounds.plan import RoundPlan
-from sluice.rounds.progress import NoProgress
-from sluice.rounds.round_files import RoundFiles
+from sluice.rounds.commit.commit import commit_round
+from sluice.rounds.commit.files import RoundFiles
+from sluice.rounds.plan.plan import RoundPlan
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.repair.diagnosis import Diagnosis
+from sluice.rounds.values.phases import Phases
+from sluice.rounds.values.progress import NoProgress
 
 from .conftest import Site
 

@@ -26,9 +26,9 @@ from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.iceberg_table import IcebergTable
 from sluice.model import Column, DataType, TableBucket, TableInfo, TypeRoot
 from sluice.model import types as t
-from sluice.rounds.expiry import TAG
-from sluice.rounds.lake_files import DataFile
-from sluice.rounds.types import LakePart, LakeSnapshot, LogRecords, Split
+from sluice.rounds.values.expiry import TAG
+from sluice.rounds.values.lake_files import DataFile
+from sluice.rounds.values.types import LakePart, LakeSnapshot, LogRecords, Split
 from sluice.testing.tables import table_info
 
 pytestmark = pytest.mark.spark

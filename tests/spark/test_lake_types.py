@@ -19,8 +19,8 @@ from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.java import iterate
 from sluice.model import TableBucket, TableInfo, TablePath
 from sluice.model import types as t
-from sluice.rounds.lake_files import DataFile
-from sluice.rounds.types import LogRecords, Split
+from sluice.rounds.values.lake_files import DataFile
+from sluice.rounds.values.types import LogRecords, Split
 from sluice.testing.tables import table_info
 
 pytestmark = pytest.mark.spark

@@ -15,7 +15,7 @@ from sluice.driver.cleaning import clean_tables
 from sluice.driver.repairing import RepairResult, diagnose_table, repair
 from sluice.driver.table_health import table_findings
 from sluice.errors import SplitFailed
-from sluice.rounds.compaction import AUTO_COMPACTION
+from sluice.rounds.upkeep.compaction import AUTO_COMPACTION
 from tests.support.aged_lake import age_snapshots
 from tests.support.layout_tables import KINDS
 

@@ -13,8 +13,8 @@ from sluice.lake import live_files
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.iceberg_table import IcebergTable
 from sluice.model import TableBucket
-from sluice.rounds.lake_files import BucketFiles, LiveFiles
-from sluice.rounds.types import Split
+from sluice.rounds.values.lake_files import BucketFiles, LiveFiles
+from sluice.rounds.values.types import Split
 
 from .conftest import STOCK, LocalStock
 

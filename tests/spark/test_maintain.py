@@ -24,12 +24,12 @@ from sluice.lake.iceberg_table import IcebergTable
 from sluice.lake.lake_maintenance import LakeMaintenance
 from sluice.lake.tagged_update import TaggedUpdate
 from sluice.model import Reason
-from sluice.rounds.conversion import BucketWork, Converted, NotConverted
-from sluice.rounds.maintain import MaintenanceOptions, MaintenanceReport, maintain
-from sluice.rounds.maintenance import ConvertedBucket
-from sluice.rounds.maintenance_files import read_outcome, request_uri
-from sluice.rounds.maintenance_names import new_maintenance_id
-from sluice.rounds.maintenance_runs import newest_runs
+from sluice.rounds.records.maintenance_runs import newest_runs
+from sluice.rounds.upkeep.conversion import BucketWork, Converted, NotConverted
+from sluice.rounds.upkeep.maintain import MaintenanceOptions, MaintenanceReport, maintain
+from sluice.rounds.upkeep.maintenance import ConvertedBucket
+from sluice.rounds.upkeep.maintenance_files import read_outcome, request_uri
+from sluice.rounds.upkeep.maintenance_names import new_maintenance_id
 
 from .conftest import STOCK, LocalStock
 from .test_lake_long_history import counted

@@ -23,10 +23,10 @@ from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.java import java_list
 from sluice.lake.tagged_update import TaggedUpdate
 from sluice.model import Column, Schema, TableDescriptor, TablePath, types
-from sluice.rounds.files import write_json
-from sluice.rounds.maintain import MaintenanceReport
-from sluice.rounds.maintenance_files import MaintenanceRequest, read_outcome, request_uri
-from sluice.rounds.maintenance_line import done_words
+from sluice.rounds.records.files import write_json
+from sluice.rounds.upkeep.maintain import MaintenanceReport
+from sluice.rounds.upkeep.maintenance_files import MaintenanceRequest, read_outcome, request_uri
+from sluice.rounds.upkeep.maintenance_line import done_words
 
 from .conftest import STOCK, LocalStock
 from .test_maintain import doctor, lake_table, maintained, run

@@ -15,7 +15,7 @@ from sluice.driver import pack as pack_driver
 from sluice.driver.pack import fail_pack, run_pack, tables_at_once
 from sluice.driver.spark import DRIVER_THREADS, EXECUTORS, driver_cores
 from sluice.errors import ConfigurationError, UnknownFileVersion
-from sluice.rounds.files import (
+from sluice.rounds.records.files import (
     PlanFile,
     RoundFailure,
     RoundResult,
@@ -23,7 +23,7 @@ from sluice.rounds.files import (
     round_outcome,
     write_json,
 )
-from sluice.rounds.pack_files import running_uri, write_stops
+from sluice.rounds.records.packs import running_uri, write_stops
 
 from .conftest import Site
 from .packs import pack, plan, table

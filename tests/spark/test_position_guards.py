@@ -25,7 +25,7 @@ from sluice.lake import (
 )
 from sluice.lake.earlier_marks import Positions
 from sluice.lake.iceberg_table import IcebergTable
-from sluice.rounds.files import RoundResult
+from sluice.rounds.records.files import RoundResult
 
 from .conftest import STOCK, LocalStock
 

@@ -16,8 +16,8 @@ from sluice.driver.local import tier_once
 from sluice.lake.deletion_vectors import DeletionVector
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import TableBucket
-from sluice.rounds.files import RoundResult
-from sluice.rounds.types import Split
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.values.types import Split
 from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.catalogs.aws_bundle import jars_with_s3
 from tests.support.keyed_stock import Stock, stock_table

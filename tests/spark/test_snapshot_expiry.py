@@ -19,11 +19,11 @@ from sluice.lake.iceberg_table import IcebergTable
 from sluice.lake.java import iterate
 from sluice.model import TableBucket
 from sluice.model import types as t
-from sluice.rounds.clean import clean
-from sluice.rounds.expiry import MAIN, NOTHING_EXPIRED, TAG, ExpiryRule, StoredSnapshots
-from sluice.rounds.lake_files import DataFile
-from sluice.rounds.offsets import store_offsets
-from sluice.rounds.types import LakePart, LakeSnapshot, LogRecords, Split
+from sluice.rounds.upkeep.orphans import clean
+from sluice.rounds.values.expiry import MAIN, NOTHING_EXPIRED, TAG, ExpiryRule, StoredSnapshots
+from sluice.rounds.values.lake_files import DataFile
+from sluice.rounds.values.offsets import store_offsets
+from sluice.rounds.values.types import LakePart, LakeSnapshot, LogRecords, Split
 from sluice.testing.tables import table_info
 from tests.support.rest_catalog import RestCatalog
 
@@ -154,7 +154,7 @@ def test_nothing_goes_before_it_is_worth_it(world: World) -> None:
 def test_an_offsets_file_goes_with_its_snapshot(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sluice.rounds.offsets.SUMMARY_BYTES_MAX", 1)
+    monkeypatch.setattr("sluice.rounds.values.offsets.SUMMARY_BYTES_MAX", 1)
     for number in range(6):
         stored = store_offsets(world.table, 1, {TableBucket(1, None, 0): number}, f"w{number}")
         world.snapshots.append(commit(world.table, world.newest, 50 + number, **stored))

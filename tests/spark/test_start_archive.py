@@ -22,7 +22,14 @@ from sluice.driver.jvm import iceberg_jar
 from sluice.driver.start_archive import make_start_archive
 from sluice.model import TablePath
 from sluice.model import types as t
-from sluice.rounds.files import PlanFile, RoundResult, plan_uri, read_json, result_uri, write_json
+from sluice.rounds.records.files import (
+    PlanFile,
+    RoundResult,
+    plan_uri,
+    read_json,
+    result_uri,
+    write_json,
+)
 
 from .conftest import Site
 

@@ -15,7 +15,7 @@ from sluice.config import SETTINGS_VARIABLE, ClientConfig, ServerConfig
 from sluice.driver.spark import config_of, run
 from sluice.model import TablePath
 from sluice.model import types as t
-from sluice.rounds.files import PlanFile, plan_uri, read_json, result_uri, write_json
+from sluice.rounds.records.files import PlanFile, plan_uri, read_json, result_uri, write_json
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.certificates import authority
 from tests.support.users import ANY_TOKEN, write_users

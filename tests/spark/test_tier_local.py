@@ -25,9 +25,9 @@ from sluice.errors import (
 )
 from sluice.model import Column, Reason, TablePath
 from sluice.model import types as t
-from sluice.rounds.files import RoundResult
-from sluice.rounds.progress import NoProgress
-from sluice.rounds.types import LogRecords, Split
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.values.progress import NoProgress
+from sluice.rounds.values.types import LogRecords, Split
 from sluice.testing.ports import kept_port
 
 from .conftest import Site

@@ -18,7 +18,7 @@ from sluice.driver.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.errors import TableNotDue
 from sluice.model import TablePath
-from sluice.rounds.files import RoundResult
+from sluice.rounds.records.files import RoundResult
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.needs import needs_pyfluss
 from tests.support.official_client import OfficialClient

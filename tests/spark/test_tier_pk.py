@@ -13,7 +13,7 @@ from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.java import iterate
 from sluice.model import Column
 from sluice.model import types as t
-from sluice.rounds.progress import NoProgress
+from sluice.rounds.values.progress import NoProgress
 
 from .conftest import STOCK, LocalStock
 

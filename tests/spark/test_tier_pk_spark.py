@@ -11,8 +11,8 @@ import pytest
 from sluice.driver.spark import EXECUTORS, run
 from sluice.lake.iceberg_table import IcebergTable
 from sluice.lake.position_finder import PositionFinder
-from sluice.rounds.copy_size import CopySize, size_uri
-from sluice.rounds.files import (
+from sluice.rounds.records.copy_size import CopySize, size_uri
+from sluice.rounds.records.files import (
     PlanFile,
     RoundFailure,
     RoundResult,

@@ -23,7 +23,7 @@ from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.lake.java import JavaThrew
 from sluice.model import Claim, Reason, TableBucket, TableInfo, TablePath
 from sluice.model import types as t
-from sluice.rounds.files import (
+from sluice.rounds.records.files import (
     PlanFile,
     RoundFailure,
     RoundResult,
@@ -33,9 +33,9 @@ from sluice.rounds.files import (
     result_uri,
     write_json,
 )
-from sluice.rounds.ports import SplitRunner, SplitWriterFactory
-from sluice.rounds.round import run_round
-from sluice.rounds.types import LogRecords, Split
+from sluice.rounds.round.round import run_round
+from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.values.types import LogRecords, Split
 from sluice.testing.memory_cluster import MemoryCluster
 from sluice.testing.tables import table_info
 
@@ -287,7 +287,7 @@ def test_the_zip_is_whole_and_the_same_each_time(tmp_path: Path) -> None:
     assert paths[0].read_bytes() == paths[1].read_bytes()
     code = (
         f"import sys; sys.path.insert(0, {str(paths[0])!r})\n"
-        "import sluice.driver.spark, sluice.lake.parquet, sluice.rounds.copy, sluice.client\n"
+        "import sluice.driver.spark, sluice.lake.parquet, sluice.rounds.copy.split, sluice.client\n"
         f"assert sluice.__file__.startswith({str(paths[0])!r}), sluice.__file__\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)

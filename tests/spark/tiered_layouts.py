@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pyiceberg.table import StaticTable
 
 from sluice.driver.repairing import diagnose_table
-from sluice.rounds.files import RoundResult
+from sluice.rounds.records.files import RoundResult
 from tests.support.lake_checker import LakeChecker
 from tests.support.layout_tables import FEW, NESTED, STEP, Kind, Replay, day_of
 from tests.support.server_files import read_logs, read_partitions, read_registered, table_folder

@@ -16,7 +16,7 @@ from bench.flink_job import FlinkJob, default_folder, flink_jars
 from sluice.client import Client
 from sluice.errors import TableNotDue
 from sluice.model import Claim, Reason, TableBucket
-from sluice.rounds.files import RoundResult
+from sluice.rounds.records.files import RoundResult
 from tests.support.keyed_stock import Stock
 from tests.support.processes import ROOT, wait_for
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from sluice.client import Client
 from sluice.model import ChangeType, Column, Schema, TableBucket, TableDescriptor, TablePath
 from sluice.model import types as t
-from sluice.rounds.types import LogRecords
+from sluice.rounds.values.types import LogRecords
 
 PATH = TablePath("shop", "orders")
 SCHEMA = Schema(

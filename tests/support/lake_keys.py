@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
-from sluice.rounds.lake_files import LiveFile
+from sluice.rounds.values.lake_files import LiveFile
 
 FIELD_ID = b"PARQUET:field_id"
 _EXACT = Context(prec=76)

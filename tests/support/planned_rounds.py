@@ -7,7 +7,7 @@ from pathlib import Path
 from sluice.client import Client
 from sluice.client.snapshot_lease import bucket_selections
 from sluice.model import Claim, TablePath
-from sluice.rounds.files import PlanFile, RoundResult, plan_uri, result_uri, write_json
+from sluice.rounds.records.files import PlanFile, RoundResult, plan_uri, result_uri, write_json
 
 
 def plan_round(client: Client, work: Path | str, lease_id: str, claim: Claim) -> PlanFile:

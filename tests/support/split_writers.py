@@ -13,7 +13,7 @@ from sluice.lake.iceberg_schema import schema_json
 from sluice.lake.parquet import BucketPlace, ParquetWriterFactory
 from sluice.lake.parquet_files import WriteOptions
 from sluice.model import TableInfo
-from sluice.rounds.types import Split
+from sluice.rounds.values.types import Split
 
 
 def writer_factory(

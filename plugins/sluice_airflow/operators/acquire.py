@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.errors import SluiceError
 from sluice.masking import mask
-from sluice.rounds.run_names import RunName
+from sluice.rounds.records.run_names import RunName
 from sluice_airflow.airflow_names import AirflowException, AirflowFailException, conf
 from sluice_airflow.api_server import RetriedIfAway, fails_at_once
 from sluice_airflow.hooks.fluss import FlussHook

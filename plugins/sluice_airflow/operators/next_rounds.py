@@ -11,8 +11,8 @@ from sluice.client.heartbeats import Heartbeats
 from sluice.errors import RoundsNotEnough, SluiceError
 from sluice.masking import mask
 from sluice.model import Reason, TablePath
-from sluice.rounds.files import PlanFile, RoundFailure, RoundResult, claim_of, read_json
-from sluice.rounds.run_names import RunNames
+from sluice.rounds.records.files import PlanFile, RoundFailure, RoundResult, claim_of, read_json
+from sluice.rounds.records.run_names import RunNames
 from sluice_airflow.account import HELD, TableAccount
 from sluice_airflow.acquire import acquire_again
 from sluice_airflow.claimed_again import is_ended, mark_started, replace_claim

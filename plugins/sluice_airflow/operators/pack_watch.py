@@ -20,9 +20,9 @@ from sluice.errors import (
     TierTimedOut,
 )
 from sluice.masking import mask
-from sluice.rounds.copy_size import size_uri
-from sluice.rounds.files import RoundFailure, RoundResult
-from sluice.rounds.pack_files import (
+from sluice.rounds.records.copy_size import size_uri
+from sluice.rounds.records.files import RoundFailure, RoundResult
+from sluice.rounds.records.packs import (
     SparkApplication,
     run_file_names,
     running_application,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sluice.errors import FlussError, TablePaused
 from sluice.masking import mask
-from sluice.rounds.files import RoundFailure
+from sluice.rounds.records.files import RoundFailure
 from sluice_airflow.operators.reports import send_report
 from sluice_airflow.operators.tried_table import TriedTable
 

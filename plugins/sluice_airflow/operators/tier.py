@@ -21,10 +21,10 @@ from sluice.errors import (
 from sluice.failpoints import failpoint
 from sluice.model import Claim, Reason
 from sluice.quantities import counted
-from sluice.rounds.files import RoundFailure, RoundResult, claim_of, write_json
-from sluice.rounds.pack_files import PackFile, SparkApplication, pack_uri, run_file_names
-from sluice.rounds.reasons import failure_of, reason_of
-from sluice.rounds.result_line import result_line
+from sluice.rounds.records.files import RoundFailure, RoundResult, claim_of, write_json
+from sluice.rounds.records.packs import PackFile, SparkApplication, pack_uri, run_file_names
+from sluice.rounds.records.result_line import result_line
+from sluice.rounds.values.reasons import failure_of, reason_of
 from sluice_airflow import leasing
 from sluice_airflow.airflow_names import AirflowTaskTimeout
 from sluice_airflow.claimed_again import newest_claim

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from sluice.errors import TierTimedOut
 from sluice.masking import mask
-from sluice.rounds.copy_size import CopySize
-from sluice.rounds.files import read_json
+from sluice.rounds.records.copy_size import CopySize
+from sluice.rounds.records.files import read_json
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from sluice.errors import (
 )
 from sluice.masking import mask
 from sluice.model import Claim, Reason
-from sluice.rounds.files import (
+from sluice.rounds.records.files import (
     RoundFailure,
     RoundResult,
     claim_of,
@@ -30,8 +30,8 @@ from sluice.rounds.files import (
     round_failures,
     write_json,
 )
-from sluice.rounds.pack_files import ran_without_outcome, running_uri
-from sluice.rounds.reasons import failure_of, reason_of
+from sluice.rounds.records.packs import ran_without_outcome, running_uri
+from sluice.rounds.values.reasons import failure_of, reason_of
 from sluice_airflow.claims import ClaimedTable
 from sluice_airflow.operators.time_limit import TimeLimit
 from sluice_airflow.settle import TIER_NOT_STARTED, UNREADABLE

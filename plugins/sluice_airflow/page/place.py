@@ -16,7 +16,7 @@ from sluice.page.cluster_reader import ClusterReader
 from sluice.page.list_models import DagState, PageLink
 from sluice.page.models import Answer, Link
 from sluice.page.ports import Act, Viewer
-from sluice.rounds.run_names import read_run_name
+from sluice.rounds.records.run_names import read_run_name
 from sluice_airflow.page.access import Rights, record
 from sluice_airflow.page.addresses import links_of_round, links_of_table
 from sluice_airflow.page.clusters import Cluster, own_deployment

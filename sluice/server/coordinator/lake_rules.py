@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from sluice.errors import InvalidAlterTable, InvalidTable, UnsupportedLakeOption
 from sluice.iceberg_rules.lake_tables import NAME_OPTIONS, check_lake_table
 from sluice.model import Partition, TableInfo
-from sluice.rounds.bucket_counts import check_bucket_counts
+from sluice.rounds.plan.bucket_counts import check_bucket_counts
 from sluice.server.coordinator.options import DATALAKE_ENABLED, DATALAKE_FORMAT
 
 _NO_LAKE = "this server has no lake (datalake.format=none)"

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from sluice.model import LakeSnapshotInfo, TableBucket, TablePath, offsets_from_text
-from sluice.rounds.bucket_repairs import left_out_in
-from sluice.rounds.maintenance_names import MAINTENANCE_KEY
-from sluice.rounds.offsets import OFFSETS_KEY, TABLE_ID_KEY
-from sluice.rounds.types import LakeSnapshot
-from sluice.rounds.write_ids import short_uuid, write_ids_in
+from sluice.rounds.plan.bucket_repairs import left_out_in
+from sluice.rounds.values.history import MAINTENANCE_KEY
+from sluice.rounds.values.offsets import OFFSETS_KEY, TABLE_ID_KEY
+from sluice.rounds.values.types import LakeSnapshot
+from sluice.rounds.values.write_ids import short_uuid, write_ids_in
 from sluice.testing.memory_lake import TwoVectors
 from sluice.testing.simulation.cluster import FlussTable, SimCluster
 from sluice.testing.simulation.keyed import Change, replayed

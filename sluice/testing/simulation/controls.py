@@ -16,13 +16,19 @@ from sluice.errors import (
     PartitionNotExists,
 )
 from sluice.model import Partition, TableInfo, TablePath
-from sluice.rounds.bucket_repairs import GAPS_KEY, SKIPPED_KEY
-from sluice.rounds.expiry import ROUND_MS_KEY, ExpiryRule
-from sluice.rounds.lake_files import DataFile, FileContent, LiveFile, LiveFiles, PlannedCommit
-from sluice.rounds.maintenance import ConvertedBucket
-from sluice.rounds.maintenance_names import MAINTENANCE_KEY
-from sluice.rounds.parts import JoinedParts, Outcome, PartRules
-from sluice.rounds.types import LakePart, LakeSnapshot, Split
+from sluice.rounds.copy.parts import JoinedParts, Outcome, PartRules
+from sluice.rounds.plan.bucket_repairs import GAPS_KEY, SKIPPED_KEY
+from sluice.rounds.upkeep.maintenance import ConvertedBucket
+from sluice.rounds.values.expiry import ROUND_MS_KEY, ExpiryRule
+from sluice.rounds.values.history import MAINTENANCE_KEY
+from sluice.rounds.values.lake_files import (
+    DataFile,
+    FileContent,
+    LiveFile,
+    LiveFiles,
+    PlannedCommit,
+)
+from sluice.rounds.values.types import LakePart, LakeSnapshot, Split
 from sluice.testing.memory_writer import live_files_of
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.cluster import SimCluster

@@ -14,11 +14,14 @@ from typing import Protocol
 
 from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused, LakeNotWritable, SluiceError
 from sluice.model import TableBucket
-from sluice.rounds.clean import References, StoredFile
-from sluice.rounds.compaction import DEFAULT_COMPACTIONS, CompactionOptions
-from sluice.rounds.conversion import ConversionRunner
-from sluice.rounds.expiry import ExpiryRule
-from sluice.rounds.lake_files import (
+from sluice.rounds.upkeep.compaction import DEFAULT_COMPACTIONS, CompactionOptions
+from sluice.rounds.upkeep.conversion import ConversionRunner
+from sluice.rounds.upkeep.maintenance import Conversion, ConvertedBucket, TableHealth
+from sluice.rounds.upkeep.maintenance_names import new_maintenance_id, orphans_in
+from sluice.rounds.upkeep.orphans import References, StoredFile
+from sluice.rounds.values.expiry import ExpiryRule
+from sluice.rounds.values.history import MAINTENANCE_KEY
+from sluice.rounds.values.lake_files import (
     BucketFiles,
     DataFile,
     FileContent,
@@ -28,9 +31,7 @@ from sluice.rounds.lake_files import (
     RowMarks,
     StoredKeys,
 )
-from sluice.rounds.maintenance import Conversion, ConvertedBucket, TableHealth
-from sluice.rounds.maintenance_names import MAINTENANCE_KEY, new_maintenance_id, orphans_in
-from sluice.rounds.types import KeyedSplitOptions, Split
+from sluice.rounds.values.types import KeyedSplitOptions, Split
 from sluice.testing.memory_writer import Key, KeyedFile, MemoryWriter
 from sluice.testing.simulation.stored_lake import SimTable
 

@@ -28,19 +28,13 @@ from sluice.errors import (
     StorageError,
 )
 from sluice.model import Claim, TableBucket, TableInfo, TablePath
-from sluice.rounds.clean import clean
-from sluice.rounds.compaction import NO_COMPACTIONS, CompactionOptions
-from sluice.rounds.copy import copy_split
-from sluice.rounds.diagnosis import Diagnosis, RepairAction
-from sluice.rounds.failures import named_batch
-from sluice.rounds.files import RoundResult
-from sluice.rounds.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
-from sluice.rounds.limits import RoundLimits
-from sluice.rounds.parts import PartRules
-from sluice.rounds.ports import BucketRows, SplitRunner, SplitWriterFactory
-from sluice.rounds.position_lookups import OFF, LookupBudget
-from sluice.rounds.reasons import failure_of
-from sluice.rounds.repair import (
+from sluice.rounds.commit.failures import named_batch
+from sluice.rounds.copy.parts import PartRules
+from sluice.rounds.copy.split import copy_split
+from sluice.rounds.plan.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
+from sluice.rounds.plan.position_lookups import OFF
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.repair.diagnose import (
     ACCEPT_GAP,
     ADOPT,
     REBUILD,
@@ -51,9 +45,21 @@ from sluice.rounds.repair import (
     diagnose,
     read_table_state,
 )
-from sluice.rounds.retier import RepairMode
-from sluice.rounds.round import run_round
-from sluice.rounds.types import LogRecords, OffsetRange, Split, SplitFailure, SplitResult
+from sluice.rounds.repair.diagnosis import Diagnosis, RepairAction
+from sluice.rounds.round.round import run_round
+from sluice.rounds.upkeep.compaction import NO_COMPACTIONS, CompactionOptions
+from sluice.rounds.upkeep.orphans import clean
+from sluice.rounds.values.limits import LookupBudget, RoundLimits
+from sluice.rounds.values.ports import BucketRows, SplitRunner, SplitWriterFactory
+from sluice.rounds.values.reasons import failure_of
+from sluice.rounds.values.types import (
+    LogRecords,
+    OffsetRange,
+    RepairMode,
+    Split,
+    SplitFailure,
+    SplitResult,
+)
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.clock import ManualClock
 from sluice.testing.simulation.cluster import FlussTable, SimCluster

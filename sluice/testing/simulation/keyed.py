@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from sluice.model import BucketSnapshot, ChangeType, TableBucket, TableInfo
-from sluice.rounds.compaction import NO_COMPACTIONS, CompactionOptions
-from sluice.rounds.position_lookups import LookupBudget
-from sluice.rounds.types import Split, StartMode
+from sluice.rounds.upkeep.compaction import NO_COMPACTIONS, CompactionOptions
+from sluice.rounds.values.limits import LookupBudget
+from sluice.rounds.values.types import Split, StartMode
 from sluice.testing.memory_cluster import MemorySnapshot
 from sluice.testing.simulation.cluster import FlussTable
 

@@ -18,16 +18,16 @@ from sluice.errors import (
 )
 from sluice.iceberg_rules.layout import Layout
 from sluice.model import TableInfo, TablePath
-from sluice.rounds.clean import References, StoredFile
-from sluice.rounds.expiry import NOTHING_EXPIRED, Expired, ExpiryRule
-from sluice.rounds.history import LakeHistory
-from sluice.rounds.lake_files import (
+from sluice.rounds.upkeep.orphans import References, StoredFile
+from sluice.rounds.values.expiry import NOTHING_EXPIRED, Expired, ExpiryRule
+from sluice.rounds.values.history import LakeHistory
+from sluice.rounds.values.lake_files import (
     DataFile,
     FileContent,
     LiveFiles,
     PlannedCommit,
 )
-from sluice.rounds.types import LakePart, LakeSnapshot, Split
+from sluice.rounds.values.types import LakePart, LakeSnapshot, Split
 from sluice.testing.simulation.actors import Actor, Killed
 from sluice.testing.simulation.conversions import SimMaintenance
 from sluice.testing.simulation.lake_context import LakeContext

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sluice.model import TablePath
-from sluice.rounds.lake_files import DataFile, LiveFiles
+from sluice.rounds.values.lake_files import DataFile, LiveFiles
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.faults import Faults
 from sluice.testing.simulation.stored_lake import SimLake

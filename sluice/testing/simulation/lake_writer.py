@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from sluice.rounds.lake_files import DataFile, WrittenCompaction, WrittenDeletes
-from sluice.rounds.limits import TimeLeft
-from sluice.rounds.types import LogRecords, Split
+from sluice.rounds.values.lake_files import DataFile, WrittenCompaction, WrittenDeletes
+from sluice.rounds.values.limits import TimeLeft
+from sluice.rounds.values.types import LogRecords, Split
 from sluice.testing.memory_writer import KeyedFile, MemoryWriter
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.lake_context import LakeContext

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sluice.errors import LogBeginsAfterLake
 from sluice.model import TableBucket
-from sluice.rounds.bucket_repairs import GAPS_KEY, SKIPPED_KEY, ranges_in
-from sluice.rounds.offsets import TABLE_ID_KEY
-from sluice.rounds.types import LakeSnapshot, OffsetRange
+from sluice.rounds.plan.bucket_repairs import GAPS_KEY, SKIPPED_KEY, ranges_in
+from sluice.rounds.values.offsets import TABLE_ID_KEY
+from sluice.rounds.values.types import LakeSnapshot, OffsetRange
 from sluice.testing.simulation.cluster import FlussTable
 
 LOST, DAMAGED = "log lost its beginning", "batch damaged"

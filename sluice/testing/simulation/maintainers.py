@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from sluice.errors import FlussError, LakeError
 from sluice.model import TablePath
-from sluice.rounds.limits import RoundLimits
-from sluice.rounds.maintain import MaintenanceOptions, maintain
+from sluice.rounds.upkeep.maintain import MaintenanceOptions, maintain
+from sluice.rounds.values.limits import RoundLimits
 from sluice.testing.simulation.actors import Actor, Killed
 from sluice.testing.simulation.conversions import KEYS_BYTES
 from sluice.testing.simulation.drivers import ActorFactory

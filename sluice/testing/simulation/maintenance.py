@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sluice.model import TablePath
-from sluice.rounds.lake_files import DataFile, LiveFiles
+from sluice.rounds.values.lake_files import DataFile, LiveFiles
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.rewrites import (
     Change,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from sluice.model import LOG_OFFSET
-from sluice.rounds.types import LakeSnapshot
+from sluice.rounds.values.types import LakeSnapshot
 from sluice.testing.memory_writer import KeyedFile, Row
 from sluice.testing.simulation.stored_lake import SimTable
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 from sluice.errors import SluiceError
 from sluice.model import Claim, TableBucket
-from sluice.rounds.files import RoundResult
-from sluice.rounds.reasons import reason_of
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.values.reasons import reason_of
 from sluice.testing.memory_cluster import RegisteredSnapshot
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.cluster import SimCluster

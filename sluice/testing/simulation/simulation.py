@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 from sluice.iceberg_rules.layout import Layout
 from sluice.model import TablePath
-from sluice.rounds.parts import PartRules
-from sluice.rounds.requested_compaction import REQUEST_MS_MAX
+from sluice.rounds.copy.parts import PartRules
+from sluice.rounds.upkeep.compaction_request import REQUEST_MS_MAX
 from sluice.testing.simulation import faults
 from sluice.testing.simulation.actors import ACTORS_MAX, Actor, ActorScheduler, Killed
 from sluice.testing.simulation.checker import Checker

@@ -9,9 +9,9 @@ from types import MappingProxyType
 
 from sluice.iceberg_rules.layout import Layout
 from sluice.model import LOG_OFFSET, TableBucket, TableInfo, TablePath
-from sluice.rounds.clean import StoredFile
-from sluice.rounds.lake_files import DataFile, PlannedCommit
-from sluice.rounds.types import LakePart, LakeSnapshot
+from sluice.rounds.upkeep.orphans import StoredFile
+from sluice.rounds.values.lake_files import DataFile, PlannedCommit
+from sluice.rounds.values.types import LakePart, LakeSnapshot
 from sluice.testing.memory_lake import MemoryLakeTable
 from sluice.testing.memory_writer import BUCKET, KeyedFile, Row
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sluice.model import Partition, TablePath
-from sluice.rounds.offsets import TABLE_ID_KEY
+from sluice.rounds.values.offsets import TABLE_ID_KEY
 from sluice.testing.simulation.actors import Actor
 from sluice.testing.simulation.checker import Checker
 from sluice.testing.simulation.clock import ManualClock

@@ -17,7 +17,7 @@ from demo.airflow import spark_environment
 from sluice.client import Client
 from sluice.formats.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
-from sluice.rounds.files import RoundFailure, RoundResult, round_outcome
+from sluice.rounds.records.files import RoundFailure, RoundResult, round_outcome
 from sluice.testing.catalogs.catalog import Catalog
 from tests.airflow.live import Live, running_live
 from tests.airflow.place import ROOT, airflow_home

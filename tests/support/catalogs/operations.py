@@ -16,10 +16,10 @@ from sluice.driver.threads import ThreadRunner
 from sluice.lake.iceberg_catalog import IcebergLake
 from sluice.model import Claim, Column, Schema, TableDescriptor, TableInfo, TablePath
 from sluice.model import types as t
-from sluice.rounds.files import RoundResult
-from sluice.rounds.ports import SplitRunner, SplitWriterFactory
-from sluice.rounds.progress import NoProgress, Progress
-from sluice.rounds.round import run_round
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.round.round import run_round
+from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.values.progress import NoProgress, Progress
 from tests.support.keyed_stock import DUE
 
 from .foreign_writer import foreign_writer

@@ -28,8 +28,8 @@ from sluice.driver.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
-from sluice.rounds.files import RoundResult
-from sluice.rounds.progress import Progress
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.values.progress import Progress
 from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.catalogs.catalog import Catalog
 from tests.support.keyed_stock import DUE, Stock, stock_table

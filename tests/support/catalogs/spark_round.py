@@ -11,7 +11,7 @@ from pathlib import Path
 from sluice.artifacts.spark_files import driver_script, make_zip
 from sluice.config import SETTINGS_VARIABLE
 from sluice.model import TablePath
-from sluice.rounds.files import (
+from sluice.rounds.records.files import (
     PlanFile,
     RoundFailure,
     RoundResult,

@@ -21,9 +21,9 @@ from sluice.driver import cleaning
 from sluice.driver.cleaning import clean_runs
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model.types import BIGINT
-from sluice.rounds.clean import CleanReport, OrphanFile
-from sluice.rounds.clean_runs import RunFolder
-from sluice.rounds.files import PlanFile, plan_uri, write_json
+from sluice.rounds.records.files import PlanFile, plan_uri, write_json
+from sluice.rounds.records.finished_runs import RunFolder
+from sluice.rounds.upkeep.orphans import CleanReport, OrphanFile
 from sluice.server.cluster import EmbeddedCluster
 
 DEAD = "its round was planned from commit 1, and commit 2 (snapshot 7) has followed"

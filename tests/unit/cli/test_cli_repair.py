@@ -14,8 +14,8 @@ from sluice.cli.options import DURATION
 from sluice.cli.repair import _given_up, _print_done, _print_found, _print_json, repair
 from sluice.config import ServerConfig
 from sluice.driver.repairing import RepairResult
-from sluice.rounds.diagnosis import Diagnosis, RepairAction
-from sluice.rounds.files import RoundResult
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.repair.diagnosis import Diagnosis, RepairAction
 
 SAFE = RepairAction("restore", "set main of the lake table to snapshot 7 again")
 RISKY = RepairAction("retier", "run a round", ("lost for good: 3 rows", "and 2 more buckets"))

@@ -26,7 +26,7 @@ from sluice.model import (
     TieringRound,
 )
 from sluice.model import types as t
-from sluice.rounds.plan import make_plan
+from sluice.rounds.plan.plan import make_plan
 from sluice.statuses.full_rounds import FULL_ROUND_MS
 from tests.unit.client.conftest import Cluster, WallClock
 

@@ -18,8 +18,8 @@ from sluice.client.remote_files import RemoteFiles
 from sluice.config import ServerConfig
 from sluice.errors import ConfigurationError, KvSnapshotNotExist, StorageError
 from sluice.model import TableBucket, TableInfo
-from sluice.rounds.copy import copy_split
-from sluice.rounds.types import KeyedSplitOptions, Split, SplitResult, StartMode
+from sluice.rounds.copy.split import copy_split
+from sluice.rounds.values.types import KeyedSplitOptions, Split, SplitResult, StartMode
 from sluice.server.cluster import EmbeddedCluster
 from sluice.storage import file_system
 from sluice.testing.memory_lake import MemoryLakeTable

@@ -31,7 +31,7 @@ from sluice.formats.log_batch import encode_log_batch
 from sluice.formats.types import arrow_schema
 from sluice.model import Column, Schema, TableDescriptor
 from sluice.model import types as t
-from sluice.rounds.types import Split, SplitPart
+from sluice.rounds.values.types import Split, SplitPart
 from sluice.testing.tables import table_info
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb

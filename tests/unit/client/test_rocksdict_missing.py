@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 READ = """
     import json, sys
     sys.modules["rocksdict"] = None
-    import sluice.client, sluice.driver.local, sluice.lake, sluice.rounds.round
+    import sluice.client, sluice.driver.local, sluice.lake, sluice.rounds.round.round
     from pathlib import Path
     from sluice.client.rocksdb_values import read_values
     from sluice.errors import MissingExtra

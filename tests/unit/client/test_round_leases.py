@@ -20,8 +20,8 @@ from sluice.client.round_leases import PLANS_MAX, RoundLeases, what_is_unknown
 from sluice.config import ClientConfig
 from sluice.errors import NetworkError, SluiceError
 from sluice.model import Reason, TablePath, TieringStatus
-from sluice.rounds.dropped_leases import forget_drop
-from sluice.rounds.files import RoundFailure, failure_uri, plan_uri, write_json
+from sluice.rounds.records.dropped_leases import forget_drop
+from sluice.rounds.records.files import RoundFailure, failure_uri, plan_uri, write_json
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.lease_parts import ManualClock
 from tests.support.planned_rounds import claim_and_plan, plan_round, write_result

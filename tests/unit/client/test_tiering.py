@@ -19,7 +19,7 @@ from sluice.errors import (
     UnknownServerError,
 )
 from sluice.model import Claim, Reason, TableBucket, TableDescriptor, TablePath
-from sluice.rounds.ports import Cluster as ClusterPort
+from sluice.rounds.values.ports import Cluster as ClusterPort
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role

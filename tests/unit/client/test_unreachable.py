@@ -16,8 +16,8 @@ from sluice.client.log_source import ClientLogSource
 from sluice.config import ClientConfig
 from sluice.errors import LeaderNotAvailable, NetworkError
 from sluice.model import TableBucket
-from sluice.rounds.copy import copy_split
-from sluice.rounds.types import Split, SplitFailure, SplitResult
+from sluice.rounds.copy.split import copy_split
+from sluice.rounds.values.types import Split, SplitFailure, SplitResult
 from sluice.testing.memory_lake import MemoryLakeTable
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb

@@ -16,7 +16,7 @@ from sluice.errors import ConfigurationError, CorruptRecord
 from sluice.formats.log_batch import LENGTH_OVERHEAD, encode_log_batch
 from sluice.model import Column, Schema, TableDescriptor
 from sluice.model import types as t
-from sluice.rounds.types import OffsetRange, Split
+from sluice.rounds.values.types import OffsetRange, Split
 from sluice.server.tablet.segment import Heads
 from tests.support.forged_batches import append_unchecked
 from tests.support.orders import PATH, PLAIN, bucket, create, ids, orders, write

@@ -9,7 +9,7 @@ import pytest
 
 from sluice.driver.local import CommitObserver
 from sluice.model import Claim, TablePath
-from sluice.rounds.progress import NoProgress
+from sluice.rounds.values.progress import NoProgress
 from sluice.stop_signals import Terminated, sigterm_raises
 
 CLAIM = Claim(7, TablePath("shop", "orders"), 1, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sluice.config import load_config
 from sluice.driver.round_options import keyed_round_options
 from sluice.model import BucketSnapshot, TableBucket
-from sluice.rounds.position_lookups import LookupBudget
+from sluice.rounds.values.limits import LookupBudget
 
 
 def test_settings_of_a_keyed_round() -> None:

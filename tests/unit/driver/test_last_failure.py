@@ -29,13 +29,13 @@ from sluice.model import (
     TablePath,
 )
 from sluice.model import types as t
-from sluice.rounds.bucket_repairs import GAPS_KEY, SKIPPED_KEY
-from sluice.rounds.diagnosis import Diagnosis, TableState
-from sluice.rounds.history import HistoryEntry, LakeHistory
-from sluice.rounds.offsets import TABLE_ID_KEY
-from sluice.rounds.recover import LakeComparison, LakeStatus
-from sluice.rounds.repair import diagnose
-from sluice.rounds.types import LakeSnapshot, OffsetRange
+from sluice.rounds.commit.recover import LakeComparison, LakeStatus
+from sluice.rounds.plan.bucket_repairs import GAPS_KEY, SKIPPED_KEY
+from sluice.rounds.repair.diagnose import diagnose
+from sluice.rounds.repair.diagnosis import Diagnosis, TableState
+from sluice.rounds.values.history import HistoryEntry, LakeHistory
+from sluice.rounds.values.offsets import TABLE_ID_KEY
+from sluice.rounds.values.types import LakeSnapshot, OffsetRange
 from sluice.server.cluster import EmbeddedCluster
 
 PATH = TablePath("shop", "orders")

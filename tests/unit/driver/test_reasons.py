@@ -20,9 +20,9 @@ from sluice.driver.spark import CopyPartition
 from sluice.errors import SplitFailed
 from sluice.formats.types import schema_from_arrow
 from sluice.model import TableBucket, TableDescriptor, TablePath
-from sluice.rounds.progress import NoProgress
-from sluice.rounds.reasons import failure_of
-from sluice.rounds.types import LogRecords, Split, SplitFailure
+from sluice.rounds.values.progress import NoProgress
+from sluice.rounds.values.reasons import failure_of
+from sluice.rounds.values.types import LogRecords, Split, SplitFailure
 from sluice.server.cluster import EmbeddedCluster
 from sluice.stop_signals import Terminated
 from sluice.testing.memory_lake import MemoryLake

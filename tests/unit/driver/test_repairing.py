@@ -10,7 +10,7 @@ import pytest
 from sluice.driver.repairing import RepairResult, apply_now, choose_action
 from sluice.errors import ConfigurationError, LakeRolledBack, LogBeginsAfterLake
 from sluice.model import types as t
-from sluice.rounds.diagnosis import Diagnosis, RepairAction, TableState
+from sluice.rounds.repair.diagnosis import Diagnosis, RepairAction, TableState
 from sluice.testing.memory_lake import MemoryLake
 from sluice.testing.tables import table_info
 

@@ -15,9 +15,9 @@ from sluice.client.kv_snapshot_files import snapshot_files
 from sluice.config import ServerConfig
 from sluice.driver.size_file import copy_size, write_size
 from sluice.model import BucketSnapshot, TableBucket
-from sluice.rounds.copy_size import CopySize
-from sluice.rounds.files import read_json
-from sluice.rounds.types import KeyedSplitOptions, Split, SplitLimit, StartMode
+from sluice.rounds.records.copy_size import CopySize
+from sluice.rounds.records.files import read_json
+from sluice.rounds.values.types import KeyedSplitOptions, Split, SplitLimit, StartMode
 from sluice.server.cluster import EmbeddedCluster
 from sluice.storage import file_system
 from tests.support.keyed_orders import PATH, create, rows

@@ -19,8 +19,8 @@ from sluice.driver.table_health import (
 from sluice.formats.descriptors import descriptor_to_json
 from sluice.model import Reason, TablePath
 from sluice.model import types as t
-from sluice.rounds.maintain import MaintenanceReport
-from sluice.rounds.maintenance import TableHealth
+from sluice.rounds.upkeep.maintain import MaintenanceReport
+from sluice.rounds.upkeep.maintenance import TableHealth
 from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.tables import table_info
 from sluice.wire import apis

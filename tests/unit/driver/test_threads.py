@@ -12,8 +12,8 @@ import pytest
 from sluice.driver.threads import ThreadRunner
 from sluice.model import TableBucket
 from sluice.model import types as t
-from sluice.rounds.parts import PartRules
-from sluice.rounds.types import LogRecords, Split, SplitFailure, SplitLimit, SplitResult
+from sluice.rounds.copy.parts import PartRules
+from sluice.rounds.values.types import LogRecords, Split, SplitFailure, SplitLimit, SplitResult
 from sluice.testing.memory_lake import MemoryLakeTable
 from sluice.testing.tables import table_info
 

@@ -16,8 +16,8 @@ from sluice.lake.compactor import Compactor
 from sluice.lake.file_systems import FileSystems
 from sluice.lake.lake_reader import LakeReader
 from sluice.lake.parquet_files import FileTarget, WriteOptions
-from sluice.rounds.key_runs import KeySet
-from sluice.rounds.lake_files import (
+from sluice.rounds.copy.key_runs import KeySet
+from sluice.rounds.values.lake_files import (
     BucketFiles,
     Compaction,
     DataFile,
@@ -25,7 +25,7 @@ from sluice.rounds.lake_files import (
     StoredMarks,
     WrittenCompaction,
 )
-from sluice.rounds.limits import TimeLeft
+from sluice.rounds.values.limits import TimeLeft
 
 from .test_live_rows import SCHEMA, changed, column, keys, marks, numbers, stored
 

@@ -18,7 +18,7 @@ from sluice.lake.deletion_vectors import DeletionVector, write_vectors
 from sluice.lake.earlier_marks import marks_by_file, read_earlier_marks, united
 from sluice.lake.file_systems import FileSystems
 from sluice.lake.lake_reader import LakeReader
-from sluice.rounds.lake_files import StoredMarks
+from sluice.rounds.values.lake_files import StoredMarks
 
 Rows = Mapping[str, Sequence[int]]
 DICTIONARY = pa.dictionary(pa.int32(), pa.string())

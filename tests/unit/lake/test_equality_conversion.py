@@ -6,7 +6,7 @@ import pytest
 
 from sluice.errors import LakeTableMismatch
 from sluice.lake.equality_conversion import oldest_keys
-from sluice.rounds.lake_files import StoredKeys
+from sluice.rounds.values.lake_files import StoredKeys
 
 
 def test_keys_take_memory_by_their_number_and_by_their_bytes() -> None:

@@ -20,7 +20,7 @@ from sluice.lake.lake_reader import LakeReader
 from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions
 from sluice.lake.small_files import read_file, write_file
 from sluice.lake.table_storage import TableStorage
-from sluice.rounds.files import write_json
+from sluice.rounds.records.files import write_json
 from sluice.testing.simulation.clock import ManualClock
 from tests.support.s3_server import S3Server
 

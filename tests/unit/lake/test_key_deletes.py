@@ -18,7 +18,7 @@ from sluice.lake.deletion_vectors import DeletionVector
 from sluice.lake.file_systems import FileSystems
 from sluice.lake.key_deletes import KeyDeletes
 from sluice.lake.parquet_files import FileTarget, WriteOptions
-from sluice.rounds.lake_files import (
+from sluice.rounds.values.lake_files import (
     NO_DELETES,
     BucketFiles,
     Compaction,
@@ -29,7 +29,7 @@ from sluice.rounds.lake_files import (
     StoredMarks,
     WrittenDeletes,
 )
-from sluice.rounds.types import CHANGES_MEMORY_BYTES
+from sluice.rounds.values.types import CHANGES_MEMORY_BYTES
 from tests.support.lake_keys import KINDS, data_file, folder_in_memory, key_schema, key_table
 
 Keys = Sequence[tuple[Any, ...]]

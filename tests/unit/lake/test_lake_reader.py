@@ -12,7 +12,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from sluice.lake.file_systems import FileSystems
 from sluice.lake.lake_reader import LakeReader
-from sluice.rounds.lake_files import LiveFile
+from sluice.rounds.values.lake_files import LiveFile
 
 AHEAD = 16
 

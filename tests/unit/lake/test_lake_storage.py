@@ -18,7 +18,7 @@ from sluice.lake.parquet_files import WriteOptions
 from sluice.lake.table_storage import TableStorage
 from sluice.model import TableBucket
 from sluice.model import types as t
-from sluice.rounds.types import LogRecords, Split
+from sluice.rounds.values.types import LogRecords, Split
 from sluice.storage import file_system
 from sluice.testing.tables import table_info
 from tests.support.s3_server import S3Server

@@ -16,9 +16,9 @@ from sluice.errors import LakeFileUnreadable, LakeTableMismatch
 from sluice.lake.file_systems import FileSystems
 from sluice.lake.lake_reader import LakeReader
 from sluice.lake.live_rows import LINEAGE, LiveRows
-from sluice.rounds.key_hashes import KeyColumns
-from sluice.rounds.key_runs import KeySet, find_runs
-from sluice.rounds.lake_files import BucketFiles, LiveFile, StoredKeys, StoredMarks
+from sluice.rounds.copy.key_hashes import KeyColumns
+from sluice.rounds.copy.key_runs import KeySet, find_runs
+from sluice.rounds.values.lake_files import BucketFiles, LiveFile, StoredKeys, StoredMarks
 from tests.support.position_files import MARKS
 
 ID = b"PARQUET:field_id"

@@ -10,7 +10,7 @@ from pathlib import Path
 from sluice.lake.file_systems import FileSystems
 from sluice.lake.iceberg_files import StoredFiles
 from sluice.lake.metadata_orphans import is_shared
-from sluice.rounds.clean import StoredFile
+from sluice.rounds.upkeep.orphans import StoredFile
 
 TABLE, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
 

@@ -20,7 +20,7 @@ from sluice.lake.parquet import ParquetSplitWriter, ParquetWriterFactory
 from sluice.lake.parquet_files import WriteOptions
 from sluice.model import DataType, TableBucket
 from sluice.model import types as t
-from sluice.rounds.types import LogRecords, Split, SplitPart
+from sluice.rounds.values.types import LogRecords, Split, SplitPart
 from sluice.testing.tables import table_info
 from tests.support.split_writers import writer_factory
 

@@ -18,9 +18,9 @@ from sluice.lake.parquet import ParquetSplitWriter
 from sluice.lake.parquet_files import WriteOptions
 from sluice.model import COMMIT_TIMESTAMP, LOG_OFFSET, DataType, TableBucket
 from sluice.model import types as t
-from sluice.rounds.lake_files import NO_DELETES, BucketFiles, Compaction, LiveFile
-from sluice.rounds.limits import TimeLeft
-from sluice.rounds.types import KeyedSplitOptions, Split
+from sluice.rounds.values.lake_files import NO_DELETES, BucketFiles, Compaction, LiveFile
+from sluice.rounds.values.limits import TimeLeft
+from sluice.rounds.values.types import KeyedSplitOptions, Split
 from sluice.testing.tables import table_info
 from tests.support.split_writers import writer_factory
 

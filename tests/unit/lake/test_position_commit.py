@@ -9,7 +9,7 @@ import pytest
 from sluice.errors import LakeFilesChanged
 from sluice.lake.position_commit import check_positions
 from sluice.model import TableBucket
-from sluice.rounds.lake_files import (
+from sluice.rounds.values.lake_files import (
     BucketFiles,
     DataFile,
     FileContent,

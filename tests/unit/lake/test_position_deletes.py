@@ -30,7 +30,13 @@ from sluice.lake.position_deletes import (
     write_position_files,
     write_vector_file,
 )
-from sluice.rounds.lake_files import BucketFiles, DataFile, FileContent, LiveFile, StoredMarks
+from sluice.rounds.values.lake_files import (
+    BucketFiles,
+    DataFile,
+    FileContent,
+    LiveFile,
+    StoredMarks,
+)
 from tests.support.lake_keys import folder_in_memory
 
 MOST = 1 << 30

@@ -18,8 +18,8 @@ from sluice.errors import LakeFileUnreadable, LakeTableMismatch
 from sluice.lake.file_systems import FileSystems
 from sluice.lake.lake_reader import LakeReader
 from sluice.lake.position_finder import FoundPositions, PositionFinder
-from sluice.rounds.key_hashes import KeyColumns
-from sluice.rounds.lake_files import LiveFile
+from sluice.rounds.copy.key_hashes import KeyColumns
+from sluice.rounds.values.lake_files import LiveFile
 from tests.support.lake_keys import (
     EDGES,
     FIELD_ID,

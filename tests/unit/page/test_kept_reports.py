@@ -12,8 +12,8 @@ from sluice.page.maintenance_models import MaintainedTable
 from sluice.page.maintenance_runs import TASKS_MAX, RunReader, SeenRun, slim
 from sluice.page.maintenance_tables import MaintenanceListing, table_model
 from sluice.page.seen import Seen, SeenTable
-from sluice.rounds.maintenance_files import TableReport
-from sluice.rounds.maintenance_runs import MaintenanceRun, note_run
+from sluice.rounds.records.maintenance_runs import MaintenanceRun, note_run
+from sluice.rounds.upkeep.maintenance_files import TableReport
 from tests.unit.page.test_maintenance_reads import converted, maintain
 
 

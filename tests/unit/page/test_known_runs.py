@@ -13,7 +13,7 @@ import pytest
 from sluice.client.lease_ids import lease_id
 from sluice.page import known_runs
 from sluice.page.known_runs import AGAIN_S, KnownRuns
-from sluice.rounds.run_names import RunName, read_run_name, write_run_name
+from sluice.rounds.records.run_names import RunName, read_run_name, write_run_name
 from tests.support.lease_parts import ManualClock
 from tests.support.processes import wait_for
 

@@ -25,7 +25,7 @@ from sluice.page.local_place import LocalPlace
 from sluice.page.models import Link
 from sluice.page.per_owner import PerOwner
 from sluice.page.serving import local_app
-from sluice.rounds.run_names import RunName, write_run_name
+from sluice.rounds.records.run_names import RunName, write_run_name
 from sluice.server.cluster import EmbeddedCluster
 from sluice.server.coordinator.leases_service import LeaseService
 from tests.support.no_lease_list import list_no_leases

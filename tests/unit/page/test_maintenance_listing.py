@@ -9,10 +9,10 @@ from sluice.page.maintenance_rounds import RoundFacts, facts_of
 from sluice.page.maintenance_runs import SeenRun
 from sluice.page.maintenance_tables import MaintenanceListing, Wanted, matching, table_model
 from sluice.page.seen import Seen, SeenTable
-from sluice.rounds.maintain import MaintenanceReport
-from sluice.rounds.maintenance import Conversion, TableHealth
-from sluice.rounds.maintenance_files import TableReport
-from sluice.rounds.maintenance_runs import MaintenanceRun
+from sluice.rounds.records.maintenance_runs import MaintenanceRun
+from sluice.rounds.upkeep.maintain import MaintenanceReport
+from sluice.rounds.upkeep.maintenance import Conversion, TableHealth
+from sluice.rounds.upkeep.maintenance_files import TableReport
 from tests.support.own_cpu import least_cpu_s
 
 COMPACTED = TieringRound(

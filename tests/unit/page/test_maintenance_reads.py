@@ -21,16 +21,16 @@ from sluice.page.maintenance_reader import READ_EVERY_S, MaintenanceReader, main
 from sluice.page.maintenance_runs import LOST_AFTER_MS, REPORT_BYTES_MAX, RUNS_MAX
 from sluice.page.seen import Seen, SeenTable
 from sluice.page.serving import local_app
-from sluice.rounds.files import write_json
-from sluice.rounds.maintain import MaintenanceReport
-from sluice.rounds.maintenance import Conversion, TableHealth
-from sluice.rounds.maintenance_files import (
+from sluice.rounds.records.files import write_json
+from sluice.rounds.records.maintenance_runs import RUNS_KEPT, MaintenanceRun, note_run
+from sluice.rounds.upkeep.maintain import MaintenanceReport
+from sluice.rounds.upkeep.maintenance import Conversion, TableHealth
+from sluice.rounds.upkeep.maintenance_files import (
     MaintenanceFiles,
     MaintenanceRequest,
     TableReport,
     request_uri,
 )
-from sluice.rounds.maintenance_runs import RUNS_KEPT, MaintenanceRun, note_run
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.processes import wait_for
 from tests.support.status_shop import OwnClock, Shop, status_shop

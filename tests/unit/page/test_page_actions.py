@@ -19,7 +19,7 @@ from sluice.page.cluster_reader import ClusterReader
 from sluice.page.list_models import DagState
 from sluice.page.local_place import LocalPlace
 from sluice.page.serving import local_app
-from sluice.rounds.requested_compaction import REQUEST_MS_MAX
+from sluice.rounds.upkeep.compaction_request import REQUEST_MS_MAX
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.processes import wait_for
 from tests.support.status_shop import MINUTE_MS, OwnClock, Shop, status_shop

@@ -31,7 +31,7 @@ from sluice.page.health import (
 from sluice.page.list_models import Health
 from sluice.page.round_cache import SHOWN, RoundCache, failing_since_ms
 from sluice.page.seen import SeenTable, merged
-from sluice.rounds.reasons import reason_of
+from sluice.rounds.values.reasons import reason_of
 from sluice.statuses.recorded import NO_ROUND_RECORDED
 from sluice.statuses.transitions import State
 

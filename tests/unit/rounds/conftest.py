@@ -10,9 +10,9 @@ import pytest
 
 from sluice.model import Claim, Partition, TableBucket, TableInfo
 from sluice.model import types as t
-from sluice.rounds.files import RoundResult
-from sluice.rounds.ports import SplitRunner, SplitWriterFactory
-from sluice.rounds.round import run_round
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.round.round import run_round
+from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.testing.memory_cluster import MemoryCluster
 from sluice.testing.memory_lake import MemoryLake, MemoryLakeTable
 from sluice.testing.tables import table_info
@@ -110,5 +110,5 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], None]], N
     def failpoint(name: str) -> None:
         waiting.pop(name.removeprefix("round."), lambda: None)()
 
-    monkeypatch.setattr("sluice.rounds.phases.failpoint", failpoint)
+    monkeypatch.setattr("sluice.rounds.values.phases.failpoint", failpoint)
     return waiting.__setitem__

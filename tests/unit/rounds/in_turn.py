@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sluice.rounds.copy import copy_split
-from sluice.rounds.ports import LogSource, SplitRunner, SplitWriterFactory
-from sluice.rounds.types import Split, SplitFailure, SplitResult
+from sluice.rounds.copy.split import copy_split
+from sluice.rounds.values.ports import LogSource, SplitRunner, SplitWriterFactory
+from sluice.rounds.values.types import Split, SplitFailure, SplitResult
 
 
 def in_turn(source: LogSource, writers: SplitWriterFactory) -> SplitRunner:

@@ -17,16 +17,14 @@ from sluice.model import (
     TablePath,
 )
 from sluice.model import types as t
-from sluice.rounds.compaction import DEFAULT_COMPACTIONS, CompactionOptions
-from sluice.rounds.files import RoundResult
-from sluice.rounds.keyed_options import KeyedRoundOptions
-from sluice.rounds.limits import RoundLimits
-from sluice.rounds.ports import SplitRunner, SplitWriterFactory
-from sluice.rounds.position_lookups import LookupBudget
-from sluice.rounds.repair import diagnose, read_table_state
-from sluice.rounds.retier import RepairMode
-from sluice.rounds.round import run_round
-from sluice.rounds.types import OffsetRange
+from sluice.rounds.plan.keyed_options import KeyedRoundOptions
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.repair.diagnose import diagnose, read_table_state
+from sluice.rounds.round.round import run_round
+from sluice.rounds.upkeep.compaction import DEFAULT_COMPACTIONS, CompactionOptions
+from sluice.rounds.values.limits import LookupBudget, RoundLimits
+from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.values.types import OffsetRange, RepairMode
 from sluice.testing.memory_cluster import MemoryCluster
 from sluice.testing.memory_lake import MemoryLake, MemoryLakeTable
 from sluice.testing.tables import table_info

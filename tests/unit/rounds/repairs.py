@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from sluice.rounds.diagnosis import Diagnosis, RepairAction, TableState
-from sluice.rounds.files import RoundResult
-from sluice.rounds.limits import RoundLimits
-from sluice.rounds.repair import apply_action, diagnose, read_table_state
-from sluice.rounds.retier import RepairMode
-from sluice.rounds.round import run_round
-from sluice.rounds.types import OffsetRange
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.repair.diagnose import apply_action, diagnose, read_table_state
+from sluice.rounds.repair.diagnosis import Diagnosis, RepairAction, TableState
+from sluice.rounds.round.round import run_round
+from sluice.rounds.values.limits import RoundLimits
+from sluice.rounds.values.types import OffsetRange, RepairMode
 
 from .conftest import World
 

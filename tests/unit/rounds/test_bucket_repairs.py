@@ -20,14 +20,13 @@ from sluice.errors import (
     SplitFailed,
 )
 from sluice.model import TablePath
-from sluice.rounds.bucket_diagnoses import diagnose_unreadable
-from sluice.rounds.bucket_repairs import GAPS_KEY, REBUILT_KEY, SKIPPED_KEY
-from sluice.rounds.failures import named_batch
-from sluice.rounds.reasons import reason_of
-from sluice.rounds.repair import read_table_state
-from sluice.rounds.retier import RepairMode
-from sluice.rounds.round import run_round
-from sluice.rounds.types import LogRecords, OffsetRange, Split
+from sluice.rounds.commit.failures import named_batch
+from sluice.rounds.plan.bucket_repairs import GAPS_KEY, REBUILT_KEY, SKIPPED_KEY
+from sluice.rounds.repair.bucket_diagnoses import diagnose_unreadable
+from sluice.rounds.repair.diagnose import read_table_state
+from sluice.rounds.round.round import run_round
+from sluice.rounds.values.reasons import reason_of
+from sluice.rounds.values.types import LogRecords, OffsetRange, RepairMode, Split
 from sluice.testing.memory_cluster import MemoryCluster
 from sluice.testing.simulation.log_damage import named_gaps
 

@@ -11,12 +11,12 @@ import pytest
 from sluice.errors import LakeCommitRefused, LakeNotWritable
 from sluice.lake.parquet import bucket_file_prefix
 from sluice.model import Claim, TableBucket, TablePath
-from sluice.rounds import clean as cleaning
-from sluice.rounds.clean import CleanReport, References, StoredFile, clean
-from sluice.rounds.files import RoundResult
-from sluice.rounds.offsets import offsets_file_name
-from sluice.rounds.types import LakeSnapshot, Split, SplitPart
-from sluice.rounds.write_ids import new_write_id, write_ids_in
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.upkeep import orphans as cleaning
+from sluice.rounds.upkeep.orphans import CleanReport, References, StoredFile, clean
+from sluice.rounds.values.offsets import offsets_file_name
+from sluice.rounds.values.types import LakeSnapshot, Split, SplitPart
+from sluice.rounds.values.write_ids import new_write_id, write_ids_in
 from sluice.testing.memory_lake import MemoryLakeTable
 from tests.docs.blocks import claimed_blocks
 
@@ -353,7 +353,7 @@ def test_what_a_lost_executor_left_goes_though_its_round_has_committed(begun: Wo
 def test_offsets_files_stay_with_their_snapshot_and_go_with_a_dead_round(
     begun: World, monkeypatch: pytest.MonkeyPatch, arm: Arm
 ) -> None:
-    monkeypatch.setattr("sluice.rounds.offsets.SUMMARY_BYTES_MAX", 10)
+    monkeypatch.setattr("sluice.rounds.values.offsets.SUMMARY_BYTES_MAX", 10)
     begun.append(0, 2)
     killed(begun, arm)
     [dead] = begun.table.beside

@@ -10,12 +10,12 @@ import pytest
 
 from sluice.errors import NetworkError
 from sluice.model import Claim, TablePath
-from sluice.rounds.clean_runs import RunFolder, remove_run, run_folders
-from sluice.rounds.copy_size import CopySize, size_uri
-from sluice.rounds.dropped_leases import note_drop, stored_versions
-from sluice.rounds.files import PlanFile, keys_uri, plan_uri, result_uri, write_json
-from sluice.rounds.maintenance_files import MaintenanceFiles, keys_uri_beside, request_uri
-from sluice.rounds.pack_files import PackFile, mark_running, pack_uri, write_stops
+from sluice.rounds.records.copy_size import CopySize, size_uri
+from sluice.rounds.records.dropped_leases import note_drop, stored_versions
+from sluice.rounds.records.files import PlanFile, keys_uri, plan_uri, result_uri, write_json
+from sluice.rounds.records.finished_runs import RunFolder, remove_run, run_folders
+from sluice.rounds.records.packs import PackFile, mark_running, pack_uri, write_stops
+from sluice.rounds.upkeep.maintenance_files import MaintenanceFiles, keys_uri_beside, request_uri
 from sluice_airflow.claimed_again import mark_ended, mark_started, replace_claim
 from sluice_airflow.claims import claimed_table
 

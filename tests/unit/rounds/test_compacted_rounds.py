@@ -8,12 +8,11 @@ from dataclasses import replace
 import pytest
 
 from sluice.errors import LakeNotWritable
-from sluice.rounds.compaction import AUTO_COMPACTION, CompactionOptions
-from sluice.rounds.compaction_report import COMPACTION_KEY
-from sluice.rounds.files import RoundResult
-from sluice.rounds.limits import RoundLimits
-from sluice.rounds.position_lookups import LookupBudget
-from sluice.rounds.retier import RepairMode
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.upkeep.compacted import COMPACTION_KEY
+from sluice.rounds.upkeep.compaction import AUTO_COMPACTION, CompactionOptions
+from sluice.rounds.values.limits import LookupBudget, RoundLimits
+from sluice.rounds.values.types import RepairMode
 
 from .keyed_world import KeyedWorld
 
@@ -182,7 +181,7 @@ def test_a_missing_file_leaves_the_compaction_out(world: KeyedWorld) -> None:
 def test_a_compaction_that_would_pass_the_time_limit_is_left_out(
     world: KeyedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sluice.rounds.compaction.ROW_S", 3600.0)
+    monkeypatch.setattr("sluice.rounds.upkeep.compaction.ROW_S", 3600.0)
     world.limits = RoundLimits(max_ms=60_000)
     result = changed(world)
     world.assert_equal()

@@ -10,7 +10,7 @@ import pytest
 
 from sluice.model import TableBucket
 from sluice.model import types as t
-from sluice.rounds.compaction import (
+from sluice.rounds.upkeep.compaction import (
     AUTO_COMPACTION,
     NO_COMPACTIONS,
     CompactionOptions,
@@ -19,7 +19,7 @@ from sluice.rounds.compaction import (
     dead_rows,
     why_too_long,
 )
-from sluice.rounds.lake_files import (
+from sluice.rounds.values.lake_files import (
     BucketFiles,
     Compaction,
     LiveFile,

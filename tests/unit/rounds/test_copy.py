@@ -11,9 +11,9 @@ import pytest
 from sluice.errors import LakeNotWritable, RequestTimeOut
 from sluice.model import Reason, TableBucket
 from sluice.model import types as t
-from sluice.rounds.copy import copy_split
-from sluice.rounds.lake_files import DataFile
-from sluice.rounds.types import LogRecords, Split, SplitFailure, SplitResult
+from sluice.rounds.copy.split import copy_split
+from sluice.rounds.values.lake_files import DataFile
+from sluice.rounds.values.types import LogRecords, Split, SplitFailure, SplitResult
 from sluice.testing.memory_lake import MemoryLakeTable
 from sluice.testing.memory_writer import MemoryWriter
 from sluice.testing.tables import table_info

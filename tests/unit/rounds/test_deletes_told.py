@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 
-from sluice.rounds.files import RoundResult
-from sluice.rounds.keyed_options import KeyedRoundOptions
-from sluice.rounds.position_lookups import LookupBudget
-from sluice.rounds.round import run_round
-from sluice.rounds.round_files import DELETES_KEY
+from sluice.rounds.commit.files import DELETES_KEY
+from sluice.rounds.plan.keyed_options import KeyedRoundOptions
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.round.round import run_round
+from sluice.rounds.values.limits import LookupBudget
 
 from .keyed_world import KeyedWorld
 

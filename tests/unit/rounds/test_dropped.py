@@ -11,12 +11,11 @@ import pytest
 
 from sluice.errors import LakeRolledBack, PartitionNotExists, SplitFailed, TableNotExist
 from sluice.model import Partition, TableBucket, TableInfo, TablePath
-from sluice.rounds.bucket_repairs import GAPS_KEY
-from sluice.rounds.files import RoundResult
-from sluice.rounds.ports import SplitRunner, SplitWriterFactory
-from sluice.rounds.retier import RepairMode
-from sluice.rounds.round import run_round
-from sluice.rounds.types import Split, SplitFailure, SplitResult
+from sluice.rounds.plan.bucket_repairs import GAPS_KEY
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.round.round import run_round
+from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.values.types import RepairMode, Split, SplitFailure, SplitResult
 from sluice.testing.memory_cluster import MemoryCluster
 
 from .conftest import World

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.model import Partition
-from sluice.rounds.noted_drops import DROPPED_KEY, dropped_in, dropped_summary
-from sluice.rounds.retier import RepairMode
+from sluice.rounds.plan.noted_drops import DROPPED_KEY, dropped_in, dropped_summary
+from sluice.rounds.values.types import RepairMode
 
 from .conftest import World
 from .repairs import mended

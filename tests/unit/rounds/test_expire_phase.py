@@ -11,12 +11,12 @@ import pytest
 from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused, LakeNotWritable
 from sluice.model import LakeSnapshotInfo, TableInfo, TablePath
 from sluice.model import types as t
-from sluice.rounds.expiry import AUTO_EXPIRE, ROUND_MS_KEY
-from sluice.rounds.files import RoundResult
-from sluice.rounds.limits import RoundLimits
-from sluice.rounds.ports import RunnerFactory, SplitRunner, SplitWriterFactory
-from sluice.rounds.retier import RepairMode
-from sluice.rounds.round import run_round
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.round.round import run_round
+from sluice.rounds.values.expiry import AUTO_EXPIRE, ROUND_MS_KEY
+from sluice.rounds.values.limits import RoundLimits
+from sluice.rounds.values.ports import RunnerFactory, SplitRunner, SplitWriterFactory
+from sluice.rounds.values.types import RepairMode
 from sluice.testing.memory_cluster import MemoryCluster
 from sluice.testing.simulation.clock import ManualClock
 from sluice.testing.tables import table_info

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sluice.model import types as t
-from sluice.rounds.expiry import (
+from sluice.rounds.values.expiry import (
     AUTO_EXPIRE,
     GOING_MAX,
     GOING_MIN,
@@ -20,9 +20,9 @@ from sluice.rounds.expiry import (
     StoredSnapshots,
     is_expired_after_rounds,
 )
-from sluice.rounds.history import HistoryEntry
-from sluice.rounds.offsets import OFFSETS_FILE_KEY
-from sluice.rounds.types import COMMIT_USER, COMMIT_USER_KEY
+from sluice.rounds.values.history import HistoryEntry
+from sluice.rounds.values.offsets import OFFSETS_FILE_KEY
+from sluice.rounds.values.types import COMMIT_USER, COMMIT_USER_KEY
 from sluice.testing.tables import table_info
 
 HOUR_MS = 3_600_000

@@ -16,12 +16,11 @@ from sluice.errors import (
     StorageError,
 )
 from sluice.model import TableInfo, TablePath
-from sluice.rounds.files import RoundFailure
-from sluice.rounds.ports import SplitRunner, SplitWriterFactory
-from sluice.rounds.reasons import failure_of
-from sluice.rounds.retier import RepairMode
-from sluice.rounds.round import run_round
-from sluice.rounds.types import LogRecords, Split
+from sluice.rounds.records.files import RoundFailure
+from sluice.rounds.round.round import run_round
+from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.values.reasons import failure_of
+from sluice.rounds.values.types import LogRecords, RepairMode, Split
 from sluice.testing.memory_cluster import MemoryCluster
 
 from .conftest import World

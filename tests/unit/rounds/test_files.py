@@ -10,7 +10,7 @@ import pytest
 from sluice.errors import UnknownFileVersion
 from sluice.model import Claim, Reason, TablePath
 from sluice.model.reason import WITHHELD
-from sluice.rounds.files import (
+from sluice.rounds.records.files import (
     PlanFile,
     RoundFailure,
     RoundResult,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.rounds.history import HistoryEntry, LakeHistory
+from sluice.rounds.values.history import HistoryEntry, LakeHistory
 
 TOTALS = ("total-records", "added-records", "deleted-records")
 

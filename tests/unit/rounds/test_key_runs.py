@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from sluice.errors import CorruptRecord
-from sluice.rounds.key_hashes import KeyColumns
-from sluice.rounds.key_runs import KeySet, find_runs
+from sluice.rounds.copy.key_hashes import KeyColumns
+from sluice.rounds.copy.key_runs import KeySet, find_runs
 
 SCHEMA = pa.schema([("k", pa.string())])
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from sluice.rounds.files import RoundResult
-from sluice.rounds.lake_size import lake_size, size_of_main
-from sluice.rounds.types import LakeSnapshot
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.values.lake_size import lake_size, size_of_main
+from sluice.rounds.values.types import LakeSnapshot
 
 from .conftest import World
 

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from sluice.errors import CorruptRecord, UnsupportedType
 from sluice.model import COMMIT_TIMESTAMP, LOG_OFFSET, ChangeType
-from sluice.rounds.last_changes import LastChanges
-from sluice.rounds.types import LogRecords
+from sluice.rounds.copy.last_changes import LastChanges
+from sluice.rounds.values.types import LogRecords
 
 SPILLS_AT_ONCE = 1
 NEVER_SPILLS = 1 << 30

@@ -12,8 +12,7 @@ import pytest
 
 from sluice.errors import LakeCommitRefused, LakeFileUnreadable, LakeRolledBack
 from sluice.model import Claim, TableBucket
-from sluice.rounds.retier import RepairMode
-from sluice.rounds.types import LakeSnapshot
+from sluice.rounds.values.types import LakeSnapshot, RepairMode
 from sluice.testing.memory_cluster import MemoryCluster, RegisteredSnapshot
 
 from .conftest import World

@@ -12,13 +12,13 @@ import pytest
 from sluice.errors import InvalidConfig
 from sluice.model import TableBucket, TableInfo
 from sluice.model import types as t
-from sluice.rounds.copy import copy_split
-from sluice.rounds.files import RoundResult
-from sluice.rounds.limits import Limiter, RoundLimits, with_limits
-from sluice.rounds.plan import make_plan
-from sluice.rounds.ports import SplitRunner, SplitWriterFactory
-from sluice.rounds.round import run_round
-from sluice.rounds.types import LogRecords, Split, SplitFailure, SplitLimit, SplitResult
+from sluice.rounds.copy.split import copy_split
+from sluice.rounds.plan.plan import make_plan
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.round.round import run_round
+from sluice.rounds.values.limits import Limiter, RoundLimits, with_limits
+from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.values.types import LogRecords, Split, SplitFailure, SplitLimit, SplitResult
 from sluice.testing.memory_cluster import MemoryCluster
 from sluice.testing.memory_lake import MemoryLake
 from sluice.testing.tables import table_info

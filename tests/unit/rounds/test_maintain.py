@@ -9,16 +9,21 @@ import pytest
 
 from sluice.errors import LakeCommitRefused
 from sluice.model import TablePath
-from sluice.rounds.clean import StoredFile
-from sluice.rounds.compaction import DEFAULT_COMPACTIONS, CompactionOptions
-from sluice.rounds.conversion import ConversionRunner
-from sluice.rounds.expiry import Expired, ExpiryRule
-from sluice.rounds.history import HistoryEntry
-from sluice.rounds.maintain import MaintenanceOptions, maintain
-from sluice.rounds.maintenance import Conversion, TableHealth
-from sluice.rounds.maintenance_line import NOT_REWRITTEN, due_words, report_line, standing_words
-from sluice.rounds.maintenance_names import MAINTENANCE_KEY, new_maintenance_id, orphans_in
-from sluice.rounds.types import COMMIT_USER, COMMIT_USER_KEY
+from sluice.rounds.upkeep.compaction import DEFAULT_COMPACTIONS, CompactionOptions
+from sluice.rounds.upkeep.conversion import ConversionRunner
+from sluice.rounds.upkeep.maintain import MaintenanceOptions, maintain
+from sluice.rounds.upkeep.maintenance import Conversion, TableHealth
+from sluice.rounds.upkeep.maintenance_line import (
+    NOT_REWRITTEN,
+    due_words,
+    report_line,
+    standing_words,
+)
+from sluice.rounds.upkeep.maintenance_names import new_maintenance_id, orphans_in
+from sluice.rounds.upkeep.orphans import StoredFile
+from sluice.rounds.values.expiry import Expired, ExpiryRule
+from sluice.rounds.values.history import MAINTENANCE_KEY, HistoryEntry
+from sluice.rounds.values.types import COMMIT_USER, COMMIT_USER_KEY
 from sluice.testing.memory_lake import MemoryLakeTable
 
 PATH = TablePath("db", "t")
@@ -97,7 +102,7 @@ def test_the_registered_snapshot_stays_though_main_has_gone_on() -> None:
 
 def test_all_snapshots_that_may_expire_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if they are more than expire together. A report says how many there are."""
-    monkeypatch.setattr("sluice.rounds.maintain.EXPIRED_MAX", 100)
+    monkeypatch.setattr("sluice.rounds.upkeep.maintain.EXPIRED_MAX", 100)
     table = Table("mem:/t", count=250)
     options = MaintenanceOptions(1, table.at_ms, 0)
     seen = maintain(PATH, table, options, apply=False)

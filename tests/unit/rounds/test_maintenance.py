@@ -7,10 +7,16 @@ from dataclasses import replace
 import pytest
 
 from sluice.model import TableBucket
-from sluice.rounds.lake_files import BucketFiles, LiveFile, LiveFiles, StoredKeys, StoredMarks
-from sluice.rounds.maintain import MaintenanceReport
-from sluice.rounds.maintenance import MANY_FILES, MANY_MANIFESTS, TableHealth
-from sluice.rounds.maintenance_line import standing_words
+from sluice.rounds.upkeep.maintain import MaintenanceReport
+from sluice.rounds.upkeep.maintenance import MANY_FILES, MANY_MANIFESTS, TableHealth
+from sluice.rounds.upkeep.maintenance_line import standing_words
+from sluice.rounds.values.lake_files import (
+    BucketFiles,
+    LiveFile,
+    LiveFiles,
+    StoredKeys,
+    StoredMarks,
+)
 
 ONE, TWO = TableBucket(1, None, 0), TableBucket(1, None, 1)
 HEALTHY = TableHealth(buckets=2, data_files=4, data_bytes=4_000, rows=100, files_of_worst=2)

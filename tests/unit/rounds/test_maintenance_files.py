@@ -8,10 +8,10 @@ import pytest
 
 from sluice.errors import UnknownFileVersion
 from sluice.model import Reason
-from sluice.rounds.files import write_json
-from sluice.rounds.maintain import MaintenanceReport
-from sluice.rounds.maintenance import Conversion, TableHealth
-from sluice.rounds.maintenance_files import (
+from sluice.rounds.records.files import write_json
+from sluice.rounds.upkeep.maintain import MaintenanceReport
+from sluice.rounds.upkeep.maintenance import Conversion, TableHealth
+from sluice.rounds.upkeep.maintenance_files import (
     MaintenanceFiles,
     MaintenanceRequest,
     TableReport,
@@ -19,7 +19,7 @@ from sluice.rounds.maintenance_files import (
     read_reports,
     request_uri,
 )
-from sluice.rounds.maintenance_line import report_line
+from sluice.rounds.upkeep.maintenance_line import report_line
 
 RUN = "sluice-run"
 

@@ -15,12 +15,10 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from sluice.model import Reason
-from sluice.rounds import maintenance_runs
-from sluice.rounds.clean_runs import remove_run, run_folders
-from sluice.rounds.dropped_leases import forget_drop
-from sluice.rounds.maintain import MaintenanceReport
-from sluice.rounds.maintenance_files import read_outcome, request_uri
-from sluice.rounds.maintenance_runs import (
+from sluice.rounds.records import maintenance_runs
+from sluice.rounds.records.dropped_leases import forget_drop
+from sluice.rounds.records.finished_runs import remove_run, run_folders
+from sluice.rounds.records.maintenance_runs import (
     FILE_BYTES_MAX,
     FILES_MAX,
     RUNS_KEPT,
@@ -28,13 +26,15 @@ from sluice.rounds.maintenance_runs import (
     newest_runs,
     note_run,
 )
-from sluice.rounds.recorded_maintenance import RecordedMaintenance
-from sluice.rounds.run_names import RunName, read_run_name, write_run_name
+from sluice.rounds.records.run_names import RunName, read_run_name, write_run_name
+from sluice.rounds.upkeep.maintain import MaintenanceReport
+from sluice.rounds.upkeep.maintenance_files import read_outcome, request_uri
+from sluice.rounds.upkeep.recorded_maintenance import RecordedMaintenance
 
 RUN = f"sluice-west-{uuid.uuid5(uuid.NAMESPACE_URL, 'run')}"
 WRITER = """
 import itertools, sys
-from sluice.rounds.maintenance_runs import MaintenanceRun, note_run
+from sluice.rounds.records.maintenance_runs import MaintenanceRun, note_run
 
 for at in itertools.count():
     run = MaintenanceRun(folder=f"sluice-{at}", attempt="a", began_ms=at, by="x" * 2_000)

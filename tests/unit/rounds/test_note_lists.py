@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sluice.model import Partition, TablePath
-from sluice.rounds.bucket_repairs import BucketRepairs
-from sluice.rounds.note_lists import capped, first_of
-from sluice.rounds.retier import RepairMode
-from sluice.rounds.types import OffsetRange
+from sluice.rounds.plan.bucket_repairs import BucketRepairs
+from sluice.rounds.values.note_lists import capped, first_of
+from sluice.rounds.values.types import OffsetRange, RepairMode
 from sluice.testing.memory_cluster import MemoryCluster
 
 from .conftest import World

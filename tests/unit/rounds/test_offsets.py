@@ -9,7 +9,7 @@ import pytest
 
 from sluice.errors import LakeCommitRefused, LakeNotWritable, LakeOffsetsLost, LakeTableMismatch
 from sluice.model import Partition, TableBucket, TablePath, offsets_to_text
-from sluice.rounds.offsets import (
+from sluice.rounds.values.offsets import (
     OFFSETS_FILE_BYTES_KEY,
     OFFSETS_FILE_KEY,
     OFFSETS_FILE_SHA256_KEY,
@@ -21,7 +21,7 @@ from sluice.rounds.offsets import (
     store_offsets,
     write_id_of_offsets_file,
 )
-from sluice.rounds.types import WRITE_ID_KEY, LakeSnapshot
+from sluice.rounds.values.types import WRITE_ID_KEY, LakeSnapshot
 from sluice.testing.memory_lake import MemoryLakeTable
 
 from .conftest import World

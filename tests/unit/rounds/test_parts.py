@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from sluice.errors import SplitFailed, StorageError
 from sluice.model import EARLIEST, TableBucket
 from sluice.model import types as t
-from sluice.rounds.copy import copy_split
-from sluice.rounds.parts import PartRules, in_copy_order
-from sluice.rounds.types import (
+from sluice.rounds.copy.parts import PartRules, in_copy_order
+from sluice.rounds.copy.split import copy_split
+from sluice.rounds.values.types import (
     KeyedSplitOptions,
     OffsetRange,
     Split,

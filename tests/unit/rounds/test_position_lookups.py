@@ -9,16 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.model import TableBucket
-from sluice.rounds.lake_files import BucketFiles, LiveFile, LiveFiles, PositionLookup
-from sluice.rounds.position_lookups import (
-    LookupBudget,
-    key_bytes,
-    plan_lookups,
-    shares,
-    why_too_much,
-    with_lookups,
-)
-from sluice.rounds.types import KeyedSplitOptions, Split, StartMode
+from sluice.rounds.plan.position_lookups import key_bytes, shares, why_too_much, with_lookups
+from sluice.rounds.round.compaction import plan_lookups
+from sluice.rounds.values.lake_files import BucketFiles, LiveFile, LiveFiles, PositionLookup
+from sluice.rounds.values.limits import LookupBudget
+from sluice.rounds.values.types import KeyedSplitOptions, Split, StartMode
 from sluice.testing.memory_lake import MemoryLakeTable
 from sluice.testing.memory_writer import KeyedFile
 

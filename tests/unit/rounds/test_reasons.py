@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sluice.errors import LakeNotWritable, RequestTimeOut, SplitFailed
 from sluice.model import Reason
-from sluice.rounds.reasons import reason_of
+from sluice.rounds.values.reasons import reason_of
 
 
 def test_an_error_of_ours_speaks_for_itself() -> None:

@@ -14,8 +14,8 @@ from sluice.errors import (
     LogBehindLake,
 )
 from sluice.model import Partition, TableInfo
-from sluice.rounds.ports import SplitRunner, SplitWriterFactory
-from sluice.rounds.round import run_round
+from sluice.rounds.round.round import run_round
+from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 
 from .conftest import World
 

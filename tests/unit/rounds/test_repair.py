@@ -14,9 +14,9 @@ from sluice.errors import (
     UnsupportedLakeOption,
 )
 from sluice.model import types as t
-from sluice.rounds.offsets import OFFSETS_FILE_KEY
-from sluice.rounds.repair import apply_action, diagnose
-from sluice.rounds.retier import RepairMode
+from sluice.rounds.repair.diagnose import apply_action, diagnose
+from sluice.rounds.values.offsets import OFFSETS_FILE_KEY
+from sluice.rounds.values.types import RepairMode
 from sluice.testing.memory_cluster import MemoryCluster
 from sluice.testing.tables import table_info
 

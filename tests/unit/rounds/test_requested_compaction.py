@@ -12,21 +12,20 @@ import pytest
 from sluice.errors import LakeTableMismatch, NetworkError, SluiceError, SplitFailed
 from sluice.model import Claim
 from sluice.model import types as t
-from sluice.rounds import copy_keyed, log_ranges
-from sluice.rounds.compaction import CompactionOptions
-from sluice.rounds.compaction_report import CompactionReport
-from sluice.rounds.lake_files import BucketFiles, LiveFiles
-from sluice.rounds.limits import RoundLimits
-from sluice.rounds.log_ranges import ReadProgress
-from sluice.rounds.position_lookups import LookupBudget
-from sluice.rounds.requested_compaction import (
+from sluice.rounds.copy import keyed as copy_keyed
+from sluice.rounds.copy import log_ranges
+from sluice.rounds.copy.log_ranges import ReadProgress
+from sluice.rounds.round.compaction import NOTHING_TO_DO
+from sluice.rounds.upkeep.compacted import CompactionReport
+from sluice.rounds.upkeep.compaction import CompactionOptions
+from sluice.rounds.upkeep.compaction_request import (
     REQUEST_MS_MAX,
     CompactionRequest,
     request_ms_max,
 )
-from sluice.rounds.retier import RepairMode
-from sluice.rounds.round_compaction import NOTHING_TO_DO
-from sluice.rounds.types import Split
+from sluice.rounds.values.lake_files import BucketFiles, LiveFiles
+from sluice.rounds.values.limits import LookupBudget, RoundLimits
+from sluice.rounds.values.types import RepairMode, Split
 from sluice.testing.memory_cluster import MemoryCluster
 from sluice.testing.memory_lake import MemoryLakeTable
 from sluice.testing.tables import table_info
@@ -276,7 +275,7 @@ def test_a_request_that_finds_nothing_says_so(keyed: KeyedWorld) -> None:
 def test_a_request_that_no_round_can_carry_out_ends_with_the_reason(
     keyed: KeyedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sluice.rounds.compaction.ROW_S", 1e6)
+    monkeypatch.setattr("sluice.rounds.upkeep.compaction.ROW_S", 1e6)
     keyed.cluster.compaction_request_ms = REQUEST_MS
     keyed.limits = RoundLimits()
     result = keyed.round()

@@ -13,18 +13,19 @@ import pytest
 from sluice.errors import LakeCommitRefused, LakeRolledBack, SplitFailed
 from sluice.model import LakeSnapshotInfo, Partition, TableBucket
 from sluice.model import types as t
-from sluice.rounds.bucket_repairs import GAPS_KEY
-from sluice.rounds.commit import commit_round
-from sluice.rounds.history import LakeHistory
-from sluice.rounds.limits import RoundLimits
-from sluice.rounds.phases import Phases
-from sluice.rounds.plan import RoundPlan
-from sluice.rounds.ports import Cluster
-from sluice.rounds.progress import NoProgress
-from sluice.rounds.recover import LakeComparison, LakeStatus
-from sluice.rounds.repair import diagnose, read_table_state
-from sluice.rounds.retier import RepairMode, plan_retier
-from sluice.rounds.round_files import RoundFiles
+from sluice.rounds.commit.commit import commit_round
+from sluice.rounds.commit.files import RoundFiles
+from sluice.rounds.commit.recover import LakeComparison, LakeStatus
+from sluice.rounds.plan.bucket_repairs import GAPS_KEY
+from sluice.rounds.plan.plan import RoundPlan
+from sluice.rounds.repair.diagnose import diagnose, read_table_state
+from sluice.rounds.repair.retier import plan_retier
+from sluice.rounds.values.history import LakeHistory
+from sluice.rounds.values.limits import RoundLimits
+from sluice.rounds.values.phases import Phases
+from sluice.rounds.values.ports import Cluster
+from sluice.rounds.values.progress import NoProgress
+from sluice.rounds.values.types import RepairMode
 from sluice.testing.simulation.clock import ManualClock
 from sluice.testing.tables import table_info
 

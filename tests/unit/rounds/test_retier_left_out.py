@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 
 from sluice.errors import SplitFailed
-from sluice.rounds.bucket_repairs import SKIPPED_KEY
-from sluice.rounds.repair import diagnose
-from sluice.rounds.retier import RepairMode
-from sluice.rounds.types import OffsetRange
+from sluice.rounds.plan.bucket_repairs import SKIPPED_KEY
+from sluice.rounds.repair.diagnose import diagnose
+from sluice.rounds.values.types import OffsetRange, RepairMode
 
 from .conftest import World
 from .keyed_world import KeyedWorld

@@ -11,7 +11,7 @@ import pytest
 
 from sluice.model import Partition
 from sluice.model import types as t
-from sluice.rounds.retier import RepairMode
+from sluice.rounds.values.types import RepairMode
 from sluice.testing.memory_cluster import MemoryCluster
 from sluice.testing.tables import table_info
 

@@ -10,14 +10,14 @@ import pytest
 from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused, LakeNotWritable
 from sluice.model import Partition, Reason, TableInfo
 from sluice.model import types as t
-from sluice.rounds.compaction import CompactionOptions
-from sluice.rounds.files import RoundResult
-from sluice.rounds.lake_files import LiveFiles, PlannedCommit
-from sluice.rounds.parts import PartRules
-from sluice.rounds.ports import SplitRunner, SplitWriterFactory
-from sluice.rounds.rewrites import REWRITE_KEY
-from sluice.rounds.round import run_round
-from sluice.rounds.types import Split, SplitFailure, SplitResult
+from sluice.rounds.copy.parts import PartRules
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.round.round import run_round
+from sluice.rounds.upkeep.compaction import CompactionOptions
+from sluice.rounds.upkeep.rewrites import REWRITE_KEY
+from sluice.rounds.values.lake_files import LiveFiles, PlannedCommit
+from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.values.types import Split, SplitFailure, SplitResult
 from sluice.testing.memory_cluster import MemoryCluster
 from sluice.testing.tables import table_info
 

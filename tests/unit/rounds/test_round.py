@@ -18,11 +18,11 @@ from sluice.errors import (
     UnsupportedLakeOption,
 )
 from sluice.model import Claim, TableBucket, TableInfo, TablePath, offsets_from_text
-from sluice.rounds.phases import seconds_of
-from sluice.rounds.ports import SplitRunner, SplitWriterFactory
-from sluice.rounds.reasons import failure_of
-from sluice.rounds.round import run_round
-from sluice.rounds.types import Split, SplitFailure, SplitResult
+from sluice.rounds.round.round import run_round
+from sluice.rounds.values.phases import seconds_of
+from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.values.reasons import failure_of
+from sluice.rounds.values.types import Split, SplitFailure, SplitResult
 from sluice.testing.memory_cluster import MemoryCluster
 
 from .conftest import World

@@ -11,8 +11,9 @@ import pytest
 
 from sluice.errors import LakeNotWritable, SluiceError
 from sluice.model import LOG_OFFSET, Reason, TableBucket, TableInfo
-from sluice.rounds.files import RoundResult
-from sluice.rounds.lake_files import (
+from sluice.rounds.commit.files import DELETES_KEY, DeletesReport, Lookups, RoundFiles
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.values.lake_files import (
     DataFile,
     FileContent,
     LiveFiles,
@@ -21,10 +22,9 @@ from sluice.rounds.lake_files import (
     WrittenCompaction,
     WrittenDeletes,
 )
-from sluice.rounds.ports import SplitRunner, SplitWriterFactory
-from sluice.rounds.position_lookups import LookupBudget
-from sluice.rounds.round_files import DELETES_KEY, DeletesReport, Lookups, RoundFiles
-from sluice.rounds.types import Split, SplitFailure, SplitResult
+from sluice.rounds.values.limits import LookupBudget
+from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.values.types import Split, SplitFailure, SplitResult
 from sluice.testing.memory_writer import BUCKET, KeyedFile
 
 from .keyed_world import KeyedWorld

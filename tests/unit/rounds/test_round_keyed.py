@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from sluice.errors import InvalidConfig, LakeRolledBack, SplitFailed
 from sluice.model import COMMIT_TIMESTAMP, LOG_OFFSET, Partition
-from sluice.rounds.limits import RoundLimits
-from sluice.rounds.retier import RepairMode
+from sluice.rounds.values.limits import RoundLimits
+from sluice.rounds.values.types import RepairMode
 from sluice.testing.memory_cluster import MemoryCluster
 from sluice.testing.memory_writer import BUCKET
 

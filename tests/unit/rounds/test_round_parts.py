@@ -8,12 +8,18 @@ import pytest
 
 from sluice.errors import LogBeginsAfterLake, SluiceError, SplitFailed, StorageError
 from sluice.model import Partition, TableInfo
-from sluice.rounds.files import RoundResult
-from sluice.rounds.parts import PartRules
-from sluice.rounds.ports import SplitRunner, SplitWriterFactory
-from sluice.rounds.retier import RepairMode
-from sluice.rounds.round import run_round
-from sluice.rounds.types import LogRecords, OffsetRange, Split, SplitFailure, SplitResult
+from sluice.rounds.copy.parts import PartRules
+from sluice.rounds.records.files import RoundResult
+from sluice.rounds.round.round import run_round
+from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
+from sluice.rounds.values.types import (
+    LogRecords,
+    OffsetRange,
+    RepairMode,
+    Split,
+    SplitFailure,
+    SplitResult,
+)
 from sluice.testing.memory_cluster import MemoryCluster
 
 from .conftest import World

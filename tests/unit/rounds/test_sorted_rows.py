@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import SpillFailed
-from sluice.rounds.sorted_rows import SortedRows
+from sluice.rounds.copy.sorted_rows import SortedRows
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string()), ("n", pa.int64())])
 KIB = 1024

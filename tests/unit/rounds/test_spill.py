@@ -18,9 +18,9 @@ import pytest
 
 from sluice.errors import SpillFailed
 from sluice.model import LOG_OFFSET
-from sluice.rounds.last_changes import LastChanges
-from sluice.rounds.spill import SpillFolder, remove_left_over
-from sluice.rounds.types import LogRecords
+from sluice.rounds.copy.last_changes import LastChanges
+from sluice.rounds.copy.spill import SpillFolder, remove_left_over
+from sluice.rounds.values.types import LogRecords
 
 MIB = 1 << 20
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
@@ -187,7 +187,7 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_spill import MIB, SCHEMA, batches
-from sluice.rounds.last_changes import LastChanges
+from sluice.rounds.copy.last_changes import LastChanges
 found = LastChanges(SCHEMA, ["k"], memory_limit_bytes=MIB, spill_dir=Path({folder!r}))
 for records in batches(50_000):
     found.add(records)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from sluice.errors import LakeNotWritable
-from sluice.rounds.round_files import DELETES_KEY
+from sluice.rounds.commit.files import DELETES_KEY
 
 from .keyed_world import KeyedWorld
 

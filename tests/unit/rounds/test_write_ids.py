@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.rounds.write_ids import order_of
+from sluice.rounds.values.write_ids import order_of
 
 UNIQUE = "5b1c6c1e-0000-5abc-8abc-{}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluice.rounds.types import LakeSnapshot
+from sluice.rounds.values.types import LakeSnapshot
 from sluice.testing.memory_lake import MemoryLakeTable
 
 EPOCH = {"sluice.tiering-epoch": "4"}
