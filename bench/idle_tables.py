@@ -18,8 +18,8 @@ import pyarrow as pa
 from bench.log_to_iceberg import server
 from bench.measure import Cost, Line, cost, report
 from sluice.client import Client, connect
-from sluice.client.heartbeats import Heartbeats
-from sluice.client.idle import Waiting
+from sluice.client.tiering.heartbeats import Heartbeats
+from sluice.client.tiering.idle import Waiting
 from sluice.formats.types import schema_from_arrow
 from sluice.model import Claim, TableBucket, TableDescriptor, TablePath, TieringRound
 from sluice.rounds.records.files import claim_of

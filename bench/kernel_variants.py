@@ -23,7 +23,7 @@ from bench import data
 from bench.formats import decode, encode
 from bench.measure import Line, report
 from scripts import build_kernels
-from sluice.client.sst_values import read_sst_values
+from sluice.client.kv.sst_values import read_sst_values
 from sluice.formats import kernels
 from sluice.formats.kernel_objects import VARIANTS, Variant, cpu_flags, described
 from sluice.formats.row_arrays import COMPACTED, INDEXED

@@ -17,10 +17,10 @@ from pathlib import Path
 from bench.page_process import measure_page
 from bench.page_tables import BROKEN, DATABASES, DESCRIPTOR, FAILING, ROWS, TABLES, WITH_ROWS, paths
 from sluice.client import Client, connect
-from sluice.client.recorded_ends import by_columns
-from sluice.client.round_table import LAYOUT as ROUND_LAYOUT
-from sluice.client.status_table import LAYOUT, PATH, StatusTable
-from sluice.client.status_watch import DESCRIBED_MAX, WatchedTable
+from sluice.client.statuses.ends import by_columns
+from sluice.client.statuses.round_table import LAYOUT as ROUND_LAYOUT
+from sluice.client.statuses.status_table import LAYOUT, PATH, StatusTable
+from sluice.client.statuses.watch import DESCRIBED_MAX, WatchedTable
 from sluice.config import ClientConfig
 from sluice.model import Claim, TableBucket, TablePath, TieringRound
 from sluice.statuses import RecordedStatus, recorded

@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from bench.measure import Line, report
-from sluice.client.recorded_statuses import RecordedStatuses
-from sluice.client.round_table import RoundTable
-from sluice.client.status_table import StatusTable
+from sluice.client.statuses.recorded import RecordedStatuses
+from sluice.client.statuses.round_table import RoundTable
+from sluice.client.statuses.status_table import StatusTable
 from sluice.config import ClientConfig
 from sluice.model import Claim, TablePath, TieringRound
 from sluice.model.tiering_round import ROUNDS_KEPT

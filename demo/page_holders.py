@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from demo.page_rounds import DEPLOYMENT, MINUTE_MS, Run, Worker
 from demo.page_tables import FAILING, LEASED, PAUSED, SceneTable
 from sluice.client import Client
-from sluice.client.lease_ids import lease_id
-from sluice.client.tier_lease import random_lease_id
+from sluice.client.leases.ids import lease_id
+from sluice.client.leases.tier_lease import random_lease_id
 from sluice.errors import LakeCommitRefused
 from sluice.rounds.records.files import write_json
 from sluice.rounds.records.maintenance_runs import MaintenanceRun, note_run

@@ -17,8 +17,8 @@ from urllib.parse import quote
 
 from demo.page_tables import BUCKETS, FAILING, SceneTable, append
 from sluice.client import Client
-from sluice.client.heartbeats import Heartbeats
-from sluice.client.lease_ids import lease_id
+from sluice.client.leases.ids import lease_id
+from sluice.client.tiering.heartbeats import Heartbeats
 from sluice.clock import SystemClock
 from sluice.errors import LakeCommitRefused, LakeNotWritable
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TablePath

@@ -31,7 +31,7 @@ from demo.page_tables import (
 )
 from sluice.cli.logs import configure
 from sluice.client import Client
-from sluice.client.heartbeats import Heartbeats
+from sluice.client.tiering.heartbeats import Heartbeats
 from sluice.config import ClientConfig, ServerConfig
 from sluice.model import TablePath
 from sluice.server.cluster import EmbeddedCluster

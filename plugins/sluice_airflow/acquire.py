@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from sluice.client.heartbeats import CLAIM_LOST, Heartbeats
+from sluice.client.tiering.heartbeats import CLAIM_LOST, Heartbeats
 from sluice.errors import (
     ConfigurationError,
     FlussError,
@@ -42,7 +42,7 @@ from sluice_airflow.run_end import RunEnd
 
 if TYPE_CHECKING:
     from sluice.client import Client
-    from sluice.client.idle import IdleCheck, Waiting
+    from sluice.client.tiering.idle import IdleCheck, Waiting
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def acquire(
     holds. It releases those without a plan, which a killed attempt had just claimed. A table whose
     KV snapshots cannot be leased is reported as failed; the others continue.
     A table that was dropped meanwhile is skipped. A table without new rows is reported as finished
-    (sluice/client/idle.py) and does not count.
+    (sluice/client/tiering/idle.py) and does not count.
 
     :param on_refused: called with the claim of a table that was reported as failed and the reason.
     :param on_idle: called with the claim of a table that was reported as finished.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
-from sluice.client.heartbeats import by_table
+from sluice.client.tiering.heartbeats import by_table
 from sluice.errors import FlussError
 from sluice.model import Claim
 from sluice.rounds.records.files import PlanFile

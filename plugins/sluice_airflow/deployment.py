@@ -7,7 +7,7 @@ import uuid
 
 from airflow.sdk import Variable
 
-from sluice.client.lease_ids import lease_id
+from sluice.client.leases.ids import lease_id
 from sluice_airflow.api_server import variable_of
 from sluice_airflow.connection import FlussConnection
 

@@ -6,14 +6,14 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from sluice.client.heartbeats import CLAIM_LOST, Heartbeats
+from sluice.client.tiering.heartbeats import CLAIM_LOST, Heartbeats
 from sluice.failpoints import failpoint
 from sluice.model import Claim
 from sluice.rounds.records.files import RoundResult
 
 if TYPE_CHECKING:
     from sluice.client import Client
-    from sluice.client.idle import Waiting
+    from sluice.client.tiering.idle import Waiting
 
 log = logging.getLogger(__name__)
 

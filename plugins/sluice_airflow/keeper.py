@@ -9,7 +9,7 @@ from dataclasses import replace
 from threading import Event
 from typing import TYPE_CHECKING
 
-from sluice.client.heartbeats import CLAIM_LOST, Heartbeats, beat_interval_s, by_table
+from sluice.client.tiering.heartbeats import CLAIM_LOST, Heartbeats, beat_interval_s, by_table
 from sluice.errors import FlussError, TableNotExist, UnknownServerError
 from sluice.failpoints import failpoint
 from sluice.masking import mask, reason_text

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sluice.client.lease_keeper import LeaseKeeper
-from sluice.client.leases import DAY_MS
-from sluice.client.snapshot_lease import never_tiered_buckets
+from sluice.client.leases.calls import DAY_MS
+from sluice.client.leases.keeper import LeaseKeeper
+from sluice.client.leases.snapshot_lease import never_tiered_buckets
 from sluice.errors import LeaseLost, LeaseNotExist, SluiceError, TableNotExist, UnsupportedVersion
 from sluice.failpoints import failpoint
 from sluice.model import BucketSnapshot, Claim

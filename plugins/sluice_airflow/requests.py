@@ -36,7 +36,7 @@ from sluice_airflow.run_end import RunEnd
 
 if TYPE_CHECKING:
     from sluice.client import Client
-    from sluice.client.idle import Waiting
+    from sluice.client.tiering.idle import Waiting
 
 log = logging.getLogger(__name__)
 

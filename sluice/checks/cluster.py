@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from sluice.checks.findings import Check
 from sluice.client import connect
-from sluice.client.reachability import require_listener
+from sluice.client.connection.reachability import require_listener
 from sluice.config import ClientConfig
 
 

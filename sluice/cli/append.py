@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sluice.cli.row_files import RowFile
     from sluice.cli.sending import Check, FileSender, Send
     from sluice.client import Client
-    from sluice.client.bucket_writer import BucketWriter
+    from sluice.client.batches.bucket_writer import BucketWriter
 
 _FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 _SKIP_ROWS = click.option(

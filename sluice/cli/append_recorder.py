@@ -18,7 +18,7 @@ from typing import Self
 from sluice.cli.append_records import AppendRecord, delete_old_records, folder, open_locked
 from sluice.cli.errors import ResumeError
 from sluice.cli.output import say
-from sluice.client.sent_batches import RowRange, WriterStart
+from sluice.client.batches.sent_batches import RowRange, WriterStart
 from sluice.errors import StorageError
 from sluice.failpoints import failpoint
 from sluice.model import TableBucket

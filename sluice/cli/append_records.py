@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import google_crc32c
 
-from sluice.client.sent_batches import RowRange, WriterStart
+from sluice.client.batches.sent_batches import RowRange, WriterStart
 from sluice.json_text import json_of
 from sluice.model import TableBucket
 from sluice.state_folder import state_folder

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sluice.client.reachability import require_listener
+from sluice.client.connection.reachability import require_listener
 from sluice.config import ClientConfig
 from sluice.did_you_mean import closest
 from sluice.errors import (

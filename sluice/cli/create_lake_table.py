@@ -124,7 +124,7 @@ def _create(
     is_json: bool,
 ) -> None:
     """:param reports: receives the report of each table as soon as it is done."""
-    from sluice.client.enabling import how_to_enable
+    from sluice.client.admin.enabling import how_to_enable
     from sluice.driver.lake_tables import create_lake_tables
 
     for report in create_lake_tables(config, table, partition_by=partition_by):

@@ -14,7 +14,7 @@ from sluice.cli.output import say
 from sluice.cli.resume import MAY_DUPLICATE
 from sluice.cli.resume_command import Advice, ResumeCommand, stored_text
 from sluice.cli.row_files import ROW_ERRORS, RowFile, first_that_fails
-from sluice.client.bucket_writer import BucketWriter
+from sluice.client.batches.bucket_writer import BucketWriter
 from sluice.errors import (
     FlussError,
     InvalidTable,

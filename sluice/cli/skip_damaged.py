@@ -12,7 +12,7 @@ from sluice.cli.repair import BATCH
 from sluice.model import TablePath
 
 if TYPE_CHECKING:
-    from sluice.client.damage import Damage
+    from sluice.client.admin.damage import Damage
     from sluice.driver.last_failure import BatchName
 
 

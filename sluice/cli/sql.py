@@ -101,7 +101,7 @@ def sql(
     """
     check_warehouse(settings.warehouse)
     config = settings.config()
-    from sluice.client.addresses import parse_bootstrap
+    from sluice.client.connection.addresses import parse_bootstrap
     from sluice.driver.spark_sql import query as run
 
     parse_bootstrap(config.client.bootstrap)  # a wrong address is reported before Spark starts

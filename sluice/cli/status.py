@@ -123,6 +123,6 @@ def refresh(show: Callable[[], object], clock: Clock, *, clear: bool = True) -> 
 def not_tiered(table: TablePath | None) -> str:
     if table is None:
         return "no table is tiered"
-    from sluice.client.enabling import how_to_enable
+    from sluice.client.admin.enabling import how_to_enable
 
     return f"table {table} is not tiered: {how_to_enable(table)}"

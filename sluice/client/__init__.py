@@ -16,23 +16,23 @@ from typing import TYPE_CHECKING, Any
 from sluice.model import EARLIEST
 
 if TYPE_CHECKING:
-    from sluice.client.admin import Admin
+    from sluice.client.admin.admin import Admin
+    from sluice.client.admin.new_tables import table_descriptor
     from sluice.client.client import Client, connect
-    from sluice.client.heartbeats import Heartbeats
-    from sluice.client.kv_reader import KvReader
-    from sluice.client.kv_scan import KvScanner
-    from sluice.client.kv_snapshots import KvSnapshotReader
-    from sluice.client.kv_writer import KvWriter
-    from sluice.client.lease_ids import lease_id
-    from sluice.client.lease_keeper import LeaseKeeper
-    from sluice.client.leases import LeaseClient
-    from sluice.client.log_reader import LogReader
-    from sluice.client.log_source import ClientLogSource
-    from sluice.client.log_writer import LogWriter
-    from sluice.client.new_tables import table_descriptor
-    from sluice.client.snapshot_lease import SnapshotLease
-    from sluice.client.statuses import StatusClient
-    from sluice.client.tiering import TieringClient
+    from sluice.client.kv.reader import KvReader
+    from sluice.client.kv.scanner import KvScanner
+    from sluice.client.kv.snapshot_reader import KvSnapshotReader
+    from sluice.client.kv.writer import KvWriter
+    from sluice.client.leases.calls import LeaseClient
+    from sluice.client.leases.ids import lease_id
+    from sluice.client.leases.keeper import LeaseKeeper
+    from sluice.client.leases.snapshot_lease import SnapshotLease
+    from sluice.client.log.reader import LogReader
+    from sluice.client.log.writer import LogWriter
+    from sluice.client.statuses.statuses import StatusClient
+    from sluice.client.tiering.heartbeats import Heartbeats
+    from sluice.client.tiering.log_source import ClientLogSource
+    from sluice.client.tiering.tiering import TieringClient
 
 __all__ = [
     "EARLIEST",
@@ -57,24 +57,24 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Admin": "admin",
+    "Admin": "admin.admin",
     "Client": "client",
-    "ClientLogSource": "log_source",
-    "Heartbeats": "heartbeats",
-    "KvReader": "kv_reader",
-    "KvScanner": "kv_scan",
-    "KvSnapshotReader": "kv_snapshots",
-    "KvWriter": "kv_writer",
-    "LeaseClient": "leases",
-    "LeaseKeeper": "lease_keeper",
-    "LogReader": "log_reader",
-    "LogWriter": "log_writer",
-    "SnapshotLease": "snapshot_lease",
-    "StatusClient": "statuses",
-    "TieringClient": "tiering",
+    "ClientLogSource": "tiering.log_source",
+    "Heartbeats": "tiering.heartbeats",
+    "KvReader": "kv.reader",
+    "KvScanner": "kv.scanner",
+    "KvSnapshotReader": "kv.snapshot_reader",
+    "KvWriter": "kv.writer",
+    "LeaseClient": "leases.calls",
+    "LeaseKeeper": "leases.keeper",
+    "LogReader": "log.reader",
+    "LogWriter": "log.writer",
+    "SnapshotLease": "leases.snapshot_lease",
+    "StatusClient": "statuses.statuses",
+    "TieringClient": "tiering.tiering",
     "connect": "client",
-    "lease_id": "lease_ids",
-    "table_descriptor": "new_tables",
+    "lease_id": "leases.ids",
+    "table_descriptor": "admin.new_tables",
 }
 
 

@@ -7,25 +7,25 @@ from collections.abc import Callable, Collection, Sequence
 
 import pyarrow as pa
 
-from sluice.client.admin import Admin
-from sluice.client.connection import Connection
-from sluice.client.damage import DamageClient
-from sluice.client.idle import IdleCheck
-from sluice.client.kv_reader import KvReader
-from sluice.client.kv_scan import KvScanner
-from sluice.client.kv_snapshot_sizes import WAIT_S as SIZES_WAIT_S
-from sluice.client.kv_snapshot_sizes import kv_snapshot_sizes
-from sluice.client.kv_snapshots import KvSnapshotReader
-from sluice.client.kv_writer import KvWriter
-from sluice.client.leases import DAY_MS, LeaseClient
-from sluice.client.log_reader import LogReader
-from sluice.client.log_writer import LogWriter
-from sluice.client.recorded_statuses import RecordedStatuses
-from sluice.client.sent_batches import WriterJournal
-from sluice.client.snapshot_lease import LeaseExit, SnapshotLease
-from sluice.client.status_watch import StatusWatch
-from sluice.client.statuses import StatusClient
-from sluice.client.tiering import TieringClient
+from sluice.client.admin.admin import Admin
+from sluice.client.admin.damage import DamageClient
+from sluice.client.batches.sent_batches import WriterJournal
+from sluice.client.connection.connection import Connection
+from sluice.client.kv.reader import KvReader
+from sluice.client.kv.scanner import KvScanner
+from sluice.client.kv.snapshot_reader import KvSnapshotReader
+from sluice.client.kv.snapshot_sizes import WAIT_S as SIZES_WAIT_S
+from sluice.client.kv.snapshot_sizes import kv_snapshot_sizes
+from sluice.client.kv.writer import KvWriter
+from sluice.client.leases.calls import DAY_MS, LeaseClient
+from sluice.client.leases.snapshot_lease import LeaseExit, SnapshotLease
+from sluice.client.log.reader import LogReader
+from sluice.client.log.writer import LogWriter
+from sluice.client.statuses.recorded import RecordedStatuses
+from sluice.client.statuses.statuses import StatusClient
+from sluice.client.statuses.watch import StatusWatch
+from sluice.client.tiering.idle import IdleCheck
+from sluice.client.tiering.tiering import TieringClient
 from sluice.clock import Clock
 from sluice.config import ClientConfig
 from sluice.errors import LeaseLost, NetworkError

@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from sluice.client.client import Client
-from sluice.client.daemon_pool import DaemonPool
-from sluice.client.lease_ids import holder_of
-from sluice.client.tier_lease import stored_tier_leases
+from sluice.client.connection.daemon_pool import DaemonPool
+from sluice.client.leases.ids import holder_of
+from sluice.client.leases.tier_lease import stored_tier_leases
 from sluice.clock import Clock, SystemClock
 from sluice.errors import SluiceError
 from sluice.masking import mask, secrets_of

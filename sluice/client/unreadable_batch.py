@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from sluice.client.client import Client
-from sluice.client.log_fetches import FetchRange, LogFetches
-from sluice.client.log_reader import LogReader
+from sluice.client.log.fetches import FetchRange, LogFetches
+from sluice.client.log.reader import LogReader
 from sluice.errors import (
     ConfigurationError,
     CorruptMessage,

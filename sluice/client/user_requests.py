@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sluice.client.client import Client
-from sluice.client.lease_ids import holder_of
+from sluice.client.leases.ids import holder_of
 from sluice.clock import Clock, SystemClock
 from sluice.errors import UnsupportedVersion
 from sluice.model import TableInfo, TablePath, TieringStatus

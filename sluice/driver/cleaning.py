@@ -12,7 +12,7 @@ from sluice.config import Config
 from sluice.driver.jvm import Jvm
 from sluice.driver.open_lake import checked_jvm, unusable, usable_lake
 from sluice.errors import DatabaseNotExist, LakeTableMissing, SluiceError
-from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Claim, TablePath
 from sluice.rounds.records.finished_runs import RunFolder, remove_run, run_folders
 from sluice.rounds.upkeep.orphans import CleanReport, clean

@@ -9,7 +9,7 @@ from typing import Any
 from sluice.driver.python_worker import lighten
 from sluice.driver.without_pandas import leave_pandas_out
 from sluice.errors import SparkJobFailed
-from sluice.lake.java import JavaThrew, java_errors
+from sluice.lake.iceberg.catalog.java import JavaThrew, java_errors
 from sluice.rounds.upkeep.conversion import BucketWork, Converted
 
 

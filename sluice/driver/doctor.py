@@ -13,7 +13,7 @@ from sluice.checks.folders import local_path, work_folder_check
 from sluice.checks.lake import CheckScope, lake_checks
 from sluice.checks.spark import java_here
 from sluice.client import connect
-from sluice.client.reachability import require_listener
+from sluice.client.connection.reachability import require_listener
 from sluice.config import ClientConfig, Config, DatalakeConfig
 from sluice.driver.jvm import Jvm, iceberg_jar
 from sluice.driver.opened_lake import opened_lake_findings

@@ -22,7 +22,7 @@ from sluice.iceberg_rules.layout import PartFields, new_layout
 from sluice.iceberg_rules.matched_schema import parts_text
 from sluice.iceberg_rules.names_and_types import cautions
 from sluice.iceberg_rules.own_parts import own_field
-from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import TableInfo, TablePath
 from sluice.rounds.commit.recover import LakeStatus, compare, rolled_back, table_missing
 from sluice.rounds.plan.bucket_counts import check_partitions

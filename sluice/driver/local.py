@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from sluice.client import connect
 from sluice.client.client import Client
-from sluice.client.heartbeats import Heartbeats
-from sluice.client.log_source import ClientLogSource
-from sluice.client.snapshot_lease import SnapshotLease, never_tiered_buckets
-from sluice.client.tier_lease import TIER_LEASE_MS, random_lease_id, tier_lease_id
+from sluice.client.leases.snapshot_lease import SnapshotLease, never_tiered_buckets
+from sluice.client.leases.tier_lease import TIER_LEASE_MS, random_lease_id, tier_lease_id
+from sluice.client.tiering.heartbeats import Heartbeats
+from sluice.client.tiering.log_source import ClientLogSource
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
 from sluice.driver.not_due import claim_table
@@ -31,7 +31,7 @@ from sluice.errors import (
     StoppedByUser,
 )
 from sluice.failpoints import failpoint
-from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import BucketSnapshot, Claim, Reason, TableInfo, TablePath
 from sluice.rounds.copy.parts import PartRules
 from sluice.rounds.plan.dropped import how_dropped, table_dropped

@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from sluice.client import connect
+from sluice.client.admin.missing_leaders import is_elected
 from sluice.client.client import Client
-from sluice.client.missing_leaders import is_elected
 from sluice.client.user_requests import compaction_is_open
 from sluice.clock import SystemClock
 from sluice.config import Config
@@ -24,7 +24,7 @@ from sluice.errors import (
     StatusUnreadable,
     TableNotExist,
 )
-from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import TableInfo, TablePath
 from sluice.quantities import counted
 from sluice.rounds.plan.dropped import is_unanswered

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from sluice.client.admin.enabling import how_to_enable
 from sluice.client.client import Client
-from sluice.client.enabling import how_to_enable
 from sluice.clock import Clock, SystemClock
 from sluice.errors import TableNotDue
 from sluice.model import Claim, TablePath, TieringStatus

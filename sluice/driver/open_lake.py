@@ -11,7 +11,7 @@ from sluice.checks.lake import CheckScope, check_lake, lake_checks
 from sluice.config import Config
 from sluice.driver.jvm import Jvm, check_jvm
 from sluice.errors import LakeNotWritable
-from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.iceberg.lake import IcebergLake
 
 
 def checked_jvm(config: Config, jvm: Jvm | None = None) -> AbstractContextManager[Jvm]:

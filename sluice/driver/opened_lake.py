@@ -12,8 +12,8 @@ from sluice.config import Config
 from sluice.driver.jvm import Jvm
 from sluice.driver.open_lake import open_lake
 from sluice.errors import SluiceError
-from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.write_check import NothingWritten, StoreReport
+from sluice.lake.iceberg.catalog.write_check import NothingWritten, StoreReport
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import TableInfo, TablePath
 from sluice.quantities import time_left
 from sluice.storage import CHECKSUM_ADVICE, is_checksum_refusal

@@ -27,7 +27,7 @@ from sluice.errors import (
     TableNotDue,
     TableNotExist,
 )
-from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import TablePath
 from sluice.rounds.commit.failures import WITH_LAKE
 from sluice.rounds.records.files import RoundResult

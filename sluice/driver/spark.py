@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError
 
 from sluice.checks.lake import check_lake
 from sluice.client import connect
-from sluice.client.log_source import ClientLogSource
+from sluice.client.tiering.log_source import ClientLogSource
 from sluice.config import Config, load_config
 from sluice.driver.open_lake import open_lake
 from sluice.driver.phase_log import PhaseLog
@@ -33,7 +33,7 @@ from sluice.errors import (
     SparkJobFailed,
     UnknownFileVersion,
 )
-from sluice.lake.java import JavaThrew, java_errors
+from sluice.lake.iceberg.catalog.java import JavaThrew, java_errors
 from sluice.model import Claim, TableInfo
 from sluice.rounds.copy.parts import PartRules, in_copy_order
 from sluice.rounds.copy.split import copy_split

@@ -24,7 +24,7 @@ from sluice.driver.open_lake import open_lake
 from sluice.driver.spark import jvm_is_lost
 from sluice.errors import DriverLost, FlussError, SluiceError, TableNotExist
 from sluice.failpoints import failpoint
-from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.masking import mask
 from sluice.model import Reason, TablePath
 from sluice.model.table_patterns import is_pattern, matches

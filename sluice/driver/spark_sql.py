@@ -28,7 +28,7 @@ import pyarrow as pa
 
 import sluice.errors
 from sluice.artifacts.java import java_version
-from sluice.client.reachability import OF_COMMAND
+from sluice.client.connection.reachability import OF_COMMAND
 from sluice.config import ENVIRONMENT_PREFIX, SETTINGS_VARIABLE, Config
 from sluice.driver.jvm import iceberg_class_path
 from sluice.errors import ConfigurationError, DriverRefused, QueryFailed, SluiceError

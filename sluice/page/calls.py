@@ -18,7 +18,7 @@ from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 from fastapi import Depends, HTTPException, Request
 
 from sluice.client import Client
-from sluice.client.daemon_pool import DaemonPool
+from sluice.client.connection.daemon_pool import DaemonPool
 from sluice.errors import (
     AuthenticateError,
     AuthorizationError,

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sluice.client import Client
-from sluice.client.status_watch import DESCRIBED_MAX, WatchedTable
+from sluice.client.statuses.watch import DESCRIBED_MAX, WatchedTable
 from sluice.clock import Clock, SystemClock
 from sluice.errors import NetworkError, RequestTimeOut
 from sluice.masking import reason_text

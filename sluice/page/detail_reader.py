@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from sluice.client.recorded_lag import LAG_ERRORS, Lag
-from sluice.client.status_watch import StatusWatch, WatchedTable
+from sluice.client.statuses.lag import LAG_ERRORS, Lag
+from sluice.client.statuses.watch import StatusWatch, WatchedTable
 from sluice.clock import Clock
 from sluice.errors import NetworkError, RequestTimeOut, TableNotExist
 from sluice.masking import mask

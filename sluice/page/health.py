@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sluice.client.lease_ids import holder_of
+from sluice.client.leases.ids import holder_of
 from sluice.errors import SparkSettingsWrong
 from sluice.model import TieringStatus
 from sluice.page.list_models import Health

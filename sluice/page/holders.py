@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from sluice.client import Client
-from sluice.client.lease_ids import holder_of
+from sluice.client.leases.ids import holder_of
 from sluice.model import TieringStatus
 from sluice.page.known_runs import KnownRuns
 from sluice.page.list_models import TieredBy

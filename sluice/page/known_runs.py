@@ -9,8 +9,8 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 
-from sluice.client.daemon_pool import DaemonPool
-from sluice.client.lease_ids import holder_of
+from sluice.client.connection.daemon_pool import DaemonPool
+from sluice.client.leases.ids import holder_of
 from sluice.clock import Clock
 from sluice.rounds.records.run_names import RunName, read_run_name
 

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from sluice.client import Client
-from sluice.client.lease_ids import LeaseHolder, holder_of
+from sluice.client.leases.ids import LeaseHolder, holder_of
 from sluice.client.round_leases import KnownLeases, RoundLease, RoundLeases, what_is_unknown
 from sluice.errors import UnsupportedVersion
 from sluice.model import LeasedTable as HeldTable

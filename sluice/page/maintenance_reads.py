@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Query, Response
 
-from sluice.client.lease_ids import holder_of
+from sluice.client.leases.ids import holder_of
 from sluice.masking import reason_text
 from sluice.page.changed import AS_NEW
 from sluice.page.maintenance_models import (

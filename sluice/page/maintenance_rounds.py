@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from sluice.client.status_watch import StatusWatch
+from sluice.client.statuses.watch import StatusWatch
 from sluice.clock import Clock
 from sluice.errors import TableNotExist
 from sluice.masking import cut

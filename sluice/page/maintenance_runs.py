@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from sluice.client.daemon_pool import DaemonPool
-from sluice.client.lease_ids import holder_of
+from sluice.client.connection.daemon_pool import DaemonPool
+from sluice.client.leases.ids import holder_of
 from sluice.clock import Clock
 from sluice.errors import UnknownFileVersion
 from sluice.masking import secrets_of

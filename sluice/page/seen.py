@@ -6,8 +6,8 @@ import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from sluice.client.recorded_lag import Lag
-from sluice.client.status_watch import WatchedTable
+from sluice.client.statuses.lag import Lag
+from sluice.client.statuses.watch import WatchedTable
 from sluice.model import TablePath, TieringStatus
 from sluice.page.per_owner import PerOwner
 

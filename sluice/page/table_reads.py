@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from sluice.client import Client
-from sluice.client.enabling import how_to_enable
+from sluice.client.admin.enabling import how_to_enable
 from sluice.errors import (
     AuthorizationError,
     DatabaseNotExist,

@@ -267,7 +267,7 @@ def _options(max_message_bytes: int, attempt_ms: int) -> list[tuple[str, int]]:
         ("grpc.min_reconnect_backoff_ms", attempt_ms),
         ("grpc.max_reconnect_backoff_ms", 2_000),
         # gRPC itself sends a call again only if it surely reached no handler: the server closed
-        # the connection in an orderly way. Other retries are up to sluice.client.retry.
+        # the connection in an orderly way. Other retries are up to sluice.client.connection.retry.
         ("grpc.enable_retries", 1),
         ("grpc.service_config_disable_resolution", 1),  # a service could ask for more retries
         ("grpc.use_local_subchannel_pool", 1),

@@ -122,7 +122,7 @@ class SystemTableReader(DataSourceReader):
         :raises NetworkError: the cluster cannot be reached within ``CONNECT_TIMEOUT_MS``.
         """
         from sluice.client import connect
-        from sluice.client.reachability import OF_COMMAND, require_listener
+        from sluice.client.connection.reachability import OF_COMMAND, require_listener
         from sluice.errors import TableNotExist
         from sluice.model import TablePath
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sluice.client.tiering import TieringClient
+from sluice.client.tiering.tiering import TieringClient
 from sluice.errors import NetworkError
 from sluice.model import Claim, Reason, TablePath
 from sluice.rounds.records.files import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sluice.client import connect
-from sluice.client.status_table import PATH as STATUSES
+from sluice.client.statuses.status_table import PATH as STATUSES
 from sluice.errors import ConfigurationError, StatusUnreadable, TableNotExist
 from sluice.model import Reason, TablePath
 from sluice.model import types as t

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client, connect
-from sluice.client.heartbeat_entries import entry_of
-from sluice.client.heartbeats import Heartbeats
+from sluice.client.connection.heartbeat_entries import entry_of
+from sluice.client.tiering.heartbeats import Heartbeats
 from sluice.clock import SystemClock
 from sluice.config import ClientConfig
 from sluice.errors import ClaimLost

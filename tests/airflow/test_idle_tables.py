@@ -17,7 +17,7 @@ import pytest
 
 from sluice import failpoints
 from sluice.client import Client
-from sluice.client.tiering import TieringClient
+from sluice.client.tiering.tiering import TieringClient
 from sluice.config import ServerConfig
 from sluice.errors import ConfigurationError, FencedTieringEpoch
 from sluice.model import Claim, Reason, TableBucket, TablePath
@@ -191,7 +191,7 @@ def test_a_table_that_cannot_be_read_is_tiered(
 ) -> None:
     [path] = run.tiered("a")
     run.append(path, 5)
-    monkeypatch.setattr("sluice.client.idle.PATIENCE_S", -1.0)
+    monkeypatch.setattr("sluice.client.tiering.idle.PATIENCE_S", -1.0)
     [entry] = run.acquire()
     assert "rows" not in entry
     assert run.idle == []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sluice.client import Client, connect
-from sluice.client.tiering import TieringClient
+from sluice.client.tiering.tiering import TieringClient
 from sluice.config import ServerConfig
 from sluice.errors import FlussError, LeaseNotObtained, UnknownServerError
 from sluice.model import BucketSnapshot, Claim, Reason, TablePath

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from sluice.client import Client, connect
-from sluice.client.leases import AcquiredSnapshots, BucketSelection, LeaseClient
+from sluice.client.leases.calls import AcquiredSnapshots, BucketSelection, LeaseClient
 from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import LeaseLost, LeaseNotObtained
 from sluice.model import BucketSnapshot, TableBucket, TablePath

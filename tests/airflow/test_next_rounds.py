@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from sluice.client import Client
-from sluice.client.heartbeats import Heartbeats
-from sluice.client.idle import Waiting
+from sluice.client.tiering.heartbeats import Heartbeats
+from sluice.client.tiering.idle import Waiting
 from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import ClaimLost, LeaseNotObtained
 from sluice.model import Claim, Reason, TableBucket, TablePath

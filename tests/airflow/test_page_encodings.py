@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from sluice.client.lease_ids import lease_id
+from sluice.client.leases.ids import lease_id
 from sluice.model import TablePath
 from sluice.rounds.records.run_names import RunName, write_run_name
 from tests.airflow.page_process import ASKS_ITSELF, DEPLOYMENT, PagePlace, api

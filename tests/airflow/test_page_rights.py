@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from sluice.client.lease_ids import lease_id
+from sluice.client.leases.ids import lease_id
 from sluice.errors import InvalidTable
 from sluice.model import TablePath
 from sluice.rounds.records.run_names import RunName, write_run_name

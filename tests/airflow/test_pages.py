@@ -15,8 +15,8 @@ from sluice.artifacts.iceberg import NEWEST
 from sluice.cli.main import cli
 from sluice.config import load_config
 from sluice.errors import LakeNotWritable
-from sluice.lake.file_systems import FileSystems
-from sluice.lake.small_files import storage_errors
+from sluice.lake.storage.file_systems import FileSystems
+from sluice.lake.storage.small_files import storage_errors
 from sluice.rounds.values.reasons import reason_of
 from sluice.storage import file_system
 from sluice_airflow.connection import FlussConnection

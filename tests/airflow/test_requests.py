@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sluice.client.lease_ids import lease_id
-from sluice.client.statuses import StatusClient
+from sluice.client.leases.ids import lease_id
+from sluice.client.statuses.statuses import StatusClient
 from sluice.errors import TableNotExist
 from sluice.model import Reason, TablePath
 from sluice.rounds.records.files import RoundResult, claim_of, result_uri, write_json

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from sluice.cli.main import cli
 from sluice.driver.opened_lake import opened_lake_findings
 from sluice.errors import ConfigurationError, LakeNotWritable, UnsupportedLakeOption
-from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import TablePath
 from sluice.testing.catalogs.aws_bundle import jars_with_s3
 from sluice.testing.catalogs.catalog import Catalog

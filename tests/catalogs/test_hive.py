@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sluice.driver.jvm import Jvm
-from sluice.lake.java import JavaThrew
+from sluice.lake.iceberg.catalog.java import JavaThrew
 from sluice.testing.catalogs.catalog import jars_with
 from sluice.testing.catalogs.iam_s3 import IamS3
 from tests.support.catalogs.hive_metastore import CLIENT_3, CLIENT_4, hive_options, metastore

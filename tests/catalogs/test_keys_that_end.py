@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sluice.client.addresses import Address
+from sluice.client.connection.addresses import Address
 from sluice.model import Column, Schema, TableDescriptor
 from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult

@@ -9,8 +9,8 @@ import pytest
 
 from sluice.clock import SystemClock
 from sluice.driver.jvm import Jvm
-from sluice.lake.loaded_table import LakeOptions, LoadedTable
-from sluice.lake.snapshot_expiry import expire_snapshots
+from sluice.lake.iceberg.catalog.loaded_table import LakeOptions, LoadedTable
+from sluice.lake.iceberg.upkeep.snapshot_expiry import expire_snapshots
 from sluice.model import TablePath
 from sluice.rounds.values.expiry import Expired, ExpiryRule
 from sluice.testing.catalogs.iam_s3 import IamS3

@@ -13,10 +13,10 @@ from sluice.catalog_options import CATALOG_NAME
 from sluice.clock import SystemClock
 from sluice.driver.jvm import Jvm
 from sluice.errors import LakeNotWritable
-from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.java import lake_errors
-from sluice.lake.loaded_table import LakeOptions, LoadedTable
-from sluice.lake.new_files import to_iceberg_files
+from sluice.lake.iceberg.catalog.java import lake_errors
+from sluice.lake.iceberg.catalog.loaded_table import LakeOptions, LoadedTable
+from sluice.lake.iceberg.commit.new_files import to_iceberg_files
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import TablePath
 from sluice.rounds.values.lake_files import DataFile
 from sluice.testing.catalogs.iam_s3 import IamS3
@@ -66,7 +66,7 @@ def test_before_the_footers_of_new_files_are_read(vending: RoundSite) -> None:
 def test_while_the_footers_of_new_files_are_read(
     vending: RoundSite, store: IamS3, lake: IcebergLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sluice.lake.new_files._BATCH_FILES", 8)
+    monkeypatch.setattr("sluice.lake.iceberg.commit.new_files._BATCH_FILES", 8)
     path = numbers_table(vending)
     fill(vending, path, 0, 5)
     vending.tier(path)

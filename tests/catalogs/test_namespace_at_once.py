@@ -14,7 +14,7 @@ import pytest
 
 from sluice.driver.jvm import Jvm
 from sluice.errors import LakeNotWritable
-from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Column, Schema, TableDescriptor, TableInfo, TablePath
 from sluice.model import types as t
 from sluice.testing.catalogs.catalog import jars_with

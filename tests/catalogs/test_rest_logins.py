@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sluice.driver.jvm import Jvm
-from sluice.lake.java import JavaThrew
+from sluice.lake.iceberg.catalog.java import JavaThrew
 from sluice.testing.catalogs.iam_s3 import IamS3
 from tests.support.catalogs.iceberg_client import opened
 from tests.support.catalogs.other_names import basic_rest, signed_rest

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from sluice.driver.jvm import Jvm
-from sluice.lake.java import JavaThrew
+from sluice.lake.iceberg.catalog.java import JavaThrew
 from tests.support.catalogs.iceberg_client import opened
 from tests.support.catalogs.jdbc import sqlite
 from tests.support.catalogs.s3proxy import WITHOUT_CHECKSUMS, PlainStore, s3proxy

@@ -11,9 +11,9 @@ from pyarrow import fs
 from sluice.clock import SystemClock
 from sluice.driver.jvm import Jvm
 from sluice.errors import LakeNotWritable, LakeTableMismatch
-from sluice.lake.java import lake_errors
-from sluice.lake.loaded_table import LakeOptions, LoadedTable
-from sluice.lake.table_storage import RENEW_AFTER
+from sluice.lake.iceberg.catalog.java import lake_errors
+from sluice.lake.iceberg.catalog.loaded_table import LakeOptions, LoadedTable
+from sluice.lake.storage.table_storage import RENEW_AFTER
 from sluice.model import TablePath
 from sluice.testing.catalogs.aws_bundle import jars_with_s3
 from sluice.testing.catalogs.catalog import Catalog

@@ -15,7 +15,7 @@ import pytest
 
 from sluice.checks import iceberg_options
 from sluice.errors import ConfigurationError
-from sluice.lake.table_storage import TableStorage
+from sluice.lake.storage.table_storage import TableStorage
 from sluice.storage import CHECKSUM_VARIABLE, check_storage
 from tests.docs.blocks import ROOT, Block, Page, claimed_blocks
 

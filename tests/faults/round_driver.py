@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from sluice.client import connect
-from sluice.client.log_source import ClientLogSource
+from sluice.client.tiering.log_source import ClientLogSource
 from sluice.config import load_config
 from sluice.driver.jvm import Jvm
 from sluice.driver.threads import ThreadRunner
-from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.iceberg_table import IcebergTable
+from sluice.lake.iceberg.lake import IcebergLake
+from sluice.lake.iceberg.table import IcebergTable
 from sluice.model import TableInfo
 from sluice.rounds.records.files import (
     PlanFile,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sluice.client import Client, connect
-from sluice.client.lease_ids import lease_id
+from sluice.client.leases.ids import lease_id
 from sluice.client.round_leases import RoundLeases
 from sluice.model import TablePath
 from sluice.server.cluster import EmbeddedCluster

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sluice.lake.deletion_vectors import (
+from sluice.lake.iceberg.deletes.deletion_vectors import (
     DeletionVector,
     StoredVector,
     read_vectors_footer,

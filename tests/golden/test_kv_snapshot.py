@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sluice.client.rocksdb_values import read_values
+from sluice.client.kv.rocksdb_values import read_values
 from sluice.formats.row_arrays import COMPACTED
 from sluice.formats.value_batch import decode_values, values_of
 from sluice.wire import fluss_api_pb2 as pb

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 
 from sluice.cli.main import cli
 from sluice.client import Client, connect
-from sluice.client.round_table import LAYOUT as ROUND_LAYOUT
-from sluice.client.status_table import LAYOUT, PATH
+from sluice.client.statuses.round_table import LAYOUT as ROUND_LAYOUT
+from sluice.client.statuses.status_table import LAYOUT, PATH
 from sluice.config import Config
 from sluice.driver.jvm import Jvm
 from sluice.driver.local import tier_once

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Claim, TableBucket, TablePath
 from sluice.testing.table_creation import create_table
 from tests.support.keyed_stock import Stock, stock_table

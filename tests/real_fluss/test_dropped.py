@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pytest
 
-from sluice.client.tiering import TieringClient
+from sluice.client.tiering.tiering import TieringClient
 from sluice.model import TablePath
 
 from .conftest import RealSite

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client, connect
-from sluice.client.status_table import PATH
-from sluice.client.system_table import SystemTable
+from sluice.client.statuses.status_table import PATH
+from sluice.client.statuses.system_table import SystemTable
 from sluice.config import ClientConfig
 from sluice.formats.types import schema_from_arrow
 from sluice.model import Claim, Column, TableBucket, TableDescriptor, TablePath, TieringRound

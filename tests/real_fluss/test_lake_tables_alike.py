@@ -13,7 +13,7 @@ from sluice.client import Client, connect
 from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig
 from sluice.driver.jvm import Jvm
 from sluice.driver.lake_tables import create_lake_tables
-from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Column, DataType, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import sluice.client.log_fetches
+import sluice.client.log.fetches
 from sluice.client import Client, connect
-from sluice.client.remote_log import Segment, read_segment
+from sluice.client.log.remote_segments import Segment, read_segment
 from sluice.client.unreadable_batch import unreadable_batch
 from sluice.config import ClientConfig
 from sluice.errors import (
@@ -104,7 +104,7 @@ def test_remote_segments_are_read_and_those_that_are_gone_are_named(
         seen.append(segment)
         return read_segment(segment, *limits)
 
-    monkeypatch.setattr(sluice.client.log_fetches, "read_segment", watched)
+    monkeypatch.setattr(sluice.client.log.fetches, "read_segment", watched)
     deadline = time.monotonic() + 120
     while not seen:  # the server still has them for a moment after they were copied
         assert read(client, path, bucket) == list(range(160_000))

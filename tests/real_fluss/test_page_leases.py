@@ -15,8 +15,8 @@ from fastapi.testclient import TestClient
 
 from sluice.cli.main import cli
 from sluice.client import Client, connect
-from sluice.client.kv_snapshot_files import snapshot_files
-from sluice.client.lease_ids import lease_id
+from sluice.client.kv.snapshot_files import snapshot_files
+from sluice.client.leases.ids import lease_id
 from sluice.config import ClientConfig
 from sluice.model import BucketSnapshot, Claim, Reason, TablePath
 from sluice.page.local_place import LocalPlace

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from sluice.cli.main import cli
 from sluice.client import Client, connect
-from sluice.client.leases import LeaseClient
-from sluice.client.snapshot_lease import bucket_selections
+from sluice.client.leases.calls import LeaseClient
+from sluice.client.leases.snapshot_lease import bucket_selections
 from sluice.errors import KvSnapshotNotExist, UnsupportedVersion
 from sluice.formats.keys import encode_key
 from sluice.formats.kv_batch import build_kv_batch

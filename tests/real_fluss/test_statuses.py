@@ -19,11 +19,11 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client, connect
-from sluice.client.round_table import LAYOUT as ROUND_LAYOUT
-from sluice.client.round_table import PATH as ROUNDS_PATH
-from sluice.client.round_table import RoundTable
-from sluice.client.status_table import LAYOUT, PATH
-from sluice.client.system_table import SystemTable
+from sluice.client.statuses.round_table import LAYOUT as ROUND_LAYOUT
+from sluice.client.statuses.round_table import PATH as ROUNDS_PATH
+from sluice.client.statuses.round_table import RoundTable
+from sluice.client.statuses.status_table import LAYOUT, PATH
+from sluice.client.statuses.system_table import SystemTable
 from sluice.clock import SystemClock
 from sluice.config import DatalakeConfig
 from sluice.driver.local import tier_once

@@ -21,7 +21,7 @@ from sluice.errors import (
     SplitFailed,
 )
 from sluice.formats.log_batch import iter_batches
-from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.rounds.values.progress import NoProgress

@@ -28,7 +28,7 @@ from sluice.errors import (
     LakeTableMissing,
     UnsupportedLakeOption,
 )
-from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 from sluice.driver.jvm import Jvm
-from sluice.lake.deletion_vectors import (
+from sluice.lake.iceberg.catalog.java import JavaThrew, iterate, java_errors
+from sluice.lake.iceberg.deletes.deletion_vectors import (
     POSITION_MAX,
     DeletionVector,
     read_vectors_footer,
     write_vectors,
 )
-from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.java import JavaThrew, iterate, java_errors
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import TableBucket
 from sluice.model import types as t
 from sluice.rounds.values.types import LogRecords, Split

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.iceberg.lake import IcebergLake
 from tests.support.lake_checker import LakeChecker, Report
 from tests.support.position_damage import DamagedLake, spelled_otherwise
 from tests.support.server_files import read_logs, read_partitions, read_registered, table_folder

@@ -12,8 +12,8 @@ from sluice.artifacts.iceberg import CATALOGS, FENCE, installed_iceberg
 from sluice.checks import iceberg_options
 from sluice.driver.jvm import Jvm
 from sluice.errors import ConfigurationError
-from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.java import JavaThrew, java_errors, java_map
+from sluice.lake.iceberg.catalog.java import JavaThrew, java_errors, java_map
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.rounds.values.reasons import reason_of
 
 GIVEN = {"uri": "http://127.0.0.1:1/api/v2", "warehouse": "file:///nowhere/lake"}

@@ -18,8 +18,8 @@ from sluice.client import Heartbeats
 from sluice.driver.cleaning import clean_tables
 from sluice.driver.local import tier_once
 from sluice.errors import LakeNotWritable, LakeTableMissing, TableNotDue
-from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.iceberg_table import IcebergTable
+from sluice.lake.iceberg.lake import IcebergLake
+from sluice.lake.iceberg.table import IcebergTable
 from sluice.model import Reason, TablePath
 from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult

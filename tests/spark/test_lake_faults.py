@@ -16,10 +16,10 @@ from py4j.protocol import Py4JJavaError
 from sluice.driver.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.errors import LakeCommitOutcomeUnknown, TableNotDue
-from sluice.lake import position_deletes
-from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.iceberg_table import IcebergTable
-from sluice.lake.tagged_update import TaggedUpdate
+from sluice.lake.iceberg.commit.tagged_update import TaggedUpdate
+from sluice.lake.iceberg.deletes import position_deletes
+from sluice.lake.iceberg.lake import IcebergLake
+from sluice.lake.iceberg.table import IcebergTable
 from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult

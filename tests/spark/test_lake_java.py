@@ -15,9 +15,9 @@ from py4j.protocol import Py4JJavaError
 
 from sluice.driver.jvm import Jvm
 from sluice.errors import LakeCommitRefused, LakeNotWritable
-from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.iceberg_table import IcebergTable
-from sluice.lake.java import JavaThrew, JvmLost, java_errors, java_map, lake_errors
+from sluice.lake.iceberg.catalog.java import JavaThrew, JvmLost, java_errors, java_map, lake_errors
+from sluice.lake.iceberg.lake import IcebergLake
+from sluice.lake.iceberg.table import IcebergTable
 from sluice.model import types as t
 from sluice.rounds.values.expiry import TAG
 from sluice.rounds.values.reasons import reason_of

@@ -11,8 +11,8 @@ import pytest
 
 from sluice.driver.jvm import Jvm
 from sluice.errors import LakeCommitRefused
-from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.iceberg_table import IcebergTable
+from sluice.lake.iceberg.lake import IcebergLake
+from sluice.lake.iceberg.table import IcebergTable
 from sluice.model import types as t
 from sluice.rounds.values.types import LakeSnapshot
 from sluice.testing.long_history import lengthen_history

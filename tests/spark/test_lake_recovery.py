@@ -12,12 +12,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sluice.client.tiering import TieringClient
+from sluice.client.tiering.tiering import TieringClient
 from sluice.clock import SystemClock
 from sluice.driver.local import tier_once
 from sluice.driver.repairing import RepairResult, diagnose_table, repair
 from sluice.errors import LakeOffsetsLost, LakeRolledBack, LakeTableMissing, TableNotDue
-from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TablePath
 from sluice.model import types as t
 from sluice.rounds.commit.commit import commit_round

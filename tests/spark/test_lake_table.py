@@ -22,8 +22,8 @@ from sluice.errors import (
     UnsupportedLakeOption,
 )
 from sluice.iceberg_rules.layout import Layout
-from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.iceberg_table import IcebergTable
+from sluice.lake.iceberg.lake import IcebergLake
+from sluice.lake.iceberg.table import IcebergTable
 from sluice.model import Column, DataType, TableBucket, TableInfo, TypeRoot
 from sluice.model import types as t
 from sluice.rounds.values.expiry import TAG

@@ -15,8 +15,8 @@ import pytest
 
 from sluice.driver.jvm import Jvm
 from sluice.iceberg_rules.layout import Layout
-from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.java import iterate
+from sluice.lake.iceberg.catalog.java import iterate
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import TableBucket, TableInfo, TablePath
 from sluice.model import types as t
 from sluice.rounds.values.lake_files import DataFile

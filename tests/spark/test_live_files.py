@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sluice.errors import LakeCommitRefused, LakeNotWritable, LakeTableMismatch
-from sluice.lake import live_files
-from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.iceberg_table import IcebergTable
+from sluice.lake.iceberg.lake import IcebergLake
+from sluice.lake.iceberg.snapshots import live_files
+from sluice.lake.iceberg.table import IcebergTable
 from sluice.model import TableBucket
 from sluice.rounds.values.lake_files import BucketFiles, LiveFiles
 from sluice.rounds.values.types import Split

@@ -17,12 +17,13 @@ from click.testing import CliRunner, Result
 from sluice.cli.main import cli
 from sluice.driver.conversions import ThreadConversions
 from sluice.errors import LakeCommitRefused
-from sluice.lake import lake_maintenance, live_files
-from sluice.lake.equality_conversion import BucketConversion
-from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.iceberg_table import IcebergTable
-from sluice.lake.lake_maintenance import LakeMaintenance
-from sluice.lake.tagged_update import TaggedUpdate
+from sluice.lake.iceberg.commit.tagged_update import TaggedUpdate
+from sluice.lake.iceberg.lake import IcebergLake
+from sluice.lake.iceberg.snapshots import live_files
+from sluice.lake.iceberg.table import IcebergTable
+from sluice.lake.iceberg.upkeep import maintenance as lake_maintenance
+from sluice.lake.iceberg.upkeep.equality_conversion import BucketConversion
+from sluice.lake.iceberg.upkeep.maintenance import LakeMaintenance
 from sluice.model import Reason
 from sluice.rounds.records.maintenance_runs import newest_runs
 from sluice.rounds.upkeep.conversion import BucketWork, Converted, NotConverted

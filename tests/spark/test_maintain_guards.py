@@ -19,9 +19,9 @@ from sluice.driver.local import tier_once
 from sluice.driver.maintaining import maintain_tables
 from sluice.driver.spark_maintaining import run_maintenance
 from sluice.errors import LakeTableMismatch, NetworkError
-from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.java import java_list
-from sluice.lake.tagged_update import TaggedUpdate
+from sluice.lake.iceberg.catalog.java import java_list
+from sluice.lake.iceberg.commit.tagged_update import TaggedUpdate
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Column, Schema, TableDescriptor, TablePath, types
 from sluice.rounds.records.files import write_json
 from sluice.rounds.upkeep.maintain import MaintenanceReport

@@ -14,7 +14,7 @@ from sluice.catalog_options import CATALOG_NAME
 from sluice.driver.lake_tables import create_lake_tables
 from sluice.driver.local import tier_once
 from sluice.errors import ConfigurationError, LakeTableMismatch
-from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult
@@ -206,7 +206,7 @@ def test_a_partition_of_fluss_is_replaced_as_a_whole(site: Site) -> None:
 def test_many_partitions_need_no_more_memory_or_files(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sluice.lake.partitioned_files.OPEN_MAX", 3)
+    monkeypatch.setattr("sluice.lake.iceberg.write.partitioned_files.OPEN_MAX", 3)
     created(site, "bucket(50, id)")
     result = tier(site, 0, 3000)
     assert result.rows == 3000

@@ -16,15 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sluice.lake import (
-    iceberg_table,
-    key_deletes,
-    position_commit,
-    position_deletes,
-    update_content,
-)
-from sluice.lake.earlier_marks import Positions
-from sluice.lake.iceberg_table import IcebergTable
+from sluice.lake.iceberg import table as iceberg_table
+from sluice.lake.iceberg.commit import position_checks as position_commit
+from sluice.lake.iceberg.commit import update_content
+from sluice.lake.iceberg.deletes import key_deletes, position_deletes
+from sluice.lake.iceberg.deletes.earlier_marks import Positions
+from sluice.lake.iceberg.table import IcebergTable
 from sluice.rounds.records.files import RoundResult
 
 from .conftest import STOCK, LocalStock

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sluice.lake import position_deletes
+from sluice.lake.iceberg.deletes import position_deletes
 from tests.docs.blocks import claimed_blocks
 
 from .conftest import STOCK, LocalStock

@@ -13,8 +13,8 @@ from sluice.client import connect
 from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig, TieringConfig
 from sluice.driver.jvm import Jvm
 from sluice.driver.local import tier_once
-from sluice.lake.deletion_vectors import DeletionVector
-from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.iceberg.deletes.deletion_vectors import DeletionVector
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import TableBucket
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.values.types import Split

@@ -14,9 +14,9 @@ import pytest
 from sluice import failpoints
 from sluice.driver.jvm import Jvm
 from sluice.errors import LakeCommitRefused, LakeNotWritable
-from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.iceberg_table import IcebergTable
-from sluice.lake.java import iterate
+from sluice.lake.iceberg.catalog.java import iterate
+from sluice.lake.iceberg.lake import IcebergLake
+from sluice.lake.iceberg.table import IcebergTable
 from sluice.model import TableBucket
 from sluice.model import types as t
 from sluice.rounds.upkeep.orphans import clean
@@ -236,7 +236,7 @@ def test_an_expiry_in_the_midst_of_a_commit_disturbs_no_fence(
         if name == "round.lake_commit.ready" and not passed:
             passed.append(other.expire_by(world.rule()).snapshots)
 
-    monkeypatch.setattr("sluice.lake.iceberg_table.failpoint", expire)
+    monkeypatch.setattr("sluice.lake.iceberg.table.failpoint", expire)
     landed = commit(world.table, world.newest, 80)
     assert passed == [COMMITS - 2]
     assert world.table.newest_tiering_snapshot() == landed

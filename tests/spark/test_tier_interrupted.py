@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sluice.cli.main import cli
-from sluice.client.tiering import TieringClient
+from sluice.client.tiering.tiering import TieringClient
 from sluice.errors import LakeNotWritable
 from sluice.model import Claim, Reason
 

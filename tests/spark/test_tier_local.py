@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sluice.client.log_source import ClientLogSource
+from sluice.client.tiering.log_source import ClientLogSource
 from sluice.config import DatalakeConfig
 from sluice.driver.local import tier_once
 from sluice.errors import (

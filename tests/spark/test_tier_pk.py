@@ -9,8 +9,8 @@ import pytest
 
 from sluice import failpoints
 from sluice.driver.cleaning import clean_tables
-from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.java import iterate
+from sluice.lake.iceberg.catalog.java import iterate
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Column
 from sluice.model import types as t
 from sluice.rounds.values.progress import NoProgress

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sluice.driver.spark import EXECUTORS, run
-from sluice.lake.iceberg_table import IcebergTable
-from sluice.lake.position_finder import PositionFinder
+from sluice.lake.iceberg.deletes.position_finder import PositionFinder
+from sluice.lake.iceberg.table import IcebergTable
 from sluice.rounds.records.copy_size import CopySize, size_uri
 from sluice.rounds.records.files import (
     PlanFile,

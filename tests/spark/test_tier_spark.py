@@ -19,8 +19,8 @@ from sluice.artifacts.spark_files import driver_script, make_zip
 from sluice.driver.jvm import Jvm, iceberg_jar
 from sluice.driver.spark import SparkRunner, config_of, run
 from sluice.errors import SparkJobFailed
-from sluice.lake.iceberg_catalog import IcebergLake
-from sluice.lake.java import JavaThrew
+from sluice.lake.iceberg.catalog.java import JavaThrew
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Claim, Reason, TableBucket, TableInfo, TablePath
 from sluice.model import types as t
 from sluice.rounds.records.files import (
@@ -287,7 +287,8 @@ def test_the_zip_is_whole_and_the_same_each_time(tmp_path: Path) -> None:
     assert paths[0].read_bytes() == paths[1].read_bytes()
     code = (
         f"import sys; sys.path.insert(0, {str(paths[0])!r})\n"
-        "import sluice.driver.spark, sluice.lake.parquet, sluice.rounds.copy.split, sluice.client\n"
+        "import sluice.driver.spark, sluice.lake.iceberg.write.split_writer\n"
+        "import sluice.rounds.copy.split, sluice.client\n"
         f"assert sluice.__file__.startswith({str(paths[0])!r}), sluice.__file__\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)

@@ -17,9 +17,9 @@ import pytest
 from click.testing import CliRunner
 
 from sluice.cli.main import cli
-from sluice.client import lease_keeper
-from sluice.client.tier_lease import TIER_LEASE_MS, tier_lease_id
-from sluice.client.tiering import TieringClient
+from sluice.client.leases import keeper as lease_keeper
+from sluice.client.leases.tier_lease import TIER_LEASE_MS, tier_lease_id
+from sluice.client.tiering.tiering import TieringClient
 from sluice.driver.jvm import Jvm
 from sluice.errors import LeaseLost
 from sluice.model import Claim, LeaseInfo, TieringStatus

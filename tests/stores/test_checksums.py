@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.driver.jvm import Jvm
-from sluice.lake.java import JavaThrew
+from sluice.lake.iceberg.catalog.java import JavaThrew
 from sluice.storage import CHECKSUM_VARIABLE, is_checksum_refusal
 from sluice.testing.catalogs.aws_bundle import jars_with_s3
 from sluice.testing.catalogs.iam_s3 import BUCKET

@@ -12,10 +12,10 @@ from pyarrow import fs
 
 from sluice.checks.folders import write_and_remove
 from sluice.driver.jvm import Jvm
-from sluice.lake.file_systems import FileSystems
-from sluice.lake.iceberg_files import StoredFiles
-from sluice.lake.java import JavaThrew
-from sluice.lake.table_storage import TableStorage
+from sluice.lake.iceberg.catalog.java import JavaThrew
+from sluice.lake.iceberg.snapshots.stored_files import StoredFiles
+from sluice.lake.storage.file_systems import FileSystems
+from sluice.lake.storage.table_storage import TableStorage
 from sluice.storage import StorageTimeouts, check_storage, file_system, fsspec_file_system
 from tests.stores.conftest import Store
 from tests.support.stores.iceberg_io import IcebergIO

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sluice.lake.deletion_vectors import StoredVector
-from sluice.lake.java import ensure_callbacks
+from sluice.lake.iceberg.catalog.java import ensure_callbacks
+from sluice.lake.iceberg.deletes.deletion_vectors import StoredVector
 
 Positions = npt.NDArray[np.int64]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from sluice.artifacts.jars import Jar
 from sluice.artifacts.java import java
 from sluice.client import connect
-from sluice.client.addresses import Address
+from sluice.client.connection.addresses import Address
 from sluice.model import Column, Schema, TableBucket, TableDescriptor, TablePath
 from sluice.model.types import INT
 from sluice.testing.fluss_jars import VERSION, default_folder, fetch_jars

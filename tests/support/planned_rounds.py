@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sluice.client import Client
-from sluice.client.snapshot_lease import bucket_selections
+from sluice.client.leases.snapshot_lease import bucket_selections
 from sluice.model import Claim, TablePath
 from sluice.rounds.records.files import PlanFile, RoundResult, plan_uri, result_uri, write_json
 

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sluice.lake.deletion_vectors import DeletionVector, write_vectors
-from sluice.lake.java import iterate
+from sluice.lake.iceberg.catalog.java import iterate
+from sluice.lake.iceberg.deletes.deletion_vectors import DeletionVector, write_vectors
 from tests.support.position_files import MARKS
 
 

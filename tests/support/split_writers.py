@@ -8,10 +8,10 @@ from pathlib import Path
 
 from sluice.iceberg_rules.layout import Layout, part_fields
 from sluice.iceberg_rules.matched_schema import LakeSide, match
-from sluice.lake.file_systems import FileSystems
-from sluice.lake.iceberg_schema import schema_json
-from sluice.lake.parquet import BucketPlace, ParquetWriterFactory
-from sluice.lake.parquet_files import WriteOptions
+from sluice.lake.iceberg.schema import schema_json
+from sluice.lake.iceberg.write.split_writer import BucketPlace, ParquetWriterFactory
+from sluice.lake.parquet.writer import WriteOptions
+from sluice.lake.storage.file_systems import FileSystems
 from sluice.model import TableInfo
 from sluice.rounds.values.types import Split
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from sluice.client import Client
-from sluice.client.addresses import Address
-from sluice.client.status_table import LAYOUT, PATH
+from sluice.client.connection.addresses import Address
+from sluice.client.statuses.status_table import LAYOUT, PATH
 from sluice.config import ClientConfig
 from sluice.model import (
     Claim,

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.lake.deletion_vectors import DeletionVector, write_vectors
+from sluice.lake.iceberg.deletes.deletion_vectors import DeletionVector, write_vectors
 from tests.support.position_files import (
     DATA,
     EQUALITY,

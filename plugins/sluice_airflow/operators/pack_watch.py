@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from sluice.client.heartbeats import Heartbeats
+from sluice.client.tiering.heartbeats import Heartbeats
 from sluice.errors import (
     DriverLost,
     SluiceError,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from sluice.client.heartbeats import Heartbeats
+from sluice.client.tiering.heartbeats import Heartbeats
 from sluice.errors import (
     ClaimLost,
     DriverLost,

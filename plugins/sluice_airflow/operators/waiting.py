@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from sluice.client.heartbeats import Heartbeats
+from sluice.client.tiering.heartbeats import Heartbeats
 from sluice.model import Claim
 from sluice_airflow.task_states import STARTED
 

@@ -12,7 +12,7 @@ from airflow.models.variable import Variable
 from airflow.sdk.log import mask_secret
 
 from sluice.client import Client, connect
-from sluice.client.lease_ids import holder_of, lease_id
+from sluice.client.leases.ids import holder_of, lease_id
 from sluice.clock import Clock, SystemClock
 from sluice.errors import ConfigurationError
 from sluice.masking import encodings, mask

@@ -8,7 +8,7 @@ from typing import Literal
 from fastapi import HTTPException
 
 from sluice.client import Client, user_requests
-from sluice.client.lease_ids import holder_of
+from sluice.client.leases.ids import holder_of
 from sluice.clock import Clock, SystemClock
 from sluice.errors import TableNotExist, TablePaused
 from sluice.model import TablePath, TieringRound

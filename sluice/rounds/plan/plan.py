@@ -199,7 +199,7 @@ def make_plan(
 def offsets_to_copy(info: TableInfo, tiered: int | None, earliest: int, latest: int) -> int:
     """The number of offsets of a bucket that a round copies; below 0: its log is behind the lake.
 
-    Whether a table is idle is decided by the same rule (sluice/client/idle.py).
+    Whether a table is idle is decided by the same rule (sluice/client/tiering/idle.py).
 
     :param tiered: the registered offset; None: the bucket was never tiered.
     :param earliest: where the log begins, of a bucket that was never tiered.

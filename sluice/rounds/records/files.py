@@ -10,7 +10,7 @@ The acquire task writes the plan, the driver writes a result or a failure, the s
 them. The driver also writes a size, which extends the time limit of the tier task (``copy_size``).
 Each file appears complete under its name and has a version. Each try of the driver has its own
 ``attempt``. No file contains a secret, except the one of keys, which lives as long as the round:
-renewed keys of the lake's storage, for executors (``sluice.lake.keys_file``).
+renewed keys of the lake's storage, for executors (``sluice.lake.storage.keys_file``).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 VERSION = 1
 _LEASE_ID = re.compile(r"sluice-[A-Za-z0-9._-]+-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""As sluice/client/lease_ids.py makes them. Any client may give another name to its claim."""
+"""As sluice/client/leases/ids.py makes them. Any client may give another name to its claim."""
 
 
 @dataclass(frozen=True, slots=True)

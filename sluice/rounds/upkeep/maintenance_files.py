@@ -8,7 +8,8 @@
 The driver names each table before it begins it, and reports it as soon as it is done. So the
 finished tables of a driver that was killed are known, and the one that it was at. The last file
 says that no table is missing, or why the driver could do none. No file contains a secret, except
-``<attempt>-keys-<table>.json``, which lives as long as the driver (``sluice.lake.keys_file``).
+``<attempt>-keys-<table>.json``, which lives as long as the driver
+(``sluice.lake.storage.keys_file``).
 """
 
 from __future__ import annotations

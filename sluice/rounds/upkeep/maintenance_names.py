@@ -3,7 +3,8 @@
 A writer that is killed leaves files. No base proves that a file of maintenance is dead, so its age
 decides, as in Iceberg's remove_orphan_files: nobody commits files that are days old. Such a file is
 deleted only if its name has the uuid of the table: another table may have the same folder. Names of
-manifests have no uuid, so they stay in such a folder (`sluice.lake.metadata_orphans`).
+manifests have no uuid, so they stay in such a folder
+(`sluice.lake.iceberg.upkeep.metadata_orphans`).
 """
 
 from __future__ import annotations

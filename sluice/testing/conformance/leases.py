@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sluice.client.connection import Connection
+from sluice.client.connection.connection import Connection
 from sluice.model import BucketSnapshot, TableBucket
 from sluice.model import types as t
 from sluice.testing.conformance.scenario import NOT_THERE, ScenarioContext, done, scenario

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from google.protobuf.message import Message
 
-from sluice.client.addresses import Address, open_transport, parse_bootstrap
+from sluice.client.connection.addresses import Address, open_transport, parse_bootstrap
 from sluice.errors import FlussError
 from sluice.formats.kv_batch import build_kv_batch
 from sluice.formats.log_batch import encode_log_batch

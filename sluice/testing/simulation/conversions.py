@@ -1,8 +1,8 @@
 """Conversion of equality deletes in the simulated lake, beside rounds and other writers.
 
-It follows `sluice.lake.lake_maintenance`: it lists the live files of one snapshot, reads keys and
-data files one after another, writes positions, and commits them by Iceberg's rules. Other actors
-run in between.
+It follows `sluice.lake.iceberg.upkeep.maintenance`: it lists the live files of one snapshot, reads
+keys and data files one after another, writes positions, and commits them by Iceberg's rules. Other
+actors run in between.
 """
 
 from __future__ import annotations

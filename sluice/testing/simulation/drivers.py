@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import sluice.errors
-from sluice.client.heartbeats import Heartbeats
-from sluice.client.tiering import TieringClient
+from sluice.client.tiering.heartbeats import Heartbeats
+from sluice.client.tiering.tiering import TieringClient
 from sluice.errors import (
     ClaimLost,
     FlussError,

@@ -1,6 +1,6 @@
 """The network between a driver and its cluster, which loses, delays and repeats messages.
 
-The client's own :class:`~sluice.client.tiering.TieringClient` runs on top of it.
+The client's own :class:`~sluice.client.tiering.tiering.TieringClient` runs on top of it.
 """
 
 from __future__ import annotations

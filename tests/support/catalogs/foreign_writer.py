@@ -9,7 +9,7 @@ from typing import Any
 
 from sluice.catalog_options import CATALOG_NAME
 from sluice.driver.jvm import Jvm
-from sluice.lake.java import java_errors
+from sluice.lake.iceberg.catalog.java import java_errors
 from sluice.model import TablePath
 
 from .iceberg_client import IcebergClient, opened

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sluice.driver.jvm import Jvm
-from sluice.lake.java import java_errors, java_map
+from sluice.lake.iceberg.catalog.java import java_errors, java_map
 
 _SCHEMA = {
     "type": "struct",

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from sluice.catalog_options import CATALOG_NAME
-from sluice.client.log_source import ClientLogSource
+from sluice.client.tiering.log_source import ClientLogSource
 from sluice.driver.threads import ThreadRunner
-from sluice.lake.iceberg_catalog import IcebergLake
+from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Claim, Column, Schema, TableDescriptor, TableInfo, TablePath
 from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult

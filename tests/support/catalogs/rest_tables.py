@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from sluice.lake.java import JavaThrew, java_errors, java_map
+from sluice.lake.iceberg.catalog.java import JavaThrew, java_errors, java_map
 
 _STATUS = {
     "NoSuchTableException": 404,

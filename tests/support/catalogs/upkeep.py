@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from sluice.catalog_options import CATALOG_NAME, sql_names
-from sluice.lake.java import java_errors
+from sluice.lake.iceberg.catalog.java import java_errors
 from sluice.model import TablePath
 from tests.support.keyed_stock import Stock, stock_table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sluice.driver.jvm import Jvm
-from sluice.lake.java import java_errors, java_map
+from sluice.lake.iceberg.catalog.java import java_errors, java_map
 
 
 class IcebergIO:

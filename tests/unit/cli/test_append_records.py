@@ -18,7 +18,7 @@ from sluice import failpoints
 from sluice.cli.append_recorder import AppendRecorder
 from sluice.cli.append_records import unfinished_records
 from sluice.cli.row_files import RowFile
-from sluice.client.sent_batches import WriterStart
+from sluice.client.batches.sent_batches import WriterStart
 from tests.support.append_shop import ORDERS, ROWS, Shop, command_of, stored_of
 from tests.support.processes import SLUICE, environment
 

@@ -9,7 +9,7 @@ import pytest
 
 from sluice.cli.csv_rows import CsvRows
 from sluice.client import connect
-from sluice.client.bucket_writer import BucketWriter
+from sluice.client.batches.bucket_writer import BucketWriter
 from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.append_shop import Shop

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 
 from sluice.cli.main import cli
 from sluice.client import connect
-from sluice.client.lease_ids import lease_id
-from sluice.client.tier_lease import tier_lease_id
+from sluice.client.leases.ids import lease_id
+from sluice.client.leases.tier_lease import tier_lease_id
 from sluice.config import ServerConfig
 from sluice.errors import StorageError
 from sluice.model import LeaseInfo, Reason, TablePath

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sluice.cli.main import cli
-from sluice.client.status_table import StatusTable
+from sluice.client.statuses.status_table import StatusTable
 from sluice.errors import RequestTimeOut
 from sluice.model import Reason, TablePath
 from tests.support.status_shop import Shop, status_shop

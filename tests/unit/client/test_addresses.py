@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.client.addresses import Address, parse_bootstrap
-from sluice.client.lease_ids import OWNER_CHARS_MAX, lease_id
+from sluice.client.connection.addresses import Address, parse_bootstrap
+from sluice.client.leases.ids import OWNER_CHARS_MAX, lease_id
 from sluice.errors import ConfigurationError
 from sluice.leases.limits import check_lease_id
 from tests.docs.blocks import claimed_blocks

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client
-from sluice.client.addresses import Address
+from sluice.client.connection.addresses import Address
 from sluice.errors import (
     DatabaseAlreadyExist,
     DatabaseNotEmpty,

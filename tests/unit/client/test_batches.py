@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.client.prefetch import prefetched
-from sluice.client.row_buffers import BATCH_ROWS_MAX, RowBuffers
-from sluice.client.sender import BatchSender
+from sluice.client.batches.row_buffers import BATCH_ROWS_MAX, RowBuffers
+from sluice.client.batches.sender import BatchSender
+from sluice.client.log.prefetch import prefetched
 from sluice.errors import CorruptRecord, RequestTimeOut, UnknownServerError
 from sluice.model import TableBucket
 from tests.support.findings import finding

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import connect
-from sluice.client.admin import Admin
-from sluice.client.connection import Connection
+from sluice.client.admin.admin import Admin
+from sluice.client.connection.connection import Connection
 from sluice.config import ClientConfig
 from sluice.errors import InvalidBucketRouting, UnsupportedVersion
 from sluice.formats.descriptors import descriptor_to_json

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from sluice.client.claim_session import HELD_MAX, ClaimSession
+from sluice.client.tiering.claim_session import HELD_MAX, ClaimSession
 from sluice.errors import FencedTieringEpoch, FlussError, NetworkError
 from sluice.model import Claim, TablePath
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sluice.client.connection import Connection
+from sluice.client.connection.connection import Connection
 from sluice.config import ClientConfig
 from sluice.errors import (
     DatabaseNotExist,

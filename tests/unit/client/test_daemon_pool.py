@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from sluice.client.daemon_pool import DaemonPool
+from sluice.client.connection.daemon_pool import DaemonPool
 from tests.support.processes import wait_for
 
 
@@ -31,7 +31,7 @@ def test_calls_share_few_threads_that_end_when_nothing_waits() -> None:
 
 def test_a_call_that_hangs_does_not_keep_python_running() -> None:
     program = (
-        "import threading; from sluice.client.daemon_pool import DaemonPool;"
+        "import threading; from sluice.client.connection.daemon_pool import DaemonPool;"
         "begun = threading.Event();"
         "DaemonPool(1, 'x').submit(lambda: begun.set() or threading.Event().wait());"
         "begun.wait()"

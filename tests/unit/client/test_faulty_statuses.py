@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sluice.client.admin import Admin
-from sluice.client.recorded_statuses import READ_RETRY_AFTER_S
-from sluice.client.status_table import PATH, StatusTable
-from sluice.client.system_table import SystemTable
+from sluice.client.admin.admin import Admin
+from sluice.client.statuses.recorded import READ_RETRY_AFTER_S
+from sluice.client.statuses.status_table import PATH, StatusTable
+from sluice.client.statuses.system_table import SystemTable
 from sluice.errors import FencedTieringEpoch, InvalidTable, RequestTimeOut, StatusUnreadable
 from sluice.model import Reason, TablePath
 from sluice.model import types as t

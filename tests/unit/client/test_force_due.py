@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from sluice.client import connect
-from sluice.client.admin import Admin
-from sluice.client.connection import Connection
-from sluice.client.force_due import make_due
-from sluice.client.heartbeat_entries import entry_of
-from sluice.client.recorded_due import RecordedDue
-from sluice.client.recorded_statuses import this_process
-from sluice.client.status_events import StatusEvents
-from sluice.client.status_table import PATH as STATUS_PATH
+from sluice.client.admin.admin import Admin
+from sluice.client.connection.connection import Connection
+from sluice.client.connection.heartbeat_entries import entry_of
+from sluice.client.statuses.accesses import StatusEvents
+from sluice.client.statuses.due import RecordedDue
+from sluice.client.statuses.force_due import make_due
+from sluice.client.statuses.recorded import this_process
+from sluice.client.statuses.status_table import PATH as STATUS_PATH
 from sluice.clock import Clock, SystemClock
 from sluice.config import ClientConfig
 from sluice.driver.not_due import claim_table

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sluice.client import connect
-from sluice.client.heartbeats import Heartbeats, beat_interval_s
+from sluice.client.tiering.heartbeats import Heartbeats, beat_interval_s
 from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import (
     ClaimLost,

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from sluice.client import Client
-from sluice.client.admin import Admin
-from sluice.client.round_table import LAYOUT, PATH, RoundTable
-from sluice.client.status_table import PATH as STATUSES
-from sluice.client.status_table import StatusTable
+from sluice.client.admin.admin import Admin
+from sluice.client.statuses.round_table import LAYOUT, PATH, RoundTable
+from sluice.client.statuses.status_table import PATH as STATUSES
+from sluice.client.statuses.status_table import StatusTable
 from sluice.clock import Clock
 from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import AuthorizationError, InvalidTable, RequestTimeOut, TableNotExist

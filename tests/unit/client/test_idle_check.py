@@ -10,9 +10,10 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from sluice.client import Client, idle
-from sluice.client.admin import Admin
-from sluice.client.idle import UNKNOWN, IdleCheck, Waiting
+from sluice.client import Client
+from sluice.client.admin.admin import Admin
+from sluice.client.tiering import idle
+from sluice.client.tiering.idle import UNKNOWN, IdleCheck, Waiting
 from sluice.errors import LogBehindLake, RequestTimeOut
 from sluice.model import (
     Claim,

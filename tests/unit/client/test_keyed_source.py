@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client, ClientLogSource, connect
-from sluice.client.kv_snapshot_files import snapshot_files, with_sizes
-from sluice.client.remote_files import RemoteFiles
+from sluice.client.connection.remote_files import RemoteFiles
+from sluice.client.kv.snapshot_files import snapshot_files, with_sizes
 from sluice.config import ServerConfig
 from sluice.errors import ConfigurationError, KvSnapshotNotExist, StorageError
 from sluice.model import TableBucket, TableInfo
@@ -155,7 +155,7 @@ def test_a_scan_where_this_machine_lacks_what_the_storage_needs(
     def refuse(*_: object, **__: object) -> None:
         raise ConfigurationError("hdfs:// needs Hadoop's library")
 
-    monkeypatch.setattr("sluice.client.remote_files.file_system", refuse)
+    monkeypatch.setattr("sluice.client.connection.remote_files.file_system", refuse)
     with pytest.raises(StorageError, match="cannot be read: hdfs:// needs Hadoop's library"):
         with_sizes(found, keyed.snapshot_id, RemoteFiles(site.client._connection))
 

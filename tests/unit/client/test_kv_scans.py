@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client, KvScanner, connect
-from sluice.client.addresses import Address
+from sluice.client.connection.addresses import Address
 from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import (
     InvalidScanRequest,

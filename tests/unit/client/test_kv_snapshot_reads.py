@@ -14,9 +14,9 @@ import pytest
 from rocksdict import Options, Rdict
 
 from sluice.client import Client, KvSnapshotReader, connect
-from sluice.client.kv_snapshot_files import SnapshotFile, SnapshotFiles, download, snapshot_files
-from sluice.client.remote_files import RemoteFiles
-from sluice.client.rocksdb_values import read_values
+from sluice.client.connection.remote_files import RemoteFiles
+from sluice.client.kv.rocksdb_values import read_values
+from sluice.client.kv.snapshot_files import SnapshotFile, SnapshotFiles, download, snapshot_files
 from sluice.config import ServerConfig
 from sluice.errors import (
     CorruptMessage,

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from sluice.client import connect
-from sluice.client.connection import Connection
-from sluice.client.missing_leaders import (
+from sluice.client.admin.missing_leaders import (
     TABLES_MAX,
     await_leaders,
     never_tiered,
     tables_without_leaders,
 )
+from sluice.client.connection.connection import Connection
 from sluice.clock import SystemClock
 from sluice.config import ClientConfig
 from sluice.errors import (

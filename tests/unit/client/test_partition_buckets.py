@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client
-from sluice.client.idle import IdleCheck
-from sluice.client.snapshot_lease import bucket_selections
+from sluice.client.leases.snapshot_lease import bucket_selections
+from sluice.client.tiering.idle import IdleCheck
 from sluice.errors import BucketMaxNum, InvalidAlterTable, InvalidBucketRouting
 from sluice.formats.bucketing import bucket_numbers
 from sluice.formats.keys import encode_key

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sluice.client.reachability import WAIT_S, require_listener
+from sluice.client.connection.reachability import WAIT_S, require_listener
 from sluice.config import ClientConfig
 from sluice.errors import ConfigurationError, NetworkError
 from sluice.testing.ports import kept_port
@@ -128,7 +128,7 @@ def test_a_malformed_address_is_a_wrong_setting() -> None:
 def test_it_costs_neither_grpc_nor_protobuf_nor_arrow() -> None:
     code = (
         "import sys\n"
-        "from sluice.client.reachability import require_listener\n"
+        "from sluice.client.connection.reachability import require_listener\n"
         "assert not {'grpc', 'google.protobuf', 'pyarrow', 'numpy'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sluice.client import Client
-from sluice.client.admin import Admin
-from sluice.client.idle import IdleCheck, Waiting
-from sluice.client.system_table import SystemTable
+from sluice.client.admin.admin import Admin
+from sluice.client.statuses.system_table import SystemTable
+from sluice.client.tiering.idle import IdleCheck, Waiting
 from sluice.errors import FencedTieringEpoch, RequestTimeOut
 from sluice.model import Claim, Reason, TableBucket, TableInfo, TablePath, TieringRound
 from sluice.statuses.freshness import FRESHNESS

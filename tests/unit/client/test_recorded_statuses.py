@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sluice.client.addresses import Address
-from sluice.client.admin import Admin
-from sluice.client.connection import Connection
-from sluice.client.recorded_statuses import HEARTBEAT_INTERVAL_S
-from sluice.client.status_events import RETRY_AFTER_S
-from sluice.client.status_table import PATH, StatusTable
-from sluice.client.system_table import SystemTable
+from sluice.client.admin.admin import Admin
+from sluice.client.connection.addresses import Address
+from sluice.client.connection.connection import Connection
+from sluice.client.statuses.accesses import RETRY_AFTER_S
+from sluice.client.statuses.recorded import HEARTBEAT_INTERVAL_S
+from sluice.client.statuses.status_table import PATH, StatusTable
+from sluice.client.statuses.system_table import SystemTable
 from sluice.errors import (
     AuthorizationError,
     InvalidTable,
@@ -353,7 +353,7 @@ def test_after_a_failure_nothing_is_tried_for_a_while(
         assert not shop.client.admin.table_exists(PATH)
         shop.client.tiering.finished(shop.claim(paths[0]))
     names = [record.name for record in our_records(caplog)]
-    assert names == ["sluice.client.status_events"]
+    assert names == ["sluice.client.statuses.accesses"]
     assert shop.status(paths[0]).status == "Scheduled", "once it works, it is written again"
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from sluice.client import connect
-from sluice.client.remote_files import FileToken, RemoteFiles
-from sluice.client.remote_log import Segment, read_segment
+from sluice.client.connection.remote_files import FileToken, RemoteFiles
+from sluice.client.log.remote_segments import Segment, read_segment
 from sluice.config import ClientConfig
 from sluice.errors import (
     ConfigurationError,

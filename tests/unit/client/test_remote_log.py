@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.client.connection import Connection
-from sluice.client.remote_files import RemoteFiles
-from sluice.client.remote_log import Segment, read_segment
+from sluice.client.connection.connection import Connection
+from sluice.client.connection.remote_files import RemoteFiles
+from sluice.client.log.remote_segments import Segment, read_segment
 from sluice.config import ClientConfig
 from sluice.errors import CorruptMessage, CorruptRecord, FlussError, RecordTooLarge, StorageError
 from tests.support.fetch_server import batch, ids, reading

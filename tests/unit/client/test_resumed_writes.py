@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client, connect
-from sluice.client.sent_batches import PendingBatch, PendingBatches, RowRange, WriterStart
+from sluice.client.batches.sent_batches import PendingBatch, PendingBatches, RowRange, WriterStart
 from sluice.config import ClientConfig
 from sluice.errors import InvalidTable, PartitionNotExists, RecordTooLarge, UnknownServerError
 from sluice.model import Column, Schema, TableBucket, TableDescriptor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.client.retry import RULES, RetryPolicy, call_with_retries, rule_for
+from sluice.client.connection.retry import RULES, RetryPolicy, call_with_retries, rule_for
 from sluice.errors import (
     BY_CODE,
     CorruptRecord,

@@ -17,7 +17,7 @@ READ = """
     sys.modules["rocksdict"] = None
     import sluice.client, sluice.driver.local, sluice.lake, sluice.rounds.round.round
     from pathlib import Path
-    from sluice.client.rocksdb_values import read_values
+    from sluice.client.kv.rocksdb_values import read_values
     from sluice.errors import MissingExtra
     try:
         arrays = list(read_values(Path(sys.argv[1]), "the snapshot", 1 << 20))

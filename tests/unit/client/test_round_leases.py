@@ -15,7 +15,7 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from sluice.client import Client, connect, round_leases
-from sluice.client.lease_ids import lease_id
+from sluice.client.leases.ids import lease_id
 from sluice.client.round_leases import PLANS_MAX, RoundLeases, what_is_unknown
 from sluice.config import ClientConfig
 from sluice.errors import NetworkError, SluiceError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sluice.client import Client
-from sluice.client.status_events import CLAIM_PATIENCE_S
+from sluice.client.statuses.accesses import CLAIM_PATIENCE_S
 from sluice.config import ClientConfig
 from sluice.errors import StatusUnreadable
 from sluice.wire import apis

@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from sluice.client import Client, LeaseClient, connect, lease_keeper
-from sluice.client import leases as client_leases
-from sluice.client.leases import TRIES_MAX, BucketSelection, LatestSnapshots
-from sluice.client.snapshot_lease import SnapshotLease, bucket_selections
+from sluice.client import Client, LeaseClient, connect
+from sluice.client.leases import calls as client_leases
+from sluice.client.leases import keeper as lease_keeper
+from sluice.client.leases.calls import TRIES_MAX, BucketSelection, LatestSnapshots
+from sluice.client.leases.snapshot_lease import SnapshotLease, bucket_selections
 from sluice.clock import Clock
 from sluice.config import ServerConfig
 from sluice.errors import (

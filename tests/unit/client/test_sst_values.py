@@ -25,10 +25,10 @@ from rocksdict import (
     WriteOptions,
 )
 
-from sluice.client import sst_values
-from sluice.client.rocksdb_values import read_values
-from sluice.client.rocksdict_values import read_with_rocksdict
-from sluice.client.sst_values import read_sst_values
+from sluice.client.kv import sst_values
+from sluice.client.kv.rocksdb_values import read_values
+from sluice.client.kv.rocksdict_values import read_with_rocksdict
+from sluice.client.kv.sst_values import read_sst_values
 from sluice.errors import CorruptRecord
 from sluice.formats import sst_table
 from sluice.formats.rocksdb_manifest import NeedsRocksDB, masked_crc

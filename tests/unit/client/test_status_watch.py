@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client
-from sluice.client.recorded_lag import Lag
-from sluice.client.status_table import StatusTable
-from sluice.client.status_watch import StatusWatch
+from sluice.client.statuses.lag import Lag
+from sluice.client.statuses.status_table import StatusTable
+from sluice.client.statuses.watch import StatusWatch
 from sluice.config import ClientConfig
 from sluice.errors import NetworkError
 from sluice.model import Column, Schema, TableDescriptor, TablePath, TieringRound

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 
 from pyspark_sluice import LakeTieringStatus
 from pyspark_sluice.system_table import SystemTableReader
-from sluice.client.reachability import OF_COMMAND, WAIT_S
+from sluice.client.connection.reachability import OF_COMMAND, WAIT_S
 from sluice.errors import NetworkError
 from sluice.testing.ports import kept_port
 from sluice.wire import apis

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from sluice.client.tier_lease import tier_lease_id
+from sluice.client.leases.tier_lease import tier_lease_id
 from tests.support.no_home import take_home
 
 HOLD = """
 import sys
-from sluice.client.tier_lease import tier_lease_id
+from sluice.client.leases.tier_lease import tier_lease_id
 with tier_lease_id(7) as lease_id:
     print(lease_id, flush=True)
     sys.stdin.read()

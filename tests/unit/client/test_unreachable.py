@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sluice.client.log_source import ClientLogSource
+from sluice.client.tiering.log_source import ClientLogSource
 from sluice.config import ClientConfig
 from sluice.errors import LeaderNotAvailable, NetworkError
 from sluice.model import TableBucket

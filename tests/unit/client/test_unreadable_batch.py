@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client
-from sluice.client.log_source import ClientLogSource
+from sluice.client.tiering.log_source import ClientLogSource
 from sluice.client.unreadable_batch import unreadable_batch
 from sluice.errors import ConfigurationError, CorruptRecord
 from sluice.formats.log_batch import LENGTH_OVERHEAD, encode_log_batch

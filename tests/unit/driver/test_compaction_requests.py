@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.client.status_table import PATH
+from sluice.client.statuses.status_table import PATH
 from sluice.driver.maintaining import _Requests
 from sluice.errors import StatusUnreadable
 from sluice.model import types as t

@@ -15,7 +15,7 @@ from sluice.artifacts.iceberg import installed_iceberg
 from sluice.cli.main import cli
 from sluice.cli.options import DURATION
 from sluice.client import Client, connect
-from sluice.client.recorded_statuses import this_process
+from sluice.client.statuses.recorded import this_process
 from sluice.config import ClientConfig, ServerConfig
 from sluice.driver.not_due import claim_table, not_due
 from sluice.errors import TableNotDue, TableNotExist

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client, connect
-from sluice.client.heartbeats import Heartbeats
+from sluice.client.tiering.heartbeats import Heartbeats
 from sluice.config import ServerConfig, load_config
 from sluice.driver.local import _report_failure, _run
 from sluice.driver.spark import CopyPartition

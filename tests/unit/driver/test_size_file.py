@@ -11,7 +11,7 @@ from fsspec import register_implementation
 from fsspec.implementations.memory import MemoryFileSystem
 
 from sluice.client import Client, connect
-from sluice.client.kv_snapshot_files import snapshot_files
+from sluice.client.kv.snapshot_files import snapshot_files
 from sluice.config import ServerConfig
 from sluice.driver.size_file import copy_size, write_size
 from sluice.model import BucketSnapshot, TableBucket

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from sluice.formats.lake_values import lake_problem
 from sluice.formats.types import arrow_schema
 from sluice.iceberg_rules.layout import Layout
-from sluice.lake.arrow import arrow_schema as lake_arrow_schema
-from sluice.lake.arrow import to_lake
-from sluice.lake.iceberg_schema import schema_json
+from sluice.lake.iceberg.schema import schema_json
+from sluice.lake.iceberg.write.arrow import arrow_schema as lake_arrow_schema
+from sluice.lake.iceberg.write.arrow import to_lake
 from sluice.model import Column, DataType, Schema, TableDescriptor, TableInfo, TablePath
 from sluice.model import types as t
 

@@ -13,7 +13,7 @@ from sluice.errors import LakeTableMismatch
 from sluice.iceberg_rules.layout import Layout, found_part_fields, part_fields
 from sluice.iceberg_rules.matched_schema import LakeSide, MatchedSchema, check_parts, match
 from sluice.iceberg_rules.written_schema import WrittenSchema
-from sluice.lake.iceberg_schema import schema_json, spec_json
+from sluice.lake.iceberg.schema import schema_json, spec_json
 from sluice.model import Column, DataType, TableInfo, TypeRoot
 from sluice.model import types as t
 from sluice.testing.tables import table_info

@@ -10,7 +10,7 @@ from sluice.errors import ConfigurationError, LakeTableMismatch
 from sluice.iceberg_rules.layout import Layout, PartKind, found_part_fields
 from sluice.iceberg_rules.matched_schema import LakeSide, check_parts, match
 from sluice.iceberg_rules.own_parts import own_field, with_own_fields
-from sluice.lake.iceberg_schema import schema_json
+from sluice.lake.iceberg.schema import schema_json
 from sluice.model import TableInfo
 from sluice.model import types as t
 from sluice.testing.tables import table_info

@@ -6,7 +6,7 @@ import pytest
 
 from sluice.errors import UnsupportedLakeOption
 from sluice.iceberg_rules.properties import check_lake_properties
-from sluice.lake.iceberg_schema import table_properties
+from sluice.lake.iceberg.schema import table_properties
 from sluice.model import types as t
 from sluice.testing.tables import table_info
 

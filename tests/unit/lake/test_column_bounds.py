@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.lake.column_bounds import KeyBounds
+from sluice.lake.iceberg.deletes.column_bounds import KeyBounds
 from tests.support.lake_keys import EDGES, KINDS, bounds_of
 
 CUT = ("CHAR", "STRING", "BINARY", "BYTES")

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluice.errors import ClaimLost
-from sluice.lake.compactor import Compactor
-from sluice.lake.file_systems import FileSystems
-from sluice.lake.lake_reader import LakeReader
-from sluice.lake.parquet_files import FileTarget, WriteOptions
+from sluice.lake.iceberg.write.compactor import Compactor
+from sluice.lake.parquet.reader import LakeReader
+from sluice.lake.parquet.writer import FileTarget, WriteOptions
+from sluice.lake.storage.file_systems import FileSystems
 from sluice.rounds.copy.key_runs import KeySet
 from sluice.rounds.values.lake_files import (
     BucketFiles,

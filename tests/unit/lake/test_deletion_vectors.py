@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from sluice.errors import LakeFileUnreadable
-from sluice.lake.deletion_vectors import (
+from sluice.lake.iceberg.deletes.deletion_vectors import (
     POSITION_MAX,
     DeletionVector,
     StoredVector,
     read_vectors_footer,
     write_vectors,
 )
-from sluice.lake.puffin import NewBlob, read_footer, write_puffin
+from sluice.lake.iceberg.deletes.puffin import NewBlob, read_footer, write_puffin
 
 WHERE = "s3://lake/x.puffin, offset 4"
 Positions = npt.NDArray[np.int64]

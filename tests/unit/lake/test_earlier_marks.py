@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice.errors import LakeFileUnreadable
-from sluice.lake.deletion_vectors import DeletionVector, write_vectors
-from sluice.lake.earlier_marks import marks_by_file, read_earlier_marks, united
-from sluice.lake.file_systems import FileSystems
-from sluice.lake.lake_reader import LakeReader
+from sluice.lake.iceberg.deletes.deletion_vectors import DeletionVector, write_vectors
+from sluice.lake.iceberg.deletes.earlier_marks import marks_by_file, read_earlier_marks, united
+from sluice.lake.parquet.reader import LakeReader
+from sluice.lake.storage.file_systems import FileSystems
 from sluice.rounds.values.lake_files import StoredMarks
 
 Rows = Mapping[str, Sequence[int]]

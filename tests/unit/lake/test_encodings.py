@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.lake.encodings import DELTA, delta_columns, dictionary_columns
-from sluice.lake.file_systems import FileSystems
-from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions
+from sluice.lake.parquet.encodings import DELTA, delta_columns, dictionary_columns
+from sluice.lake.parquet.writer import FileTarget, ParquetFiles, WriteOptions
+from sluice.lake.storage.file_systems import FileSystems
 
 
 def test_dictionaries_only_where_values_repeat() -> None:

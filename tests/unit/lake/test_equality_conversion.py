@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sluice.errors import LakeTableMismatch
-from sluice.lake.equality_conversion import oldest_keys
+from sluice.lake.iceberg.upkeep.equality_conversion import oldest_keys
 from sluice.rounds.values.lake_files import StoredKeys
 
 

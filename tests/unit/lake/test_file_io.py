@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluice.lake.file_io import FileIo, contradictions
+from sluice.lake.iceberg.catalog.file_io import FileIo, contradictions
 
 HERE = {"s3.endpoint": "http://here", "client.region": "r1"}
 

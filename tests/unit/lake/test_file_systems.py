@@ -12,14 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluice.errors import ConfigurationError, LakeFileUnreadable, LakeNotWritable
-from sluice.lake.file_io import FileIo, storage_of
-from sluice.lake.file_systems import FileSystems
-from sluice.lake.iceberg_files import StoredFiles
-from sluice.lake.keys_file import KeysFile, read_keys
-from sluice.lake.lake_reader import LakeReader
-from sluice.lake.parquet_files import FileTarget, ParquetFiles, WriteOptions
-from sluice.lake.small_files import read_file, write_file
-from sluice.lake.table_storage import TableStorage
+from sluice.lake.iceberg.catalog.file_io import FileIo, storage_of
+from sluice.lake.iceberg.snapshots.stored_files import StoredFiles
+from sluice.lake.parquet.reader import LakeReader
+from sluice.lake.parquet.writer import FileTarget, ParquetFiles, WriteOptions
+from sluice.lake.storage.file_systems import FileSystems
+from sluice.lake.storage.keys_file import KeysFile, read_keys
+from sluice.lake.storage.small_files import read_file, write_file
+from sluice.lake.storage.table_storage import TableStorage
 from sluice.rounds.records.files import write_json
 from sluice.testing.simulation.clock import ManualClock
 from tests.support.s3_server import S3Server
@@ -216,7 +216,7 @@ def test_an_executor_without_the_file_says_what_it_lacks(catalog: Catalog, tmp_p
 def test_the_keys_file_lives_as_long_as_the_lake_is_open(
     catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sluice.lake.keys_file._LOOK_S", 0.01)
+    monkeypatch.setattr("sluice.lake.storage.keys_file._LOOK_S", 0.01)
     uri = f"{tmp_path}/round/keys.json"
     files = FileSystems(catalog.keys(), uri, catalog.keys, catalog.clock)
     keys_file = KeysFile(uri, files.newest)
@@ -271,7 +271,7 @@ def test_keys_that_come_after_the_end_are_not_written(
     catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The catalog answers so late that the lake is closed: nobody would delete the file."""
-    monkeypatch.setattr("sluice.lake.keys_file._END_S", 0.01)
+    monkeypatch.setattr("sluice.lake.storage.keys_file._END_S", 0.01)
     slow = SlowCatalog(catalog)
     uri = f"{tmp_path}/round/keys.json"
     first = catalog.keys()

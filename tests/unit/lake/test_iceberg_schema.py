@@ -9,7 +9,7 @@ import pytest
 
 from sluice.errors import UnsupportedLakeOption
 from sluice.iceberg_rules.layout import Layout, part_fields
-from sluice.lake.iceberg_schema import (
+from sluice.lake.iceberg.schema import (
     schema_json,
     sort_order_json,
     spec_json,

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice.errors import LakeNotWritable
-from sluice.lake.deletion_vectors import DeletionVector
-from sluice.lake.file_systems import FileSystems
-from sluice.lake.key_deletes import KeyDeletes
-from sluice.lake.parquet_files import FileTarget, WriteOptions
+from sluice.lake.iceberg.deletes.deletion_vectors import DeletionVector
+from sluice.lake.iceberg.deletes.key_deletes import KeyDeletes
+from sluice.lake.parquet.writer import FileTarget, WriteOptions
+from sluice.lake.storage.file_systems import FileSystems
 from sluice.rounds.values.lake_files import (
     NO_DELETES,
     BucketFiles,

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sluice.lake.arrow import to_lake
+from sluice.lake.iceberg.write.arrow import to_lake
 from sluice.model import DataType
 from sluice.model import types as t
 from tests.unit.formats.nested_strategies import array_of, make_column, map_of, row_of

@@ -10,8 +10,8 @@ import fsspec
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from sluice.lake.file_systems import FileSystems
-from sluice.lake.lake_reader import LakeReader
+from sluice.lake.parquet.reader import LakeReader
+from sluice.lake.storage.file_systems import FileSystems
 from sluice.rounds.values.lake_files import LiveFile
 
 AHEAD = 16

@@ -11,11 +11,11 @@ import pytest
 from pyarrow import fs
 
 from sluice.errors import LakeNotWritable
-from sluice.lake import storage
-from sluice.lake.file_systems import FileSystems
-from sluice.lake.parquet import ParquetSplitWriter
-from sluice.lake.parquet_files import WriteOptions
-from sluice.lake.table_storage import TableStorage
+from sluice.lake.iceberg.write.split_writer import ParquetSplitWriter
+from sluice.lake.parquet.writer import WriteOptions
+from sluice.lake.storage import operations as storage
+from sluice.lake.storage.file_systems import FileSystems
+from sluice.lake.storage.table_storage import TableStorage
 from sluice.model import TableBucket
 from sluice.model import types as t
 from sluice.rounds.values.types import LogRecords, Split

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluice.errors import LakeFileUnreadable, LakeTableMismatch
-from sluice.lake.file_systems import FileSystems
-from sluice.lake.lake_reader import LakeReader
-from sluice.lake.live_rows import LINEAGE, LiveRows
+from sluice.lake.iceberg.deletes.live_rows import LINEAGE, LiveRows
+from sluice.lake.parquet.reader import LakeReader
+from sluice.lake.storage.file_systems import FileSystems
 from sluice.rounds.copy.key_hashes import KeyColumns
 from sluice.rounds.copy.key_runs import KeySet, find_runs
 from sluice.rounds.values.lake_files import BucketFiles, LiveFile, StoredKeys, StoredMarks

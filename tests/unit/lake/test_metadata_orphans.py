@@ -7,9 +7,9 @@ import json
 import uuid
 from pathlib import Path
 
-from sluice.lake.file_systems import FileSystems
-from sluice.lake.iceberg_files import StoredFiles
-from sluice.lake.metadata_orphans import is_shared
+from sluice.lake.iceberg.snapshots.stored_files import StoredFiles
+from sluice.lake.iceberg.upkeep.metadata_orphans import is_shared
+from sluice.lake.storage.file_systems import FileSystems
 from sluice.rounds.upkeep.orphans import StoredFile
 
 TABLE, OTHER = str(uuid.uuid4()), str(uuid.uuid4())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sluice.errors import LakeNotWritable
-from sluice.lake.java import JavaThrew, lake_errors
+from sluice.lake.iceberg.catalog.java import JavaThrew, lake_errors
 
 NO_IO = "NoSuchMethodException: Cannot find constructor for interface org.apache.iceberg.io.FileIO"
 NO_S3 = "NoClassDefFoundError: software/amazon/awssdk/services/s3/model/S3Exception"

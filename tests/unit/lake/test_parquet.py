@@ -16,8 +16,8 @@ import pytest
 
 from sluice.errors import LakeNotWritable, LakeTableMismatch, UnsupportedType
 from sluice.iceberg_rules.layout import Layout
-from sluice.lake.parquet import ParquetSplitWriter, ParquetWriterFactory
-from sluice.lake.parquet_files import WriteOptions
+from sluice.lake.iceberg.write.split_writer import ParquetSplitWriter, ParquetWriterFactory
+from sluice.lake.parquet.writer import WriteOptions
 from sluice.model import DataType, TableBucket
 from sluice.model import types as t
 from sluice.rounds.values.types import LogRecords, Split, SplitPart

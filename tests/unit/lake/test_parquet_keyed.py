@@ -13,9 +13,9 @@ import pytest
 
 from sluice.errors import LakeTableMismatch, UnsupportedLakeOption
 from sluice.iceberg_rules.layout import Layout
-from sluice.lake.iceberg_schema import schema_json
-from sluice.lake.parquet import ParquetSplitWriter
-from sluice.lake.parquet_files import WriteOptions
+from sluice.lake.iceberg.schema import schema_json
+from sluice.lake.iceberg.write.split_writer import ParquetSplitWriter
+from sluice.lake.parquet.writer import WriteOptions
 from sluice.model import COMMIT_TIMESTAMP, LOG_OFFSET, DataType, TableBucket
 from sluice.model import types as t
 from sluice.rounds.values.lake_files import NO_DELETES, BucketFiles, Compaction, LiveFile

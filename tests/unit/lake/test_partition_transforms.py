@@ -18,7 +18,7 @@ from pyiceberg.types import (
 )
 
 from sluice.errors import UnsupportedLakeOption
-from sluice.lake.partition_transforms import partition_codes
+from sluice.lake.iceberg.write.partition_transforms import partition_codes
 
 MICROS = [-1, 0, -86_400_000_000, 86_399_999_999, 1_700_000_000_123_456, -3_600_000_001]
 CASES: dict[str, tuple[pa.Array, IcebergType, list[str]]] = {

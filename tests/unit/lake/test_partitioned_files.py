@@ -13,10 +13,10 @@ import pytest
 
 from sluice.errors import UnsupportedLakeOption
 from sluice.iceberg_rules.layout import PartField, PartKind
-from sluice.lake import partitioned_files
-from sluice.lake.file_systems import FileSystems
-from sluice.lake.parquet_files import FileTarget, WriteOptions
-from sluice.lake.partitioned_files import PartitionedFiles
+from sluice.lake.iceberg.write import partitioned_files
+from sluice.lake.iceberg.write.partitioned_files import PartitionedFiles
+from sluice.lake.parquet.writer import FileTarget, WriteOptions
+from sluice.lake.storage.file_systems import FileSystems
 
 BY_K = PartField("k", "k", "identity", PartKind.OWN)
 
@@ -72,7 +72,7 @@ _FEW_ROWS_EACH = """
 import sys
 import pyarrow as pa
 from pathlib import Path
-from sluice.lake import partitioned_files
+from sluice.lake.iceberg.write import partitioned_files
 from tests.support.peak_memory import peak_mib
 from tests.unit.lake.test_partitioned_files import files_in
 

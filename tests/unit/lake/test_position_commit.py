@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sluice.errors import LakeFilesChanged
-from sluice.lake.position_commit import check_positions
+from sluice.lake.iceberg.commit.position_checks import check_positions
 from sluice.model import TableBucket
 from sluice.rounds.values.lake_files import (
     BucketFiles,

@@ -15,12 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice.errors import LakeFileUnreadable, LakeNotWritable
-from sluice.lake.deletion_vectors import DeletionVector
-from sluice.lake.earlier_marks import read_earlier_marks
-from sluice.lake.file_systems import FileSystems
-from sluice.lake.lake_reader import LakeReader
-from sluice.lake.parquet_files import FileTarget, WriteOptions
-from sluice.lake.position_deletes import (
+from sluice.lake.iceberg.deletes.deletion_vectors import DeletionVector
+from sluice.lake.iceberg.deletes.earlier_marks import read_earlier_marks
+from sluice.lake.iceberg.deletes.position_deletes import (
     APART_FACTOR,
     APART_MAX,
     MERGE_FACTOR,
@@ -30,6 +27,9 @@ from sluice.lake.position_deletes import (
     write_position_files,
     write_vector_file,
 )
+from sluice.lake.parquet.reader import LakeReader
+from sluice.lake.parquet.writer import FileTarget, WriteOptions
+from sluice.lake.storage.file_systems import FileSystems
 from sluice.rounds.values.lake_files import (
     BucketFiles,
     DataFile,

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice.errors import LakeFileUnreadable, LakeTableMismatch
-from sluice.lake.file_systems import FileSystems
-from sluice.lake.lake_reader import LakeReader
-from sluice.lake.position_finder import FoundPositions, PositionFinder
+from sluice.lake.iceberg.deletes.position_finder import FoundPositions, PositionFinder
+from sluice.lake.parquet.reader import LakeReader
+from sluice.lake.storage.file_systems import FileSystems
 from sluice.rounds.copy.key_hashes import KeyColumns
 from sluice.rounds.values.lake_files import LiveFile
 from tests.support.lake_keys import (

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import LakeFileUnreadable
-from sluice.lake.puffin import (
+from sluice.lake.iceberg.deletes.puffin import (
     TAIL_BYTES,
     Blob,
     Footer,

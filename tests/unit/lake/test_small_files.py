@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sluice.errors import LakeNotWritable
-from sluice.lake.file_systems import FileSystems
-from sluice.lake.small_files import read_file, write_file
+from sluice.lake.storage.file_systems import FileSystems
+from sluice.lake.storage.small_files import read_file, write_file
 
 
 @pytest.mark.parametrize("as_uri", [False, True])

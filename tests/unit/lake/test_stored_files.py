@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sluice.errors import LakeNotWritable
-from sluice.lake.file_systems import FileSystems
-from sluice.lake.iceberg_files import StoredFiles, folders_of
-from sluice.lake.table_storage import TableStorage
+from sluice.lake.iceberg.snapshots.stored_files import StoredFiles, folders_of
+from sluice.lake.storage.file_systems import FileSystems
+from sluice.lake.storage.table_storage import TableStorage
 from tests.support.s3_server import S3Server
 
 

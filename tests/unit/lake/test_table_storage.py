@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from sluice.lake.table_storage import PrefixOptions, TableStorage
+from sluice.lake.storage.table_storage import PrefixOptions, TableStorage
 
 READ_MS = 1_000_000
 VENDED = {

@@ -11,7 +11,8 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from sluice.client import Client, status_watch
+from sluice.client import Client
+from sluice.client.statuses import watch as status_watch
 from sluice.config import ClientConfig
 from sluice.model import TablePath, TieringStatus
 from sluice.page import calls, cluster_reader

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client, connect
-from sluice.client.status_watch import StatusWatch
+from sluice.client.statuses.watch import StatusWatch
 from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import RequestTimeOut
 from sluice.model import Reason, TableDescriptor, TablePath, TieringRound

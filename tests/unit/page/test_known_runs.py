@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.client.lease_ids import lease_id
+from sluice.client.leases.ids import lease_id
 from sluice.page import known_runs
 from sluice.page.known_runs import AGAIN_S, KnownRuns
 from sluice.rounds.records.run_names import RunName, read_run_name, write_run_name

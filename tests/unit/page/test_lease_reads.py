@@ -14,9 +14,9 @@ from fastapi.testclient import TestClient
 
 from sluice.cli.main import cli
 from sluice.client import Client, connect
-from sluice.client.lease_ids import lease_id
-from sluice.client.recorded_statuses import this_process
-from sluice.client.tier_lease import tier_lease_id
+from sluice.client.leases.ids import lease_id
+from sluice.client.leases.tier_lease import tier_lease_id
+from sluice.client.statuses.recorded import this_process
 from sluice.config import ClientConfig
 from sluice.model import Claim, TablePath
 from sluice.page import known_runs, lease_reads

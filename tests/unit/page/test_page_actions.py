@@ -11,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from sluice.client import Client
-from sluice.client.lease_ids import lease_id
+from sluice.client.leases.ids import lease_id
 from sluice.config import ClientConfig, ServerConfig
 from sluice.model import Reason, TablePath
 from sluice.page import cluster_reader

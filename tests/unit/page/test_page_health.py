@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.client.lease_ids import lease_id
+from sluice.client.leases.ids import lease_id
 from sluice.errors import SparkSettingsWrong
 from sluice.model import TablePath, TieringRound, TieringStatus
 from sluice.page.health import (

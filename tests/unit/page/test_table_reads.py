@@ -18,7 +18,7 @@ from fastapi import Depends, Request
 from fastapi.testclient import TestClient
 
 from sluice.client import Client, connect
-from sluice.client.admin import Admin
+from sluice.client.admin.admin import Admin
 from sluice.config import ServerConfig
 from sluice.masking import visible
 from sluice.model import (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 import pytest
 
 from sluice.errors import LakeCommitRefused, LakeNotWritable
-from sluice.lake.parquet import bucket_file_prefix
+from sluice.lake.iceberg.write.split_writer import bucket_file_prefix
 from sluice.model import Claim, TableBucket, TablePath
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.upkeep import orphans as cleaning

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from sluice.cli.main import cli
 from sluice.client import Client, connect
-from sluice.client.lease_ids import lease_id
-from sluice.client.tier_lease import tier_lease_id
+from sluice.client.leases.ids import lease_id
+from sluice.client.leases.tier_lease import tier_lease_id
 from sluice.config import ClientConfig
 from sluice.driver.local import _leased_snapshots
 from sluice.errors import (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sluice.client.status_table import LAYOUT, dropped_rows
+from sluice.client.statuses.status_table import LAYOUT, dropped_rows
 from sluice.model import Claim, TablePath, TieringRound, TieringStatus
 from sluice.statuses import ERROR_CHARS_MAX, UNKNOWN, RecordedStatus, recorded
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.client.addresses import Address, open_transport
+from sluice.client.connection.addresses import Address, open_transport
 from sluice.config import ClientConfig
 from sluice.errors import FlussError, NetworkError, TlsError, WrongProtocol
 from sluice.wire import apis

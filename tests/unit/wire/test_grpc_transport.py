@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sluice.client.addresses import Address, open_transport
+from sluice.client.connection.addresses import Address, open_transport
 from sluice.config import ClientConfig
 from sluice.errors import (
     CorruptMessage,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sluice.client.retry import RetryPolicy, call_with_retries
+from sluice.client.connection.retry import RetryPolicy, call_with_retries
 from sluice.errors import AuthenticateError, FlussError, NetworkError
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb

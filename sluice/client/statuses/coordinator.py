@@ -1,0 +1,24 @@
+"""The tiering statuses that a coordinator itself reports."""
+
+from __future__ import annotations
+
+from sluice.client.connection.connection import Connection
+from sluice.model import TablePath, TieringStatus
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.status_messages import status_from_message
+from sluice.wire.table_paths import table_path
+
+
+def statuses_of_coordinator(
+    connection: Connection, path: TablePath | None = None
+) -> list[TieringStatus]:
+    """Returns the statuses of one table, or of all lake tables.
+
+    :raises UnsupportedVersion: the coordinator keeps no statuses, as in Apache Fluss.
+    """
+    request = pb.ListTieringStatusesRequest()
+    if path is not None:
+        request.table_path.CopyFrom(table_path(path))
+    reply = connection.call_coordinator(apis.LIST_TIERING_STATUSES, request, lambda reply: reply)
+    return [status_from_message(entry) for entry in reply.tiering_statuses]

@@ -1,0 +1,599 @@
+"""Implements the LakeTable and TableFiles protocols for one Iceberg table, with its Java API."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from typing import Any
+
+from sluice.config import TieringConfig
+from sluice.errors import (
+    LakeCommitOutcomeUnknown,
+    LakeCommitRefused,
+    LakeFilesChanged,
+    LakeNotWritable,
+    SluiceError,
+    UnsupportedLakeOption,
+)
+from sluice.failpoints import failpoint
+from sluice.iceberg_rules.layout import Layout, PartFields
+from sluice.lake.iceberg.catalog.java import JavaThrew, JvmLost, java_errors, lake_errors
+from sluice.lake.iceberg.catalog.loaded_table import LoadedTable
+from sluice.lake.iceberg.commit.fence import Fence, overtaken
+from sluice.lake.iceberg.commit.new_files import NewCommit, to_iceberg_files
+from sluice.lake.iceberg.commit.position_checks import check_positions
+from sluice.lake.iceberg.commit.rewrite import rewrite_update
+from sluice.lake.iceberg.commit.tagged_update import TaggedUpdate
+from sluice.lake.iceberg.commit.update_content import fill_update
+from sluice.lake.iceberg.snapshots.history import IcebergHistory
+from sluice.lake.iceberg.snapshots.live_files import TARGET_FILE_PROPERTY, read_live_files
+from sluice.lake.iceberg.snapshots.part_files import PartFiles, partition_of
+from sluice.lake.iceberg.snapshots.stored_files import (
+    IcebergReferences,
+    StoredFiles,
+    folders_of,
+    keeps_files,
+)
+from sluice.lake.iceberg.snapshots.table_columns import TableColumns
+from sluice.lake.iceberg.snapshots.tiering_note import warn_if_lost
+from sluice.lake.iceberg.upkeep.maintenance import LakeMaintenance
+from sluice.lake.iceberg.upkeep.snapshot_expiry import expire_snapshots
+from sluice.lake.iceberg.write.split_writer import (
+    BucketPlace,
+    ParquetWriterFactory,
+    bucket_file_prefix,
+)
+from sluice.lake.parquet.writer import WriteOptions
+from sluice.lake.storage.file_systems import FileSystems
+from sluice.lake.storage.small_files import read_file, write_file
+from sluice.model import TableBucket, TableInfo, TablePath
+from sluice.rounds.upkeep.orphans import StoredFile
+from sluice.rounds.values.expiry import TAG, Expired, ExpiryRule
+from sluice.rounds.values.history import LakeHistory
+from sluice.rounds.values.lake_files import TARGET_FILE_BYTES, DataFile, LiveFiles, PlannedCommit
+from sluice.rounds.values.types import (
+    COMMIT_USER,
+    COMMIT_USER_KEY,
+    WRITE_ID_KEY,
+    LakePart,
+    LakeSnapshot,
+    Split,
+)
+
+_LOG = logging.getLogger(__name__)
+_COMMIT_TRIES_MAX = 10
+_DELETES_VERSION = 2
+"""The first format version of Iceberg that supports delete files."""
+_ROW_GROUP_PROPERTY = "write.parquet.row-group-size-bytes"
+_NEW_PAGES = ("v2", "parquet_2_0")
+"""The page versions of Parquet that come with DELTA encodings, as Iceberg names them."""
+# What Iceberg throws if a commit did not succeed, as far as the catalog's answer shows.
+_REFUSALS = {
+    "ValidationException",
+    "CommitFailedException",
+    "ForbiddenException",
+    "NotAuthorizedException",
+    "NoSuchTableException",
+    "IllegalArgumentException",  # a check of Iceberg
+}
+_CHECKS = {"ValidationException", "IllegalArgumentException"}
+"""What Iceberg throws if one of its checks of a commit fails."""
+
+
+class IcebergTable:
+    """One Iceberg table; used by one driver thread at a time."""
+
+    def __init__(
+        self,
+        gateway: Any,
+        loaded: LoadedTable,
+        path: TablePath,
+        tiering: TieringConfig,
+        share_keys: Callable[[FileSystems], None],
+    ) -> None:
+        """:param share_keys: called before files are written on executors."""
+        self._gateway, self._share_keys = gateway, share_keys
+        self._jvm = gateway.jvm
+        self._loaded = loaded
+        self._path = path
+        self._tiering = tiering
+        self._history = IcebergHistory(self._jvm, loaded, TAG)
+        self._parts = PartFiles(gateway, loaded, path)
+        self._columns = TableColumns(gateway, loaded, path, self._parts, self._history)
+        self.location: str = loaded.java.location()
+        # none in Iceberg's first format
+        self.uuid: str = loaded.java.operations().current().uuid() or ""
+
+    @property
+    def layout(self) -> Layout:
+        """Whether it has Fluss's system columns."""
+        return self._columns.layout
+
+    @property
+    def part_fields(self) -> PartFields:
+        """Its partition fields, as they were last compared with those of Fluss."""
+        return self._parts.fields()
+
+    def add_missing_columns(self, info: TableInfo, *, as_read: bool = False) -> Sequence[str]:
+        """Adds columns that Fluss has added; checks all columns, identifier fields and the spec.
+
+        :param as_read: the metadata was read just now.
+        :returns: what others have changed in the lake since the last round, for users.
+        :raises LakeTableMismatch: names what differs and how.
+        :raises UnsupportedLakeOption: the data file format is not Parquet, the format version has
+            no deletes, or equality deletes do not support the primary key.
+        """
+        with lake_errors(f"read the schema of lake table {self._path}"):
+            if not as_read:
+                self._loaded.refresh()
+            file_format = self._property("write.format.default", "parquet")
+            version = self._loaded.java.operations().current().formatVersion()
+        if file_format.lower() != "parquet":
+            raise UnsupportedLakeOption(
+                f"lake table {self._path} has write.format.default={file_format}, but Sluice writes"
+                " only Parquet: set that property to parquet"
+            )
+        if info.has_primary_key and version < _DELETES_VERSION:
+            raise UnsupportedLakeOption(
+                f"lake table {self._path} has Iceberg's format version {version}, which does not"
+                f" support deletes: set its property format-version to {_DELETES_VERSION}"
+            )
+        return self._columns.add_missing(info)
+
+    def check_layout(self, info: TableInfo) -> None:
+        """:raises LakeTableMismatch: it is not in the layout that Fluss gives to this table, or has
+        the rows of another one.
+        """
+        self._columns.compare(info)
+
+    def newest_tiering_snapshot(self, *, as_read: bool = False) -> LakeSnapshot | None:
+        """Newest tiering snapshot among the ancestors of main.
+
+        :param as_read: in the metadata that was read last; the catalog is not asked.
+        """
+        return self._find({}) if as_read else self.find_tiering_snapshot({})
+
+    def find_tiering_snapshot(
+        self, summary: Mapping[str, str], since: int = 0
+    ) -> LakeSnapshot | None:
+        """Newest tiering snapshot in main's ancestry whose summary contains all these entries.
+
+        :param since: a sequence number; only newer snapshots count. 0: all of them.
+        """
+        with lake_errors(f"read the snapshots of lake table {self._path}"):
+            self._loaded.refresh()
+        return self._find(summary, since)
+
+    def _find(self, summary: Mapping[str, str], since: int = 0) -> LakeSnapshot | None:
+        """The same in the metadata that was read last."""
+        with lake_errors(f"read the snapshots of lake table {self._path}"):
+            return self._history.find(summary, since)
+
+    def is_ancestor(self, snapshot_id: int) -> bool:
+        """Whether a snapshot is main's current snapshot or one of its known ancestors."""
+        with lake_errors(f"read the snapshots of lake table {self._path}"):
+            self._loaded.refresh()
+            if self._history.is_ancestor(snapshot_id):
+                return True
+            newest = self._history.find({})  # expiry may have cut it off from main
+            return newest is not None and newest.snapshot_id == snapshot_id
+
+    def writer_factory(self, write_id: str, splits: Sequence[Split]) -> ParquetWriterFactory:
+        """A picklable factory of writers, with the place of each split's files."""
+        with lake_errors(f"plan data files of lake table {self._path}"):
+            schema = self._columns.schema()
+            places = self._places(splits, write_id)
+            limits = self._tiering
+            group_bytes = int(self._property(_ROW_GROUP_PROPERTY, str(limits.row_group_bytes)))
+            options = WriteOptions(
+                target_file_bytes=int(self._property(TARGET_FILE_PROPERTY, str(TARGET_FILE_BYTES))),
+                compression=self._property("write.parquet.compression-codec", "zstd").lower(),
+                compression_level=self._property("write.parquet.compression-level", ""),
+                delta_encoding=self._property("write.parquet.page-version", "v1").lower()
+                in _NEW_PAGES,
+                row_group_rows=limits.row_group_rows,
+                row_group_bytes=min(group_bytes, limits.row_group_bytes),  # bounds the memory
+            )
+        files = self._loaded.files
+        self._share_keys(files)
+        columns = self._columns.written(schema)
+        fields = self._parts.fields()
+        own = fields.fields if fields.has_own else ()
+        return ParquetWriterFactory(
+            json.dumps(schema), columns, places, write_id, options, files, own
+        )
+
+    def has_rows(self, partition_values: Sequence[str]) -> bool:
+        """Whether the lake has rows of a partition, in any bucket."""
+        with lake_errors(f"read partition {partition_values} of lake table {self._path}"):
+            self._loaded.refresh()
+            return self._has_rows(partition_values)
+
+    def partitions_with_rows(
+        self, partitions: Sequence[tuple[str, ...]], base: LakeSnapshot | None
+    ) -> list[tuple[str, ...]]:
+        """Those of the partitions that have rows in the lake.
+
+        :raises LakeCommitRefused: ``base`` is not the newest tiering snapshot. A rollback hides
+            rows and can be undone.
+        """
+        with lake_errors(f"read partitions of lake table {self._path}"):
+            self._loaded.refresh()
+            newest = self._history.find({})
+            found = [values for values in partitions if self._has_rows(values)]
+        if (newest and newest.snapshot_id) != (base and base.snapshot_id):
+            raise LakeCommitRefused(
+                f"lake table {self._path}: the newest tiering snapshot is"
+                f" {newest and newest.snapshot_id}, but the round was planned from"
+                f" {base and base.snapshot_id}. Nothing was committed"
+            )
+        return found
+
+    def _has_rows(self, partition_values: Sequence[str]) -> bool:
+        """The same in the metadata that was read last."""
+        scan = self._loaded.java.newScan().filter(self._parts.row_filter([tuple(partition_values)]))
+        tasks = scan.planFiles()
+        try:
+            return bool(tasks.iterator().hasNext())
+        finally:
+            tasks.close()
+
+    def live_files(self, splits: Sequence[Split]) -> LiveFiles:
+        """The live data files of the buckets of these splits, in main as of now.
+
+        :raises LakeNotWritable: the metadata cannot be read.
+        :raises LakeTableMismatch: a file that may have their rows has another partition spec.
+        """
+        with lake_errors(f"read the data files of lake table {self._path}"):
+            self._loaded.refresh()
+            return read_live_files(self._gateway, self._loaded.java, self._parts, splits)
+
+    def commit(
+        self,
+        files: Sequence[DataFile],
+        base: LakeSnapshot | None,
+        summary: Mapping[str, str],
+        replaced: Sequence[LakePart] = (),
+        positions: PlannedCommit | None = None,
+    ) -> LakeSnapshot:
+        """Adds the files (none: an empty commit) if ``base`` is still the newest tiering snapshot.
+
+        The same commit deletes all files of the parts ``replaced``, and moves the tag
+        ``sluice-tiered`` to its snapshot.
+
+        :param positions: the state of the lake in which rows were looked up.
+        :raises LakeNotWritable: a file cannot be read; nothing was committed.
+        :raises LakeTableMismatch: another table has the name by now; nothing was committed.
+        :raises LakeFilesChanged: since then, other writers have added data files, or removed one
+            whose rows the commit deletes by position; nothing was committed.
+        :raises LakeCommitRefused: another tiering snapshot came in between, or Iceberg's checks
+            failed; nothing was committed.
+        :raises LakeCommitOutcomeUnknown: the commit may have succeeded; check with
+            :meth:`find_tiering_snapshot`.
+        """
+        if positions is not None:
+            self._check_positions(files, positions)
+        with lake_errors(f"read the footers of new files of lake table {self._path}"):
+            self._loaded.renew()
+            new = to_iceberg_files(self._gateway, self._loaded, files, self._parts.spec())
+        update = NewCommit(files, new, summary, replaced, positions)
+        for attempt in range(1, _COMMIT_TRIES_MAX + 1):
+            try:
+                self._try_to_commit(update, base)
+                break
+            except LakeCommitRefused as refused:
+                is_newest = self._is_newest(base)
+                if is_newest and positions is not None and refused.details.get("invalid"):
+                    raise LakeFilesChanged(refused.message) from refused
+                conflict = refused.details.get("conflict", False)
+                if conflict and is_newest is False:
+                    raise self._overtaken(base) from None
+                # Where the catalog hides parents, the fence cannot see past a new commit.
+                conflict = conflict or (self._history.is_cut and refused.details.get("invalid"))
+                if attempt == _COMMIT_TRIES_MAX or not conflict or not is_newest:
+                    raise
+        # The commit has succeeded: later errors must not look like a refused commit.
+        try:
+            # the catalog's answer has the new metadata, or Iceberg reads it now
+            landed = self._find(summary, base.sequence_number if base else 0)
+        except SluiceError as error:
+            raise self._unknown(
+                f"the catalog confirmed it, but the table cannot be read: {error}"
+            ) from error
+        if landed is None:
+            raise self._unknown(
+                "the catalog confirmed it, but the table lacks it: was it rolled back?"
+            )
+        warn_if_lost(self._loaded.java, self._path)
+        return landed
+
+    def rewrite(
+        self,
+        files: Sequence[DataFile],
+        base: LakeSnapshot | None,
+        summary: Mapping[str, str],
+        planned: PlannedCommit,
+    ) -> None:
+        """Puts files in the place of those that contain the same rows. It asks the catalog once.
+
+        :raises LakeNotWritable: a file cannot be read; nothing was committed.
+        :raises LakeTableMismatch: another table has the name by now; nothing was committed.
+        :raises LakeFilesChanged: other writers have changed files or rows; nothing was committed.
+        :raises LakeCommitRefused: another writer was faster, as far as the catalog's answer shows.
+        :raises LakeCommitOutcomeUnknown: the commit may have succeeded.
+        """
+        check_positions(files, planned)
+        with lake_errors(f"prepare the compaction of lake table {self._path}"):
+            self._loaded.renew()
+            tagged = rewrite_update(
+                self._gateway, self._loaded, files, planned, summary, self._parts.spec()
+            )
+            tagged.validateWith(self._fence(base, None))
+        failpoint("round.rewrite.ready")
+        try:
+            with self._commit_errors():
+                tagged.commit()
+        except LakeCommitRefused as refused:
+            if refused.details.get("kind") == "ValidationException":  # nobody was asked
+                raise LakeFilesChanged(refused.message) from refused
+            raise
+        self._tidy(tagged.delete_unused_manifests)
+
+    def _check_positions(self, files: Sequence[DataFile], positions: PlannedCommit) -> None:
+        try:
+            check_positions(files, positions)
+        except LakeFilesChanged as wrong:  # no other writer causes this
+            _LOG.error("lake table %s: positions are looked up again: %s", self._path, wrong)
+            raise
+
+    def _try_to_commit(self, new: NewCommit, base: LakeSnapshot | None) -> None:
+        """Makes one attempt to commit.
+
+        :raises LakeCommitRefused: with ``conflict`` if another writer committed first, with
+            ``invalid`` if one of Iceberg's checks failed.
+        """
+        with lake_errors(f"prepare the commit to lake table {self._path}"):
+            update = self._new_update(new)
+            own = {COMMIT_USER_KEY: COMMIT_USER, **self._columns.summary()}
+            summary = {**new.summary, **own}
+            for key, value in summary.items():
+                update.set(key, value)
+            update.note(summary)
+            update.validateWith(self._fence(base, new.summary.get(WRITE_ID_KEY)))
+        failpoint("round.lake_commit.ready")
+        try:
+            with self._commit_errors():
+                update.commit()
+        except LakeCommitRefused as refused:
+            if refused.details.get("conflict") and self._is_newest(base):
+                self._tidy(update.delete_manifests)
+            raise
+        self._tidy(update.delete_unused_manifests)
+
+    def _tidy(self, delete: Callable[[], None]) -> None:
+        """Deletes manifests that no snapshot has. If that fails, some small files stay."""
+        try:
+            with lake_errors(f"delete unused manifests of lake table {self._path}"):
+                delete()
+        except LakeNotWritable as error:
+            _LOG.warning("%s", error.message)
+
+    def _is_newest(self, base: LakeSnapshot | None) -> bool | None:
+        """Whether the newest tiering snapshot is still ``base``; None if it cannot be read."""
+        try:
+            newest = self.newest_tiering_snapshot()
+        except SluiceError:
+            return None
+        return (newest and newest.snapshot_id) == (base and base.snapshot_id)
+
+    def _overtaken(self, base: LakeSnapshot | None) -> LakeCommitRefused:
+        base_id = base.snapshot_id if base else None
+        return LakeCommitRefused(f"commit to lake table {self._path}: {overtaken(base_id)}")
+
+    @contextmanager
+    def _commit_errors(self) -> Iterator[None]:
+        """Turns errors of the JVM during a commit into a refusal or an unknown outcome."""
+        try:
+            with java_errors():
+                yield
+        except JavaThrew as thrown:
+            if thrown.kind not in _REFUSALS:
+                raise self._unknown(str(thrown)) from thrown
+            raise LakeCommitRefused(
+                f"commit to lake table {self._path}: {thrown}",
+                conflict=thrown.kind == "CommitFailedException",
+                invalid=thrown.kind in _CHECKS,
+                kind=thrown.kind,
+            ) from thrown
+        except JvmLost as lost:
+            raise self._unknown(str(lost)) from lost
+
+    def _unknown(self, why: str) -> LakeCommitOutcomeUnknown:
+        return LakeCommitOutcomeUnknown(f"commit to lake table {self._path}: {why}")
+
+    def tag(self, snapshot_id: int) -> None:
+        """Moves the tag ``sluice-tiered`` to a snapshot, which keeps it from expiry.
+
+        Does nothing if a newer tiering snapshot exists, because that one has the tag.
+
+        :raises LakeNotWritable: the catalog refuses.
+        """
+        with lake_errors(f"tag snapshot {snapshot_id} of lake table {self._path}"):
+            self._loaded.refresh()
+            newest = self._history.find({})
+            if newest is not None and newest.snapshot_id != snapshot_id:
+                return
+            if self._loaded.java.snapshot(snapshot_id) is None:  # the catalog hides it
+                return
+            snapshots = self._loaded.java.manageSnapshots()
+            if self._loaded.java.refs().containsKey(TAG):
+                snapshots.replaceTag(TAG, snapshot_id).commit()
+            else:
+                snapshots.createTag(TAG, snapshot_id).commit()
+
+    def history(self, registered_id: int | None = None) -> LakeHistory:
+        """All snapshots of the table, and the ancestry of main.
+
+        :param registered_id: the snapshot that Fluss has registered, if it must be known how it
+            descends from an ancestor of main; None: it need not be known.
+        :raises LakeNotWritable: the metadata cannot be read.
+        """
+        with lake_errors(f"read the history of lake table {self._path}"):
+            self._loaded.refresh()
+            return self._history.read(registered_id)
+
+    def expire_by(self, rule: ExpiryRule) -> Expired:
+        """Expires the snapshots that the rule chooses, and deletes the files of them alone.
+
+        :raises LakeNotWritable: the lake cannot be read, or refuses to expire snapshots.
+        :raises LakeCommitRefused: other writers were faster each time. Nothing was changed.
+        :raises LakeCommitOutcomeUnknown: the snapshots may have expired. No file was deleted.
+        """
+        return expire_snapshots(self._gateway, self._loaded, self._path, rule, self._commit_errors)
+
+    def set_main(self, snapshot_id: int, expected: int | None) -> None:
+        """Sets main to an existing snapshot, if main is still at the expected one.
+
+        :raises LakeCommitRefused: main has moved, or the snapshot has expired; nothing was changed.
+        :raises LakeCommitOutcomeUnknown: main may have been set; check :meth:`history`.
+        """
+        with lake_errors(f"set main of lake table {self._path}"):
+            self._loaded.renew()
+            operations = self._loaded.java.operations()
+            base = operations.refresh()
+            found = base.currentSnapshot()
+            target = base.snapshot(snapshot_id)
+        if target is None or (found and found.snapshotId()) != expected:
+            raise LakeCommitRefused(
+                f"lake table {self._path} has changed: main is at snapshot"
+                f" {found and found.snapshotId()}, expected {expected}, or snapshot {snapshot_id}"
+                " has"
+                " expired. Nothing was changed"
+            )
+        metadata = self._jvm.org.apache.iceberg.TableMetadata
+        with self._commit_errors():
+            # Iceberg's methods to set a snapshot retry without a check; this is compare-and-swap.
+            operations.commit(
+                base, metadata.buildFrom(base).setBranchSnapshot(snapshot_id, "main").build()
+            )
+
+    def write_metadata_file(self, name: str, content: bytes) -> str:
+        """Writes a small file into the table's metadata folder and returns its location.
+
+        :raises LakeNotWritable: the storage refuses, or is full.
+        """
+        with lake_errors(f"find the metadata folder of lake table {self._path}"):
+            location = str(self._loaded.java.operations().metadataFileLocation(name))
+        write_file(location, content, self._loaded.files)
+        return location
+
+    def read_metadata_file(self, location: str, bytes_max: int) -> bytes | None:
+        """The first ``bytes_max`` bytes of such a file; None if it does not exist.
+
+        :raises LakeNotWritable: the storage cannot be read.
+        """
+        return read_file(location, bytes_max, self._loaded.files)
+
+    def delete_files(self, paths: Sequence[str]) -> None:
+        """Deletes files of this round that no snapshot references."""
+        for path in paths:
+            self._loaded.files.delete(path)
+
+    def maintenance(self) -> LakeMaintenance:
+        """What may be done to the table beside its rounds."""
+        return LakeMaintenance(
+            self._gateway, self._loaded, self._parts, self._path, self.writer_factory
+        )
+
+    # ---- the TableFiles port, for clean-up ----
+
+    def stored_files(self) -> Iterator[StoredFile]:
+        """All files in the table's folders, data and metadata.
+
+        :raises LakeNotWritable: a folder cannot be listed.
+        """
+        return iter(self._stored())
+
+    def references(self, names: Set[str]) -> IcebergReferences:
+        """The references of all snapshots, of any branch or tag, to files of these names."""
+        return IcebergReferences(self._jvm, self._loaded, self._path, names)
+
+    def keeps_files(self) -> bool:
+        """Whether no file may be deleted because other tables or branches may need it."""
+        return keeps_files(self._loaded.java)
+
+    def remove(self, paths: Sequence[str]) -> dict[str, str]:
+        """Deletes files that were listed; returns path and reason of each failure."""
+        return self._stored().remove(paths)
+
+    def _stored(self) -> StoredFiles:
+        with lake_errors(f"read the folders of lake table {self._path}"):
+            self._loaded.refresh()
+            folders = folders_of(self._loaded.java)
+        return StoredFiles(folders, self._loaded.files)
+
+    def _fence(self, base: LakeSnapshot | None, write_id: str | None) -> Fence:
+        """The fence of one commit, in the metadata that its transaction begins with.
+
+        :raises LakeCommitRefused: the base is not the newest tiering snapshot.
+        """
+        newest = self._find({})
+        base_id = base.snapshot_id if base else None
+        if (newest.snapshot_id if newest else None) != base_id:
+            raise self._overtaken(base)
+        with lake_errors(f"read the snapshots of lake table {self._path}"):
+            current = self._loaded.java.currentSnapshot()
+            return Fence(
+                base_id,
+                write_id,
+                no_tiering_snapshot=not self._history.is_cut
+                and (base_id is None or not self._history.is_ancestor(base_id)),
+                checked_id=current and current.snapshotId(),
+            )
+
+    def _new_update(self, commit: NewCommit) -> TaggedUpdate:
+        """The update, in a transaction that begins with the newest metadata."""
+        self._loaded.renew()
+        tagged = TaggedUpdate(self._loaded.java, TAG, commit.method)
+        self._check_unchanged(commit.replaced)
+        fill_update(self._gateway, self._loaded.java, self._parts, tagged.update, commit)
+        return tagged
+
+    def _check_unchanged(self, replaced: Sequence[LakePart]) -> None:
+        """Checks that a user saw the rows that the removal of these parts deletes.
+
+        :raises LakeCommitRefused: other writers have changed rows since.
+        """
+        for seen in {part.seen_main for part in replaced if part.seen_main is not None}:
+            if why := self._history.read().changed_since(seen):
+                raise LakeCommitRefused(
+                    f"lake table {self._path}: since you chose this repair, {why}, and its"
+                    " rows would be deleted. Nothing was committed. Run"
+                    f" `sluice repair {self._path}` again"
+                )
+
+    def _property(self, name: str, default: str) -> str:
+        return str(self._loaded.java.properties().getOrDefault(name, default))
+
+    def _places(self, splits: Sequence[Split], write_id: str) -> dict[TableBucket, BucketPlace]:
+        """Where the files of each split are. The table's LocationProvider determines the folders.
+
+        Of a table without partitions it is asked with the name alone: with an empty partition, the
+        path would have an empty folder (apache/iceberg 13999). So it is where each row has a
+        partition of its own.
+        """
+        fields, spec = self._parts.fields(), self._parts.spec()
+        provider = self._loaded.java.locationProvider()
+        found = {}
+        for split in splits:
+            partition = fields.partition(split.partition_values, split.bucket.bucket)
+            name = bucket_file_prefix(split.bucket.bucket, 0, write_id)
+            if partition and not fields.has_own:
+                of_spec = partition_of(self._gateway, spec, partition)
+                location = provider.newDataLocation(spec, of_spec, name)
+            else:
+                location = provider.newDataLocation(name)
+            found[split.bucket] = BucketPlace(str(location).removesuffix("/" + name), partition)
+        return found
