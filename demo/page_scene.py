@@ -29,7 +29,7 @@ from demo.page_tables import (
     create,
     scene_tables,
 )
-from sluice.cli.logs import configure
+from sluice.cli.terminal.logs import configure
 from sluice.client import Client
 from sluice.client.tiering.heartbeats import Heartbeats
 from sluice.config import ClientConfig, ServerConfig

@@ -26,7 +26,7 @@ def main() -> int:
     given = parser.parse_args()
     try:
         from demo.page_shots import ALL, CHOSEN, running_places, take
-        from sluice.cli.logs import configure
+        from sluice.cli.terminal.logs import configure
     except ImportError as error:
         how = ".venv/bin/uv pip install --target .cache/pictures playwright pillow"
         print(f"{error}; run: {how}", file=sys.stderr)

@@ -14,33 +14,33 @@ from typing import Any
 import click
 
 from sluice import __version__
-from sluice.cli.airflow_dag import airflow_dag
-from sluice.cli.append import append, delete
-from sluice.cli.clean import clean
-from sluice.cli.command_group import CommandGroup
-from sluice.cli.create_lake_table import create_lake_table
-from sluice.cli.create_table import create_table
-from sluice.cli.doctor import doctor
-from sluice.cli.errors import show, show_stop
-from sluice.cli.exporter import exporter
-from sluice.cli.history import history
-from sluice.cli.jars import jars
-from sluice.cli.leases import leases
-from sluice.cli.logs import show_warnings
-from sluice.cli.lookup import lookup, snapshots
-from sluice.cli.maintain import maintain
-from sluice.cli.options import examples
-from sluice.cli.pause import compact, pause, resume, retier, retry
-from sluice.cli.repair import repair
-from sluice.cli.serve import serve
-from sluice.cli.skip_damaged import skip_damaged
-from sluice.cli.spark_files import spark_files
-from sluice.cli.sql import sql
-from sluice.cli.status import status
-from sluice.cli.tables import tables
-from sluice.cli.tier import tier
-from sluice.cli.ui import ui
-from sluice.cli.warm import warm
+from sluice.cli.rows.append import append, delete
+from sluice.cli.rows.lookup import lookup, snapshots
+from sluice.cli.rows.sql import sql
+from sluice.cli.servers.exporter import exporter
+from sluice.cli.servers.serve import serve
+from sluice.cli.servers.ui import ui
+from sluice.cli.setup.airflow_dag import airflow_dag
+from sluice.cli.setup.doctor import doctor
+from sluice.cli.setup.jars import jars
+from sluice.cli.setup.spark_files import spark_files
+from sluice.cli.setup.warm import warm
+from sluice.cli.tables.create_lake_table import create_lake_table
+from sluice.cli.tables.create_table import create_table
+from sluice.cli.tables.tables import tables
+from sluice.cli.terminal.command_group import CommandGroup
+from sluice.cli.terminal.errors import show, show_stop
+from sluice.cli.terminal.logs import show_warnings
+from sluice.cli.terminal.options import examples
+from sluice.cli.tiering.clean import clean
+from sluice.cli.tiering.history import history
+from sluice.cli.tiering.leases import leases
+from sluice.cli.tiering.maintain import maintain
+from sluice.cli.tiering.pause import compact, pause, resume, retier, retry
+from sluice.cli.tiering.repair import repair
+from sluice.cli.tiering.skip_damaged import skip_damaged
+from sluice.cli.tiering.status import status
+from sluice.cli.tiering.tier import tier
 from sluice.masking import know_environment
 
 

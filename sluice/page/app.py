@@ -17,15 +17,15 @@ from starlette.exceptions import HTTPException
 
 from sluice import __version__
 from sluice.errors import SluiceError
-from sluice.page.actions import actions
-from sluice.page.acts import refuse_unchecked, require_checks
-from sluice.page.guard import UNCHANGING, Guard, problem, refused
-from sluice.page.lease_reads import lease_reads
-from sluice.page.maintenance_reads import maintenance_reads
-from sluice.page.models import Problem
-from sluice.page.problems import STATUSES, status_of
-from sluice.page.reads import reads
-from sluice.page.table_reads import table_reads
+from sluice.page.actions.acts import refuse_unchecked, require_checks
+from sluice.page.actions.routes import actions
+from sluice.page.cluster.models import Problem
+from sluice.page.leases.reads import lease_reads
+from sluice.page.maintenance.reads import maintenance_reads
+from sluice.page.requests.guard import UNCHANGING, Guard, problem, refused
+from sluice.page.requests.problems import STATUSES, status_of
+from sluice.page.tables.list_reads import reads
+from sluice.page.tables.table_reads import table_reads
 
 STATIC = Path(__file__).parent / "static"
 """The built front end: `make page` writes it from `frontend/`."""

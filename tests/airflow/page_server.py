@@ -19,7 +19,7 @@ def main() -> None:
     os.dup2(2, 1)  # what Airflow prints goes to the log
     from airflow.api_fastapi.app import create_app
 
-    from sluice.page import cluster_reader
+    from sluice.page.cluster import cluster_reader
     from sluice.wire.http_places import bound_socket
     from sluice_airflow.page import clusters
     from tests.airflow.worker import load_all

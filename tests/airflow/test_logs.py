@@ -47,7 +47,7 @@ def test_a_traceback_is_part_of_its_record(caplog: pytest.LogCaptureFixture) -> 
     try:
         raise OSError(SAID)
     except OSError:
-        logging.getLogger("sluice.page.guard").exception("GET / failed, 100%")
+        logging.getLogger("sluice.page.requests.guard").exception("GET / failed, 100%")
     [record] = caplog.records
     assert record.exc_info is None
     first, *others = record.getMessage().splitlines()

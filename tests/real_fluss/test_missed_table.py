@@ -13,8 +13,8 @@ from sluice.driver.table_health import failed_rounds
 from sluice.errors import TableNotDue
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
-from sluice.page.health import verdict
-from sluice.page.seen import SeenTable
+from sluice.page.cluster.health import verdict
+from sluice.page.cluster.seen import SeenTable
 from sluice.testing.table_creation import has_leaders
 from tests.support.missed_table import miss_table
 

@@ -19,8 +19,8 @@ from sluice.client.kv.snapshot_files import snapshot_files
 from sluice.client.leases.ids import lease_id
 from sluice.config import ClientConfig
 from sluice.model import BucketSnapshot, Claim, Reason, TablePath
-from sluice.page.local_place import LocalPlace
-from sluice.page.serving import local_app
+from sluice.page.local.place import LocalPlace
+from sluice.page.local.serving import local_app
 from sluice.testing.real_fluss import RealFluss
 from sluice.testing.table_creation import create_table
 from tests.support.keyed_stock import Stock, stock_table

@@ -14,8 +14,8 @@ from sluice.client import Client, connect
 from sluice.config import ClientConfig
 from sluice.formats.types import schema_from_arrow
 from sluice.model import Claim, Reason, TableBucket, TableDescriptor, TablePath, TieringRound
-from sluice.page.cluster_reader import ClusterReader
-from sluice.page.seen import SeenTable
+from sluice.page.cluster.cluster_reader import ClusterReader
+from sluice.page.cluster.seen import SeenTable
 from sluice.testing.real_fluss import RealFluss
 from sluice.testing.table_creation import create_table
 from tests.support.processes import wait_for

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sluice.cli.progress import RoundBar
+from sluice.cli.terminal.progress import RoundBar
 from sluice.client import connect
 from sluice.client.client import Client
 from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig, TieringConfig

@@ -133,7 +133,7 @@ def test_sigterm_while_the_command_waits_ends_it(
     waiting = SimpleNamespace(
         monotonic=time.monotonic, sleep=lambda _: signal.raise_signal(signal.SIGTERM)
     )
-    monkeypatch.setattr("sluice.cli.tier.time", waiting)
+    monkeypatch.setattr("sluice.cli.tiering.tier.time", waiting)
     done = CliRunner().invoke(cli, [*words(keyed), "--wait", "5min"])
     assert (done.exit_code, done.stderr) == (
         128 + signal.SIGTERM,

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from sluice.cli.logs import configure
-from sluice.cli.options import configuration
+from sluice.cli.terminal.logs import configure
+from sluice.cli.terminal.options import configuration
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.processes import ServerProcess
 

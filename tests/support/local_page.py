@@ -12,9 +12,9 @@ import httpx
 
 from sluice.client import connect
 from sluice.config import ClientConfig
-from sluice.page.http_server import IsKnown, PageServer
-from sluice.page.local_place import LocalPlace
-from sluice.page.serving import Access, behind, local_app
+from sluice.page.local.http_server import IsKnown, PageServer
+from sluice.page.local.place import LocalPlace
+from sluice.page.local.serving import Access, behind, local_app
 from sluice.wire.http_places import bound_socket
 
 NOWHERE = ClientConfig(

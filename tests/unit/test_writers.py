@@ -20,14 +20,14 @@ WRITES = {
 """What writes to a terminal, a pipe or a log, or decides how."""
 LISTED = {
     # They mask themselves.
-    "sluice/cli/output.py": {"click.echo", "click.secho", "Console"},
+    "sluice/cli/terminal/output.py": {"click.echo", "click.secho", "Console"},
     "sluice/masking/texts.py": {"logging.Formatter"},
     "sluice/masking/uncaught.py": {
         *("sys.stderr", "sys.excepthook", "threading.excepthook", "sys.unraisablehook"),
         "warnings.showwarning",
     },
     "sluice/stop_signals.py": {"sys.unraisablehook"},  # passes other errors on
-    "sluice/cli/logs.py": {
+    "sluice/cli/terminal/logs.py": {
         *("logging.StreamHandler", "logging.basicConfig", "sys.stderr"),
         *("structlog.PrintLoggerFactory", "structlog.configure"),
     },
@@ -35,15 +35,18 @@ LISTED = {
     "spark_jobs/sluice_spark/maintain_tables.py": {"logging.StreamHandler", "logging.basicConfig"},
     # What they write has passed line().
     "sluice/artifacts/jars.py": {"sys.stderr"},
-    "sluice/cli/progress.py": {"Console"},
-    "sluice/cli/sending.py": {"Console"},
-    "sluice/cli/resume.py": {"click.confirm"},
+    "sluice/cli/terminal/progress.py": {"Console"},
+    "sluice/cli/rows/sending.py": {"Console"},
+    "sluice/cli/rows/resume.py": {"click.confirm"},
     # Words of this package.
-    "sluice/cli/sql.py": {"Console", "sys.stdout"},  # rows of users as CSV: exactly as they are
+    "sluice/cli/rows/sql.py": {
+        "Console",
+        "sys.stdout",
+    },  # rows as CSV: exactly as they are
     # They flush.
-    "sluice/cli/append_recorder.py": {"os.write"},  # a record of its own, in a file
-    "sluice/cli/serve.py": {"sys.stdout", "sys.stderr"},
-    "sluice/cli/ui.py": {"sys.stdout", "sys.stderr"},
+    "sluice/cli/rows/append_recorder.py": {"os.write"},  # a record of its own, in a file
+    "sluice/cli/servers/serve.py": {"sys.stdout", "sys.stderr"},
+    "sluice/cli/servers/ui.py": {"sys.stdout", "sys.stderr"},
 }
 
 
@@ -80,7 +83,7 @@ def found() -> dict[str, set[str]]:
 
 
 def test_nothing_writes_beside_the_masking() -> None:
-    """Use `say`, `print_table` or `print_json` of sluice.cli.output, or a logger."""
+    """Use `say`, `print_table` or `print_json` of sluice.cli.terminal.output, or a logger."""
     places = found()
     new = {where: names - LISTED.get(where, set()) for where, names in places.items()}
     assert {where: names for where, names in new.items() if names} == {}
@@ -101,7 +104,7 @@ def test_other_ways_of_writing_would_be_found() -> None:
         "say = print",
     ):
         assert [*writes(source)], source
-    assert not [*writes("from sluice.cli.output import say\nsay('print sys.stdout')")]
+    assert not [*writes("from sluice.cli.terminal.output import say\nsay('print sys.stdout')")]
 
 
 AIRFLOW = ROOT / "plugins" / "sluice_airflow"

@@ -69,7 +69,7 @@ test("a request of somebody else is told, with its time", () => {
 });
 
 test("states are explained by the server's own bounds", () => {
-  const server = readFileSync("../sluice/page/health.py", "utf8");
+  const server = readFileSync("../sluice/page/cluster/health.py", "utf8");
   for (const [name, ms] of Object.entries(BOUNDS)) {
     const found = new RegExp(`^${name} = ([\\d_]+)$`, "m").exec(server);
     expect(Number(found?.[1]?.replaceAll("_", ""))).toBe(ms);

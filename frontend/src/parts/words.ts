@@ -13,7 +13,7 @@ export const HEALTH_WORDS: Record<Health, string> = {
   ok: "OK",
 };
 
-/** The bounds of sluice/page/health.py, as it names them. */
+/** The bounds of sluice/page/cluster/health.py, as it names them. */
 export const BOUNDS = { LATE_MS: 1_800_000, WAITING_MS: 3_600_000, DAY_MS: 86_400_000 };
 
 /** What each state means: after its name and a colon. */
@@ -131,7 +131,7 @@ export function isTakingLong({ claimed_ms: sinceMs, status_read_ms: readMs }: Ta
   return sinceMs != null && readMs - sinceMs > BOUNDS.LATE_MS;
 }
 
-/** How sluice/page/health.py says that nobody claims a table, or that its round goes on. */
+/** How sluice/page/cluster/health.py says that nobody claims a table, or that its round goes on. */
 const NOT_CLAIMED = /(: )?it is due, and no worker has claimed it(: the DAG .* is paused)?$/;
 const NOT_ENDED = /(: )?its round by .* has not ended$/s;
 

@@ -13,8 +13,8 @@ from airflow.models.log import Log
 from airflow.utils.session import create_session
 from fastapi import Request
 
-from sluice.page import guard
-from sluice.page.ports import Act
+from sluice.page.requests import guard
+from sluice.page.requests.ports import Act
 from sluice_airflow.airflow_names import conf
 
 TEXT_MAX = 1_000

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from airflow.api_fastapi.app import API_ROOT_PATH
 
 from sluice.model import TablePath, TieringRound
-from sluice.page.models import Link
+from sluice.page.cluster.models import Link
 from sluice_airflow.page.runs import dag_url, run_url
 from sluice_airflow.page.tiering_dags import TieringDag
 from sluice_airflow.task_runs import TaskRun

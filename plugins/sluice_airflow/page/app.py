@@ -12,10 +12,10 @@ from starlette.datastructures import URL
 from starlette.exceptions import HTTPException
 
 import sluice_airflow.logs  # noqa: F401  (masks what the page logs in the API server)
-from sluice.page.acts import require_checks
+from sluice.page.actions.acts import require_checks
 from sluice.page.app import API, page_app
-from sluice.page.guard import problem, refused
-from sluice.page.ports import Viewer, serve
+from sluice.page.requests.guard import problem, refused
+from sluice.page.requests.ports import Viewer, serve
 from sluice_airflow.page.access import Rights, require_own_page
 from sluice_airflow.page.clusters import Clusters
 from sluice_airflow.page.dag_states import DagStates

@@ -16,7 +16,7 @@ from sluice.client.leases.ids import holder_of, lease_id
 from sluice.clock import Clock, SystemClock
 from sluice.errors import ConfigurationError
 from sluice.masking import encodings, mask
-from sluice.page.cluster_reader import ClusterReader
+from sluice.page.cluster.cluster_reader import ClusterReader
 from sluice_airflow.airflow_names import AirflowNotFoundException
 from sluice_airflow.connection import FlussConnection
 from sluice_airflow.deployment import VARIABLE

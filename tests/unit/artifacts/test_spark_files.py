@@ -14,9 +14,9 @@ from click.testing import CliRunner
 
 from sluice.artifacts.iceberg import RUNTIMES, installed_iceberg
 from sluice.artifacts.spark_files import driver_script, maintenance_script, make_zip
-from sluice.cli.airflow_dag import DAG_FILE, MAINTENANCE_FILE
 from sluice.cli.main import cli
-from sluice.cli.spark_files import cached_zip
+from sluice.cli.setup.airflow_dag import DAG_FILE, MAINTENANCE_FILE
+from sluice.cli.setup.spark_files import cached_zip
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sluice.cli.sending import FileSender
+from sluice.cli.rows.sending import FileSender
 from sluice.client import connect
 from sluice.model import Column
 from sluice.model import types as t

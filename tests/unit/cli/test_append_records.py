@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluice import failpoints
-from sluice.cli.append_recorder import AppendRecorder
-from sluice.cli.append_records import unfinished_records
-from sluice.cli.row_files import RowFile
+from sluice.cli.rows.append_recorder import AppendRecorder
+from sluice.cli.rows.append_records import unfinished_records
+from sluice.cli.rows.row_files import RowFile
 from sluice.client.batches.sent_batches import WriterStart
 from tests.support.append_shop import ORDERS, ROWS, Shop, command_of, stored_of
 from tests.support.processes import SLUICE, environment

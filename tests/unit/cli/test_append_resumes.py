@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice.cli.append_recorder import RESUMABLE_S, AppendRecorder
-from sluice.cli.sending import FileSender
+from sluice.cli.rows.append_recorder import RESUMABLE_S, AppendRecorder
+from sluice.cli.rows.sending import FileSender
 from sluice.client import connect
 from tests.docs.blocks import claimed
 from tests.support.append_shop import ORDERS, ROWS, Shop, command_of, stored_of

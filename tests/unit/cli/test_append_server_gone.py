@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.cli.csv_rows import CsvRows
+from sluice.cli.rows.csv_rows import CsvRows
 from sluice.client import connect
 from sluice.client.batches.bucket_writer import BucketWriter
 from sluice.config import ServerConfig

@@ -15,7 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.cli.append import _duplicates_count
+from sluice.cli.rows.append import _duplicates_count
 from sluice.client import connect
 from sluice.model import Column, Schema, TableDescriptor
 from sluice.model import types as t
@@ -194,7 +194,7 @@ import sys
 from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
-from sluice.cli.files import rows_of
+from sluice.cli.rows.files import rows_of
 from tests.support.peak_memory import peak_mib
 wanted = pa.schema([("id", pa.int64()), ("note", pa.string())])
 for name in sys.argv[1:]:

@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 from fsspec.implementations.local import LocalFileSystem
 
-from sluice.cli.clean import print_reports
 from sluice.cli.main import cli
+from sluice.cli.tiering.clean import print_reports
 from sluice.client import connect
 from sluice.config import ClientConfig, Config, ServerConfig
 from sluice.driver import cleaning

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from sluice.cli.create_table import notes
 from sluice.cli.main import cli
+from sluice.cli.tables.create_table import notes
 from sluice.client import connect
 from sluice.config import ServerConfig
 from sluice.model import Column, Schema, TableDescriptor, TableInfo, TablePath

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.cli.files import columns_of, rows_of, schema_of
+from sluice.cli.rows.files import columns_of, rows_of, schema_of
 from sluice.model import Column, DataType, Schema
 from sluice.model import types as t
 

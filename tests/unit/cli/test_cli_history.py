@@ -12,8 +12,8 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from sluice.cli.history_text import print_rounds, print_wide
 from sluice.cli.main import cli
+from sluice.cli.tiering.shown_history import print_rounds, print_wide
 from sluice.config import ServerConfig
 from sluice.model import Reason, TablePath, TieringRound
 from sluice.model.record_fields import fields_of
@@ -76,7 +76,7 @@ def run(shop: Shop, *arguments: str) -> Result:
 
 @pytest.mark.usefixtures("orders")
 def test_the_newest_rounds_of_a_table(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluice.cli.history.SystemClock", lambda: shop.clock)
+    monkeypatch.setattr("sluice.cli.tiering.history.SystemClock", lambda: shop.clock)
     shown = run(shop, "shop.orders")
     assert shown.exit_code == 0, shown.output
     headings, _, *lines = (" ".join(line.split()) for line in shown.stdout.splitlines())

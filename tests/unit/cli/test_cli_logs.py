@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from sluice.cli.logs import default_level
+from sluice.cli.terminal.logs import default_level
 
 
 def test_a_terminal_shows_no_events_between_the_commands_of_its_user(
@@ -29,7 +29,7 @@ def test_a_file_gets_all_events() -> None:
 PROGRAM = """
 import sys
 import structlog
-from sluice.cli.logs import configure
+from sluice.cli.terminal.logs import configure
 
 configure(sys.argv[1])
 try:

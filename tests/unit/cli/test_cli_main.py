@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sluice import __version__
-from sluice.cli.jars import jars
-from sluice.cli.leases import leases
 from sluice.cli.main import cli
-from sluice.cli.options import Settings
+from sluice.cli.setup.jars import jars
+from sluice.cli.terminal.options import Settings
+from sluice.cli.tiering.leases import leases
 from sluice.config import Config, ServerConfig
 from sluice.server.cluster import EmbeddedCluster
 from sluice.stop_signals import Terminated

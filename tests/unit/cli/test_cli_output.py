@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from sluice.cli.output import (
+from sluice.cli.terminal.output import (
     Styled,
     print_json,
     print_table,

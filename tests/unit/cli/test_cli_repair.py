@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from sluice.cli.main import cli
-from sluice.cli.options import DURATION
-from sluice.cli.repair import _given_up, _print_done, _print_found, _print_json, repair
+from sluice.cli.terminal.options import DURATION
+from sluice.cli.tiering.repair import _given_up, _print_done, _print_found, _print_json, repair
 from sluice.config import ServerConfig
 from sluice.driver.repairing import RepairResult
 from sluice.rounds.records.files import RoundResult

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from sluice.cli.main import cli
-from sluice.cli.sql import _print, explained
+from sluice.cli.rows.sql import _print, explained
 from sluice.errors import QueryFailed
 from tests.support.findings import finding
 from tests.support.processes import sluice

@@ -14,8 +14,8 @@ import structlog
 from click.testing import CliRunner, Result
 
 from sluice.cli.main import cli
-from sluice.cli.output import span
-from sluice.cli.status import refresh
+from sluice.cli.terminal.output import span
+from sluice.cli.tiering.status import refresh
 from sluice.client import Client, connect
 from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import NetworkError
@@ -99,7 +99,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 
 
 def test_every_condition_is_seen(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluice.cli.status.SystemClock", lambda: shop.clock)
+    monkeypatch.setattr("sluice.cli.tiering.status.SystemClock", lambda: shop.clock)
     shown = shop.run("status")
     assert shown.exit_code == 1, "one of them is failing"
     assert [" ".join(line.split()) for line in shown.output.splitlines()[2:]] == [
@@ -311,7 +311,7 @@ def test_ctrl_c_ends_watching_and_says_nothing(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, output_format: str
 ) -> None:
     """The clock's third sleep is where the user presses it."""
-    monkeypatch.setattr("sluice.cli.status.SystemClock", Clock)
+    monkeypatch.setattr("sluice.cli.tiering.status.SystemClock", Clock)
     shown = shop.run("status", "--watch", "--format", output_format)
     assert (shown.exit_code, "Aborted" in shown.output, shown.stderr) == (0, False, "")
     if output_format == "table":

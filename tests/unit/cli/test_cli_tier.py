@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sluice.cli.tier import ended, poll_interval_s, summary
+from sluice.cli.tiering.tier import ended, poll_interval_s, summary
 from sluice.rounds.records.files import RoundResult
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.cli import csv_lines
-from sluice.cli.csv_lines import lines_of
+from sluice.cli.rows import csv_lines
+from sluice.cli.rows.csv_lines import lines_of
 
 TEXTS = st.lists(st.sampled_from(["a", "b", ",", '"', '""', "\n", "\r\n", "\r", " ", "x,y"]))
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.cli.csv_rows import BLOCK_BYTES
-from sluice.cli.files import columns_of, rows_of, schema_of
+from sluice.cli.rows.csv_rows import BLOCK_BYTES
+from sluice.cli.rows.files import columns_of, rows_of, schema_of
 from sluice.model import Column, DataType, Schema
 from sluice.model import types as t
 

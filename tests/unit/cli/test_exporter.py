@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from sluice.cli.exporter import served
 from sluice.cli.main import cli
+from sluice.cli.servers.exporter import served
 from sluice.config import ClientConfig
 from sluice.errors import ConfigurationError
 from sluice.metrics.tables import gauge_name

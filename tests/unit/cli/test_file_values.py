@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.cli.file_values import cast, from_text
-from sluice.cli.files import columns_of, rows_of
+from sluice.cli.rows.file_values import cast, from_text
+from sluice.cli.rows.files import columns_of, rows_of
 from sluice.model import Column, DataType, RowField, Schema, TypeRoot
 from sluice.model import types as t
 

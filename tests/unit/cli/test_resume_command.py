@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from sluice.cli.append import append
-from sluice.cli.resume_command import Advice, ResumeCommand
+from sluice.cli.rows.append import append
+from sluice.cli.rows.resume_command import Advice, ResumeCommand
 from sluice.errors import NetworkError
 from tests.support.append_shop import ORDERS, ROWS, Shop
 

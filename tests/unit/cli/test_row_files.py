@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.cli.files import rows_of, schema_of
-from sluice.cli.row_files import first_that_fails
+from sluice.cli.rows.files import rows_of, schema_of
+from sluice.cli.rows.row_files import first_that_fails
 
 ROOT = Path(__file__).resolve().parents[3]
 WANTED = pa.schema([("id", pa.int64()), ("note", pa.string())])
@@ -39,7 +39,7 @@ def test_a_batch_is_small_where_a_dictionary_repeats_large_values(
 import sys
 from pathlib import Path
 import pyarrow as pa
-from sluice.cli.files import rows_of, schema_of
+from sluice.cli.rows.files import rows_of, schema_of
 from tests.support.peak_memory import peak_mib
 rows = rows_of(Path(sys.argv[1]), pa.schema([("id", pa.int64()), ("note", pa.string())]))
 count = most = 0
@@ -117,7 +117,7 @@ def test_too_little_memory_is_not_taken_for_a_bad_value(tmp_path: Path) -> None:
 import resource, sys
 from pathlib import Path
 import click, numpy as np, pyarrow as pa
-from sluice.cli.files import rows_of, schema_of
+from sluice.cli.rows.files import rows_of, schema_of
 rows = rows_of(Path(sys.argv[1]), pa.schema([("id", pa.int64())]), notes=False)
 (batch,) = rows.batches()
 large = pa.record_batch({"id": pa.array(np.ones(200_000_000, np.int8))})

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.cli.schema_text import parse_schema, with_primary_key
+from sluice.cli.tables.schema_text import parse_schema, with_primary_key
 from sluice.errors import InvalidTable
 from sluice.model import Column, DataType, Schema, types
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sluice.cli.shown_values import shown_rows
+from sluice.cli.terminal.shown_values import shown_rows
 
 DAY = 1_714_521_600
 """2024-05-01T00:00Z in seconds since the epoch."""

@@ -15,7 +15,7 @@ from sluice.formats.bucketing import bucket_numbers
 from sluice.formats.keys import encode_key
 from sluice.model import Column, Schema, TableBucket, TableDescriptor, TablePath
 from sluice.model import types as t
-from sluice.page.table_splits import read_splits
+from sluice.page.tables.splits import read_splits
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.table_paths import table_path
@@ -163,7 +163,7 @@ def test_statuses_the_idle_check_and_the_page_count_all_buckets(
 def test_a_page_of_splits_begins_within_a_partition(
     orders: Orders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sluice.page.table_splits.WHOLE_SPLITS_MAX", 5)
+    monkeypatch.setattr("sluice.page.tables.splits.WHOLE_SPLITS_MAX", 5)
     orders.create()
     orders.rescale()
     whole = [("d2", number) for number in range(4)] + [("d1", number) for number in range(2)]

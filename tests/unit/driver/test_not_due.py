@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from sluice.artifacts.iceberg import installed_iceberg
 from sluice.cli.main import cli
-from sluice.cli.options import DURATION
+from sluice.cli.terminal.options import DURATION
 from sluice.client import Client, connect
 from sluice.client.statuses.recorded import this_process
 from sluice.config import ClientConfig, ServerConfig

@@ -326,7 +326,7 @@ def test_variables_of_stores_are_known_unless_they_name_files() -> None:
 def test_what_python_prints_by_itself_has_no_secret(how: str) -> None:
     code = (
         "from sluice.masking import know\n"
-        "from sluice.cli.logs import show_warnings\n"
+        "from sluice.cli.terminal.logs import show_warnings\n"
         "show_warnings(); know(['planted-value'])\n"
         f"said = 'of planted-value, \\x1b[31m'\n{how}\n"
     )

@@ -15,10 +15,10 @@ from starlette.responses import PlainTextResponse
 
 from sluice.client import connect
 from sluice.model import TablePath
-from sluice.page.acts import SAFE_METHODS, OnTable, require_checks, routes_of
-from sluice.page.lease_models import LeaseToDrop
-from sluice.page.local_place import LocalPlace
-from sluice.page.serving import local_app
+from sluice.page.actions.acts import SAFE_METHODS, OnTable, require_checks, routes_of
+from sluice.page.leases.models import LeaseToDrop
+from sluice.page.local.place import LocalPlace
+from sluice.page.local.serving import local_app
 from tests.support.local_page import NOWHERE
 
 

@@ -13,9 +13,9 @@ from fastapi.testclient import TestClient
 from sluice.client import Client
 from sluice.config import ClientConfig
 from sluice.model import TableDescriptor, TablePath
-from sluice.page.local_place import LocalPlace
-from sluice.page.seen import SeenTable
-from sluice.page.serving import local_app
+from sluice.page.cluster.seen import SeenTable
+from sluice.page.local.place import LocalPlace
+from sluice.page.local.serving import local_app
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.page_cluster import (
     CALM,

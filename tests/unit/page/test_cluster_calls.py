@@ -15,12 +15,13 @@ from sluice.client import Client
 from sluice.client.statuses import watch as status_watch
 from sluice.config import ClientConfig
 from sluice.model import TablePath, TieringStatus
-from sluice.page import calls, cluster_reader
-from sluice.page.calls import AT_ONCE, BUSY
-from sluice.page.cluster_reader import CHANGED_WAITS_MAX
-from sluice.page.local_place import LocalPlace
-from sluice.page.seen import SeenTable
-from sluice.page.serving import local_app
+from sluice.page.cluster import cluster_reader
+from sluice.page.cluster.cluster_reader import CHANGED_WAITS_MAX
+from sluice.page.cluster.seen import SeenTable
+from sluice.page.local.place import LocalPlace
+from sluice.page.local.serving import local_app
+from sluice.page.requests import calls
+from sluice.page.requests.calls import AT_ONCE, BUSY
 from tests.support.processes import wait_for
 
 READS = ["", "/rounds", "/splits", "/snapshots", "/leases"]

@@ -19,10 +19,10 @@ from sluice.client.statuses.watch import StatusWatch
 from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import RequestTimeOut
 from sluice.model import Reason, TableDescriptor, TablePath, TieringRound
-from sluice.page import detail_reader
-from sluice.page.cluster_reader import FIRST, ClusterReader
-from sluice.page.round_cache import RoundCache
-from sluice.page.seen import SeenTable, lag_reads
+from sluice.page.cluster import detail_reader
+from sluice.page.cluster.cluster_reader import FIRST, ClusterReader
+from sluice.page.cluster.round_cache import RoundCache
+from sluice.page.cluster.seen import SeenTable, lag_reads
 from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb

@@ -23,9 +23,9 @@ from sluice.errors import (
     UnknownServerError,
 )
 from sluice.model import TablePath
-from sluice.page import calls
-from sluice.page.calls import KEPT_MAX, KEPT_SPLITS_MAX, Calls, What
-from sluice.page.local_place import LocalPlace
+from sluice.page.local.place import LocalPlace
+from sluice.page.requests import calls
+from sluice.page.requests.calls import KEPT_MAX, KEPT_SPLITS_MAX, Calls, What
 from tests.support.processes import wait_for
 
 PATH = TablePath("shop", "orders")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from sluice.clock import SystemClock
 from sluice.model import TablePath, TieringStatus
-from sluice.page.maintenance_models import MaintainedTable
-from sluice.page.maintenance_runs import TASKS_MAX, RunReader, SeenRun, slim
-from sluice.page.maintenance_tables import MaintenanceListing, table_model
-from sluice.page.seen import Seen, SeenTable
+from sluice.page.cluster.seen import Seen, SeenTable
+from sluice.page.maintenance.models import MaintainedTable
+from sluice.page.maintenance.runs import TASKS_MAX, RunReader, SeenRun, slim
+from sluice.page.maintenance.tables import MaintenanceListing, table_model
 from sluice.rounds.records.maintenance_runs import MaintenanceRun, note_run
 from sluice.rounds.upkeep.maintenance_files import TableReport
 from tests.unit.page.test_maintenance_reads import converted, maintain

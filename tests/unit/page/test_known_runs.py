@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from sluice.client.leases.ids import lease_id
-from sluice.page import known_runs
-from sluice.page.known_runs import AGAIN_S, KnownRuns
+from sluice.page.requests import known_runs
+from sluice.page.requests.known_runs import AGAIN_S, KnownRuns
 from sluice.rounds.records.run_names import RunName, read_run_name, write_run_name
 from tests.support.lease_parts import ManualClock
 from tests.support.processes import wait_for

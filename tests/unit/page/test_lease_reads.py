@@ -19,12 +19,13 @@ from sluice.client.leases.tier_lease import tier_lease_id
 from sluice.client.statuses.recorded import this_process
 from sluice.config import ClientConfig
 from sluice.model import Claim, TablePath
-from sluice.page import known_runs, lease_reads
-from sluice.page.lease_reads import LEASES_MAX
-from sluice.page.local_place import LocalPlace
-from sluice.page.models import Link
-from sluice.page.per_owner import PerOwner
-from sluice.page.serving import local_app
+from sluice.page.cluster.models import Link
+from sluice.page.cluster.per_owner import PerOwner
+from sluice.page.leases import reads as lease_reads
+from sluice.page.leases.reads import LEASES_MAX
+from sluice.page.local.place import LocalPlace
+from sluice.page.local.serving import local_app
+from sluice.page.requests import known_runs
 from sluice.rounds.records.run_names import RunName, write_run_name
 from sluice.server.cluster import EmbeddedCluster
 from sluice.server.coordinator.leases_service import LeaseService

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sluice.model import TablePath, TieringRound, TieringStatus
-from sluice.page.maintenance_rounds import RoundFacts, facts_of
-from sluice.page.maintenance_runs import SeenRun
-from sluice.page.maintenance_tables import MaintenanceListing, Wanted, matching, table_model
-from sluice.page.seen import Seen, SeenTable
+from sluice.page.cluster.seen import Seen, SeenTable
+from sluice.page.maintenance.rounds import RoundFacts, facts_of
+from sluice.page.maintenance.runs import SeenRun
+from sluice.page.maintenance.tables import MaintenanceListing, Wanted, matching, table_model
 from sluice.rounds.records.maintenance_runs import MaintenanceRun
 from sluice.rounds.upkeep.maintain import MaintenanceReport
 from sluice.rounds.upkeep.maintenance import Conversion, TableHealth

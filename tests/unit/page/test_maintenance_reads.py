@@ -16,11 +16,11 @@ from fastapi.testclient import TestClient
 from sluice.client import Client
 from sluice.config import ClientConfig, ServerConfig
 from sluice.model import Reason, TablePath, TieringRound, TieringStatus
-from sluice.page.local_place import LocalPlace
-from sluice.page.maintenance_reader import READ_EVERY_S, MaintenanceReader, maintenance_of
-from sluice.page.maintenance_runs import LOST_AFTER_MS, REPORT_BYTES_MAX, RUNS_MAX
-from sluice.page.seen import Seen, SeenTable
-from sluice.page.serving import local_app
+from sluice.page.cluster.seen import Seen, SeenTable
+from sluice.page.local.place import LocalPlace
+from sluice.page.local.serving import local_app
+from sluice.page.maintenance.reader import READ_EVERY_S, MaintenanceReader, maintenance_of
+from sluice.page.maintenance.runs import LOST_AFTER_MS, REPORT_BYTES_MAX, RUNS_MAX
 from sluice.rounds.records.files import write_json
 from sluice.rounds.records.maintenance_runs import RUNS_KEPT, MaintenanceRun, note_run
 from sluice.rounds.upkeep.maintain import MaintenanceReport

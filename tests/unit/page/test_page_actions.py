@@ -14,11 +14,11 @@ from sluice.client import Client
 from sluice.client.leases.ids import lease_id
 from sluice.config import ClientConfig, ServerConfig
 from sluice.model import Reason, TablePath
-from sluice.page import cluster_reader
-from sluice.page.cluster_reader import ClusterReader
-from sluice.page.list_models import DagState
-from sluice.page.local_place import LocalPlace
-from sluice.page.serving import local_app
+from sluice.page.cluster import cluster_reader
+from sluice.page.cluster.cluster_reader import ClusterReader
+from sluice.page.cluster.list_models import DagState
+from sluice.page.local.place import LocalPlace
+from sluice.page.local.serving import local_app
 from sluice.rounds.upkeep.compaction_request import REQUEST_MS_MAX
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.processes import wait_for

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sluice.client.leases.ids import lease_id
 from sluice.errors import SparkSettingsWrong
 from sluice.model import TablePath, TieringRound, TieringStatus
-from sluice.page.health import (
+from sluice.page.cluster.health import (
     DAY_MS,
     LAG_OLD_MS,
     LAG_UNKNOWN,
@@ -28,9 +28,9 @@ from sluice.page.health import (
     WAITING_MS,
     verdict,
 )
-from sluice.page.list_models import Health
-from sluice.page.round_cache import SHOWN, RoundCache, failing_since_ms
-from sluice.page.seen import SeenTable, merged
+from sluice.page.cluster.list_models import Health
+from sluice.page.cluster.round_cache import SHOWN, RoundCache, failing_since_ms
+from sluice.page.cluster.seen import SeenTable, merged
 from sluice.rounds.values.reasons import reason_of
 from sluice.statuses.recorded import NO_ROUND_RECORDED
 from sluice.statuses.transitions import State

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.model import Reason, TableDescriptor, TablePath, TieringRound, TieringStatus
-from sluice.page import cluster_reader
-from sluice.page.health import LATE_MS
-from sluice.page.list_models import SortKey
-from sluice.page.local_place import LocalPlace
-from sluice.page.seen import LagReads, Seen, SeenTable, lag_reads
-from sluice.page.serving import local_app
-from sluice.page.tables import Listing, Wanted, listing, matching, table_model
+from sluice.page.cluster import cluster_reader
+from sluice.page.cluster.health import LATE_MS
+from sluice.page.cluster.list_models import SortKey
+from sluice.page.cluster.seen import LagReads, Seen, SeenTable, lag_reads
+from sluice.page.local.place import LocalPlace
+from sluice.page.local.serving import local_app
+from sluice.page.tables.list import Listing, Wanted, listing, matching, table_model
 from tests.support.own_cpu import least_cpu_s
 from tests.support.processes import wait_for
 from tests.support.status_shop import LAKE, SCHEMA, Shop, status_shop

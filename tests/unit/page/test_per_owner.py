@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sluice.page.per_owner import PerOwner
+from sluice.page.cluster.per_owner import PerOwner
 from tests.support.processes import wait_for
 
 

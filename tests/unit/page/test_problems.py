@@ -12,9 +12,9 @@ from sluice import errors
 from sluice.client import connect
 from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import SluiceError
-from sluice.page.local_place import LocalPlace
-from sluice.page.problems import STATUSES, status_of
-from sluice.page.serving import local_app
+from sluice.page.local.place import LocalPlace
+from sluice.page.local.serving import local_app
+from sluice.page.requests.problems import STATUSES, status_of
 from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.ports import kept_port
 

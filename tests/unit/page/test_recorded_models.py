@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sluice.masking import reason_text
 from sluice.model import TablePath, TieringRound, TieringStatus
 from sluice.model.record_fields import RecordField, fields_of
-from sluice.page.recorded_models import (
+from sluice.page.cluster.recorded_models import (
     RecordedRoundModel,
     RecordedStatusModel,
     is_wide_id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluice.page.sessions import IDLE_S, Sessions
+from sluice.page.local.sessions import IDLE_S, Sessions
 from tests.support.status_shop import OwnClock
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from sluice.errors import RequestTimeOut, TableNotExist
 from sluice.model import TablePath
-from sluice.page import split_cache
-from sluice.page.split_cache import KEPT_MAX, KEPT_S, Asked, SplitCache
-from sluice.page.table_splits import FoundSplits
+from sluice.page.tables import split_cache
+from sluice.page.tables.split_cache import KEPT_MAX, KEPT_S, Asked, SplitCache
+from sluice.page.tables.splits import FoundSplits
 from tests.support.processes import wait_for
 from tests.support.status_shop import OwnClock
 

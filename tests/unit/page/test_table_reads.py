@@ -32,13 +32,13 @@ from sluice.model import (
 )
 from sluice.model import types as t
 from sluice.model.record_fields import fields_of
-from sluice.page import table_splits
 from sluice.page.app import page_app
-from sluice.page.local_place import LocalPlace
-from sluice.page.models import Link
-from sluice.page.ports import Viewer, serve
-from sluice.page.recorded_models import is_wide_id
-from sluice.page.table_splits import AT_ONCE, WHOLE_MAX
+from sluice.page.cluster.models import Link
+from sluice.page.cluster.recorded_models import is_wide_id
+from sluice.page.local.place import LocalPlace
+from sluice.page.requests.ports import Viewer, serve
+from sluice.page.tables import splits as table_splits
+from sluice.page.tables.splits import AT_ONCE, WHOLE_MAX
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.status_shop import status_shop
 from tests.unit.server.kv_support import KvCaller
