@@ -18,20 +18,20 @@ import pyarrow.parquet as pq
 
 from bench import data
 from bench.measure import Line, report
-from sluice.formats.bucketing import bucket_numbers
-from sluice.formats.keys import encode_key
-from sluice.formats.kv_batch import build_kv_batch, parse_kv_batch
-from sluice.formats.log_batch import (
+from sluice.formats.keys.bucketing import bucket_numbers
+from sluice.formats.keys.keys import encode_key
+from sluice.formats.kv.kv_batch import build_kv_batch, parse_kv_batch
+from sluice.formats.kv.value_batch import decode_values, stored_values
+from sluice.formats.log.batch import (
     check_crc,
     decode_log_batch,
     encode_log_batch,
     iter_batches,
     read_header,
 )
-from sluice.formats.log_format import ARROW, LogFormat
-from sluice.formats.row_arrays import COMPACTED, INDEXED, decode_rows, encode_rows
-from sluice.formats.types import arrow_schema
-from sluice.formats.value_batch import decode_values, stored_values
+from sluice.formats.log.log_format import ARROW, LogFormat
+from sluice.formats.rows.arrays import COMPACTED, INDEXED, decode_rows, encode_rows
+from sluice.formats.types.types import arrow_schema
 from sluice.model import Column, DataType, Schema
 from sluice.model.types import BIGINT, STRING
 
@@ -167,7 +167,7 @@ def _parquet(batches: list[pa.RecordBatch]) -> None:
 
 _LOAD = """
 import json, sys, time
-from sluice.formats.column_memory import load_kernels
+from sluice.formats.rows.column_memory import load_kernels
 started = time.process_time(), time.perf_counter()
 load_kernels()
 print(json.dumps([time.process_time() - started[0], time.perf_counter() - started[1]]))

@@ -20,7 +20,7 @@ from bench.measure import Cost, Line, cost, report
 from sluice.client import Client, connect
 from sluice.client.tiering.heartbeats import Heartbeats
 from sluice.client.tiering.idle import Waiting
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Claim, TableBucket, TableDescriptor, TablePath, TieringRound
 from sluice.rounds.records.files import claim_of
 from sluice_airflow.acquire import TOGETHER_MAX, acquire

@@ -24,10 +24,10 @@ from bench.formats import decode, encode
 from bench.measure import Line, report
 from scripts import build_kernels
 from sluice.client.kv.sst_values import read_sst_values
-from sluice.formats import kernels
-from sluice.formats.kernel_objects import VARIANTS, Variant, cpu_flags, described
-from sluice.formats.row_arrays import COMPACTED, INDEXED
-from sluice.formats.value_batch import decode_values, stored_values
+from sluice.formats.kernels import compiled as kernels
+from sluice.formats.kernels.objects import VARIANTS, Variant, cpu_flags, described
+from sluice.formats.kv.value_batch import decode_values, stored_values
+from sluice.formats.rows.arrays import COMPACTED, INDEXED
 
 TRIES = 15
 ROWS_MAX = 400_000

@@ -13,7 +13,7 @@ import pyarrow as pa
 from bench.log_to_iceberg import server
 from bench.page_process import measure_page
 from sluice.client import Client, connect
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Reason, TableDescriptor, TablePath, TieringRound
 
 TABLES, DATABASES, WITH_ROWS, FAILING = 5_000, 10, 300, 100

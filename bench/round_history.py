@@ -21,8 +21,8 @@ from sluice.client.statuses.status_table import StatusTable
 from sluice.config import ClientConfig
 from sluice.model import Claim, TablePath, TieringRound
 from sluice.model.tiering_round import ROUNDS_KEPT
-from sluice.server.coordinator.tiering_rounds import TieringRounds
-from sluice.server.coordinator.tiering_rows import TieringRows
+from sluice.server.coordinator.tiering.rounds import TieringRounds
+from sluice.server.coordinator.tiering.rows import TieringRows
 from sluice.server.storage.database import Database
 from sluice.statuses import TableStatus
 from sluice.testing.real_fluss import RealFluss

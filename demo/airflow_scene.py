@@ -24,7 +24,7 @@ from demo.processes import Processes
 from demo.run import inherited_environment
 from sluice.client import Client, connect
 from sluice.config import ServerConfig
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
 from sluice.server.cluster import EmbeddedCluster
 

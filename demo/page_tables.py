@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from sluice.client import Client
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
 
 NOUNS = {

@@ -12,7 +12,7 @@ from demo import flight_status
 from demo.data import Source
 from sluice.client import Client
 from sluice.errors import UnsupportedVersion
-from sluice.formats.types import arrow_schema, schema_from_arrow
+from sluice.formats.types.types import arrow_schema, schema_from_arrow
 from sluice.model import Claim, Reason, TableDescriptor, TablePath
 
 DATABASE = "nyc"

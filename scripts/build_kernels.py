@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from sluice.formats.kernel_objects import (  # noqa: E402  # of this tree, installed or not
+from sluice.formats.kernels.objects import (  # noqa: E402  # of this tree, installed or not
     DESCRIPTION,
     FOLDER,
     VARIANTS,
@@ -149,8 +149,8 @@ def emit_object(target: Path) -> None:
     """Writes a position-independent object file for the CPU of ``NUMBA_CPU_NAME``."""
     from llvmlite import binding
 
-    from sluice.formats import kernel_cache
-    from sluice.formats.kernel_build import compile_kernels
+    from sluice.formats.kernels import cache as kernel_cache
+    from sluice.formats.kernels.build import compile_kernels
 
     module, symbols, _ = compile_kernels()
     for name, (symbol, _) in symbols.items():

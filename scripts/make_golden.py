@@ -30,8 +30,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from sluice.client import connect  # noqa: E402
-from sluice.formats.kv_batch import parse_kv_batch  # noqa: E402
-from sluice.formats.log_batch import iter_batches  # noqa: E402
+from sluice.formats.kv.kv_batch import parse_kv_batch  # noqa: E402
+from sluice.formats.log.batch import iter_batches  # noqa: E402
 from sluice.model import Schema, TableDescriptor, TablePath  # noqa: E402
 from sluice.testing.fluss_jars import VERSION  # noqa: E402
 from sluice.testing.native_call import NativeCall  # noqa: E402

@@ -18,7 +18,7 @@ from sluice.errors import (
     UnknownTableOrBucket,
 )
 from sluice.errors.fluss import unreadable_text
-from sluice.formats.log_batch import LogBatchHeader, batch_ends, check_crc, complete_batches
+from sluice.formats.log.batch import LogBatchHeader, batch_ends, check_crc, complete_batches
 from sluice.model import Partition, TableBucket, TableInfo, TablePath, bucket_count_in
 from sluice.rounds.commit.failures import WITH_LAKE, bucket_text
 from sluice.rounds.repair.diagnosis import NAMED_MAX

@@ -15,23 +15,23 @@ from sluice.did_you_mean import did_you_mean
 from sluice.errors import ConfigurationError, StorageError
 from sluice.model import TableBucket, TableInfo, TablePath, TieringRound
 from sluice.scans import ScanLimits
-from sluice.server.coordinator.auto_partitioner import AutoPartitioner
-from sluice.server.coordinator.catalog import Catalog
-from sluice.server.coordinator.cluster_service import ClusterService, fluss_settings
-from sluice.server.coordinator.descriptor_rules import Defaults
-from sluice.server.coordinator.kv_snapshot_service import KvSnapshotService
-from sluice.server.coordinator.kv_snapshots import KvSnapshots
-from sluice.server.coordinator.lake_lag import LakeLag
-from sluice.server.coordinator.lake_options import lake_options
-from sluice.server.coordinator.lake_rules import ServerLake
-from sluice.server.coordinator.lake_snapshots import LakeSnapshots
-from sluice.server.coordinator.leases import KvSnapshotLeases
-from sluice.server.coordinator.leases_service import LeaseService
-from sluice.server.coordinator.leases_store import SqliteLeaseStore
-from sluice.server.coordinator.producer_offsets import ProducerOffsets
-from sluice.server.coordinator.service import CoordinatorService
-from sluice.server.coordinator.tiering import Tiering
-from sluice.server.coordinator.tiering_service import TieringService
+from sluice.server.coordinator.calls.catalog_calls import CoordinatorService
+from sluice.server.coordinator.calls.cluster_calls import ClusterService, fluss_settings
+from sluice.server.coordinator.calls.kv_snapshot_calls import KvSnapshotService
+from sluice.server.coordinator.calls.lease_calls import LeaseService
+from sluice.server.coordinator.calls.producer_offsets import ProducerOffsets
+from sluice.server.coordinator.calls.tiering_calls import TieringService
+from sluice.server.coordinator.catalog.catalog import Catalog
+from sluice.server.coordinator.catalog.descriptor_rules import Defaults
+from sluice.server.coordinator.catalog.lake_rules import ServerLake
+from sluice.server.coordinator.leases.kv_snapshots import KvSnapshots
+from sluice.server.coordinator.leases.leases import KvSnapshotLeases
+from sluice.server.coordinator.leases.store import SqliteLeaseStore
+from sluice.server.coordinator.tiering.auto_partitioner import AutoPartitioner
+from sluice.server.coordinator.tiering.lake_lag import LakeLag
+from sluice.server.coordinator.tiering.lake_options import lake_options
+from sluice.server.coordinator.tiering.lake_snapshots import LakeSnapshots
+from sluice.server.coordinator.tiering.tiering import Tiering
 from sluice.server.data_dir import DataDir
 from sluice.server.listen_addresses import ListenAddress, listen_addresses
 from sluice.server.listeners import Listener, ListenerSecurity, check_free
@@ -39,23 +39,23 @@ from sluice.server.log_ends import StoredLogEnds
 from sluice.server.metadata import NODE_ID, MetadataService, Servers, api_versions
 from sluice.server.sequences import StoredSequences
 from sluice.server.storage.database import Database
-from sluice.server.tablet.auto_increment import AutoIncrement
-from sluice.server.tablet.bucket_routing import with_routing_checked
-from sluice.server.tablet.damage_service import DamageService
-from sluice.server.tablet.fetch import Fetcher
-from sluice.server.tablet.files import LogFiles
-from sluice.server.tablet.kv_manager import KvManager
-from sluice.server.tablet.kv_service import KvService
-from sluice.server.tablet.kv_snapshotter import KvSnapshotter
-from sluice.server.tablet.kv_store import KvResources
-from sluice.server.tablet.kv_tablet import Environment
-from sluice.server.tablet.log_manager import LogManager, buckets_of
-from sluice.server.tablet.log_retention import DEFAULT_TTL, LogRetention, Needs
-from sluice.server.tablet.replicas import Replicas
-from sluice.server.tablet.scan_manager import ScannerManager
-from sluice.server.tablet.scan_service import ScanService
-from sluice.server.tablet.service import TabletService
-from sluice.server.tablet.stats_service import StatsService
+from sluice.server.tablet.buckets.files import LogFiles
+from sluice.server.tablet.buckets.replicas import Replicas
+from sluice.server.tablet.buckets.routing import with_routing_checked
+from sluice.server.tablet.calls.damage_calls import DamageService
+from sluice.server.tablet.calls.kv_calls import KvService
+from sluice.server.tablet.calls.log_calls import TabletService
+from sluice.server.tablet.calls.scan_calls import ScanService
+from sluice.server.tablet.calls.stats_calls import StatsService
+from sluice.server.tablet.kv.auto_increment import AutoIncrement
+from sluice.server.tablet.kv.manager import KvManager
+from sluice.server.tablet.kv.scan_manager import ScannerManager
+from sluice.server.tablet.kv.snapshotter import KvSnapshotter
+from sluice.server.tablet.kv.store import KvResources
+from sluice.server.tablet.kv.tablet import Environment
+from sluice.server.tablet.logs.fetch import Fetcher
+from sluice.server.tablet.logs.manager import LogManager, buckets_of
+from sluice.server.tablet.logs.retention import DEFAULT_TTL, LogRetention, Needs
 from sluice.server.time_limit import TimeLimit
 from sluice.server.writer_ids import StoredWriterIds
 from sluice.wire import apis

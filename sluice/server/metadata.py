@@ -18,9 +18,9 @@ from sluice.errors import (
     UnknownTableOrBucket,
 )
 from sluice.model import Partition, TableBucket, TablePath, bucket_count_in
-from sluice.server.coordinator.catalog import Catalog, TableEntry
-from sluice.server.coordinator.lake_options import described
-from sluice.server.coordinator.lake_snapshots import LakeSnapshots
+from sluice.server.coordinator.catalog.catalog import Catalog, TableEntry
+from sluice.server.coordinator.tiering.lake_options import described
+from sluice.server.coordinator.tiering.lake_snapshots import LakeSnapshots
 from sluice.server.leaders import Leaders
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb

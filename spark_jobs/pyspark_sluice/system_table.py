@@ -58,7 +58,7 @@ class SystemTable(DataSource):
         """The columns with their types and comments: those of the path, then the fields."""
         import pyarrow as pa
 
-        from sluice.formats.types import arrow_type
+        from sluice.formats.types.types import arrow_type
         from sluice.model.record_fields import fields_of
 
         path = {

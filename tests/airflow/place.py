@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from sluice.client import Client
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath, TieringStatus
 
 HERE = Path(__file__).resolve().parent

@@ -21,7 +21,7 @@ from sluice.client.tiering.heartbeats import Heartbeats
 from sluice.clock import SystemClock
 from sluice.config import ClientConfig
 from sluice.errors import ClaimLost
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Claim, Reason, TableDescriptor, TablePath
 from sluice.testing.table_creation import create_table
 from sluice.wire import fluss_api_pb2 as pb

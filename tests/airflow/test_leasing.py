@@ -30,7 +30,7 @@ from sluice.rounds.records.files import (
     write_json,
 )
 from sluice.server.cluster import EmbeddedCluster
-from sluice.server.coordinator.leases_service import LeaseService
+from sluice.server.coordinator.calls.lease_calls import LeaseService
 from sluice_airflow import leasing
 from sluice_airflow.acquire import acquire
 from sluice_airflow.claims import ClaimedTable

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.client import Client, connect
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Reason, TableDescriptor, TablePath
 from sluice.rounds.records.files import (
     RoundFailure,

@@ -21,7 +21,7 @@ from demo.processes import Processes
 from sluice.artifacts.iceberg import installed_iceberg
 from sluice.client import Client, connect
 from sluice.config import ServerConfig
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.place import ROOT, wait_until

@@ -14,7 +14,7 @@ import pytest
 
 from sluice.client import Client, connect
 from sluice.config import ClientConfig
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Reason, TableDescriptor, TablePath
 from sluice.rounds.records.files import claim_of
 from sluice.testing.real_fluss import RealFluss

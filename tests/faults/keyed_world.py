@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from sluice.client.client import Client
 from sluice.config import Config, TieringConfig
-from sluice.formats.bucketing import bucket_hashes, numbered
+from sluice.formats.keys.bucketing import bucket_hashes, numbered
 from sluice.model import Column, Schema, TableBucket, TableDescriptor
 from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult

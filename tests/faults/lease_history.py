@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 from sluice.client import connect
 from sluice.config import ClientConfig
 from sluice.errors import LeaseNotExist, NetworkError, RequestTimeOut
-from sluice.formats.kv_snapshots import METADATA_FILE
+from sluice.formats.kv.snapshot_metadata import METADATA_FILE
 from sluice.leases import RESTART_GRACE_MS, bucket_of, key_of
 from sluice.model import TableBucket
-from sluice.server.coordinator.leases_store import SqliteLeaseStore
+from sluice.server.coordinator.leases.store import SqliteLeaseStore
 from sluice.server.storage.database import Database
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from sluice.errors import FlussError
-from sluice.server.tablet.kv_store import KvResources, KvStore
+from sluice.server.tablet.kv.store import KvResources, KvStore
 from tests.faults.kv_steps import PUTS, SNAPSHOTS
 from tests.support.findings import finding
 from tests.support.processes import ServerProcess
@@ -208,7 +208,7 @@ def test_a_store_killed_while_it_is_closed_has_the_rows_that_its_offset_tells_of
 ) -> None:
     """The writing of its rows takes longest, so that some of the kills come while it is on."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["sluice.server.tablet.kv_store"])
+    context.set_forkserver_preload(["sluice.server.tablet.kv.store"])
     for number in range(6):
         folder = tmp_path / str(number)
         ready, there = context.Pipe(duplex=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from sluice.formats.types import arrow_schema
+from sluice.formats.types.types import arrow_schema
 from sluice.model.table import Schema
 
 DATA = Path(__file__).with_name("data")

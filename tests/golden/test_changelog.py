@@ -7,16 +7,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sluice.formats.log_batch import (
+from sluice.formats.log.batch import (
     change_types,
     check_crc,
     decode_log_batch,
     iter_batches,
     set_offset_and_timestamp,
 )
-from sluice.formats.row_arrays import COMPACTED, decode_rows, encode_rows
-from sluice.formats.row_log import RowLog, parse_row_log_batch
-from sluice.formats.types import arrow_schema
+from sluice.formats.log.row_log import RowLog, parse_row_log_batch
+from sluice.formats.rows.arrays import COMPACTED, decode_rows, encode_rows
+from sluice.formats.types.types import arrow_schema
 from sluice.model import ChangeType, TableDescriptor, TableInfo, TablePath
 from tests.golden import tables
 from tests.golden.files import columns, read, read_arrow

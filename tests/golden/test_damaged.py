@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import CorruptRecord, SchemaNotExist
-from sluice.formats.kv_batch import parse_kv_batch
-from sluice.formats.log_batch import change_types, crc32c, decode_log_batch, iter_batches
-from sluice.formats.row_arrays import COMPACTED, decode_rows
-from sluice.formats.row_log import parse_row_log_batch
-from sluice.formats.types import arrow_schema
-from sluice.formats.value_batch import decode_values, values_of
+from sluice.formats.kv.kv_batch import parse_kv_batch
+from sluice.formats.kv.value_batch import decode_values, values_of
+from sluice.formats.log.batch import change_types, crc32c, decode_log_batch, iter_batches
+from sluice.formats.log.row_log import parse_row_log_batch
+from sluice.formats.rows.arrays import COMPACTED, decode_rows
+from sluice.formats.types.types import arrow_schema
 from tests.golden import tables
 from tests.golden.files import DATA, read
 from tests.support.arrow_memory import all_given_back

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sluice.formats.bucketing import bucket_numbers
-from sluice.formats.keys import encode_key
+from sluice.formats.keys.bucketing import bucket_numbers
+from sluice.formats.keys.keys import encode_key
 from tests.golden import tables
 from tests.golden.files import read
 

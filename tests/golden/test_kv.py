@@ -6,16 +6,16 @@ import json
 
 import pyarrow as pa
 
-from sluice.formats.keys import encode_key
-from sluice.formats.kv_batch import build_kv_batch, parse_kv_batch
-from sluice.formats.row_arrays import COMPACTED, decode_rows, encode_rows
-from sluice.formats.types import arrow_schema
-from sluice.formats.value_batch import (
+from sluice.formats.keys.keys import encode_key
+from sluice.formats.kv.kv_batch import build_kv_batch, parse_kv_batch
+from sluice.formats.kv.value_batch import (
     build_value_batch,
     decode_values,
     stored_values,
     values_of,
 )
+from sluice.formats.rows.arrays import COMPACTED, decode_rows, encode_rows
+from sluice.formats.types.types import arrow_schema
 from tests.golden import tables
 from tests.golden.files import DATA, columns, read, read_arrow
 

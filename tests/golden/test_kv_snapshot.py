@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from sluice.client.kv.rocksdb_values import read_values
-from sluice.formats.row_arrays import COMPACTED
-from sluice.formats.value_batch import decode_values, values_of
+from sluice.formats.kv.value_batch import decode_values, values_of
+from sluice.formats.rows.arrays import COMPACTED
 from sluice.wire import fluss_api_pb2 as pb
 from tests.golden import tables
 from tests.golden.files import DATA, columns, read, read_arrow

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from sluice.errors import CorruptRecord
-from sluice.formats.log_batch import check_crc, decode_log_batch, iter_batches, seal
-from sluice.formats.types import arrow_schema
+from sluice.formats.log.batch import check_crc, decode_log_batch, iter_batches, seal
+from sluice.formats.types.types import arrow_schema
 from tests.golden import tables
 from tests.golden.files import columns, read, read_arrow
 

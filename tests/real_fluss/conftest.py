@@ -18,7 +18,7 @@ from sluice.config import ClientConfig, Config, DatalakeConfig, TieringConfig
 from sluice.driver.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.errors import TableNotDue
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Claim, TableDescriptor, TablePath
 from sluice.rounds.records.files import RoundResult
 from sluice.testing.real_fluss import RealFluss

@@ -19,7 +19,7 @@ from sluice.config import Config
 from sluice.driver.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.errors import DatabaseAlreadyExist, TableNotDue
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Claim, Reason, TableDescriptor, TablePath, TieringStatus
 from sluice.rounds.records.files import RoundResult
 from sluice.testing.real_fluss import RealFluss

@@ -26,7 +26,7 @@ from sluice.errors import (
     RequestTimeOut,
     UnsupportedVersion,
 )
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableBucket, TableDescriptor, TablePath
 from sluice.testing.real_fluss import RealFluss, RealFlussNotStarted
 from sluice.testing.table_creation import create_table

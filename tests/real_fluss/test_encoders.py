@@ -10,18 +10,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sluice.formats.keys import encode_key
-from sluice.formats.kv_batch import build_kv_batch
-from sluice.formats.log_batch import (
+from sluice.formats.keys.keys import encode_key
+from sluice.formats.kv.kv_batch import build_kv_batch
+from sluice.formats.kv.value_batch import decode_values
+from sluice.formats.log.batch import (
     change_types,
     check_crc,
     decode_log_batch,
     encode_log_batch,
     iter_batches,
 )
-from sluice.formats.row_arrays import encode_rows
-from sluice.formats.types import arrow_schema, arrow_type
-from sluice.formats.value_batch import decode_values
+from sluice.formats.rows.arrays import encode_rows
+from sluice.formats.types.types import arrow_schema, arrow_type
 from sluice.model import Column, DataType, RowField, Schema, TypeRoot
 from sluice.model import types as t
 from sluice.testing.real_fluss import RealFluss

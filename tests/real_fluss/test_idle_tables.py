@@ -17,7 +17,7 @@ from sluice.client import Client, connect
 from sluice.client.statuses.status_table import PATH
 from sluice.client.statuses.system_table import SystemTable
 from sluice.config import ClientConfig
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Claim, Column, TableBucket, TableDescriptor, TablePath, TieringRound
 from sluice.rounds.records.files import claim_of
 from sluice.statuses import full_rounds

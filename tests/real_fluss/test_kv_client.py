@@ -24,7 +24,7 @@ from sluice.errors import (
     UnknownTableOrBucket,
     UnsupportedVersion,
 )
-from sluice.formats.types import arrow_schema
+from sluice.formats.types.types import arrow_schema
 from sluice.model import BucketSnapshot, Column, Schema, TableBucket, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.testing.conformance.every_type import EVERY_TYPE, every_value

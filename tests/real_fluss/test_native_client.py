@@ -24,8 +24,8 @@ from sluice.errors import (
     StorageError,
     UnsupportedVersion,
 )
-from sluice.formats.log_batch import iter_batches
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.log.batch import iter_batches
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableBucket, TableDescriptor, TablePath
 from sluice.rounds.values.types import OffsetRange
 from sluice.testing.real_fluss import RealFluss

@@ -12,7 +12,7 @@ import pytest
 
 from sluice.client import Client, connect
 from sluice.config import ClientConfig
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Claim, Reason, TableBucket, TableDescriptor, TablePath, TieringRound
 from sluice.page.cluster.cluster_reader import ClusterReader
 from sluice.page.cluster.seen import SeenTable

@@ -16,9 +16,9 @@ from sluice.client import Client, connect
 from sluice.client.leases.calls import LeaseClient
 from sluice.client.leases.snapshot_lease import bucket_selections
 from sluice.errors import KvSnapshotNotExist, UnsupportedVersion
-from sluice.formats.keys import encode_key
-from sluice.formats.kv_batch import build_kv_batch
-from sluice.formats.row_arrays import encode_rows
+from sluice.formats.keys.keys import encode_key
+from sluice.formats.kv.kv_batch import build_kv_batch
+from sluice.formats.rows.arrays import encode_rows
 from sluice.model import BucketSnapshot, Column, Schema, TableBucket, TablePath
 from sluice.model.types import BIGINT, STRING
 from sluice.testing.native_call import NativeCall

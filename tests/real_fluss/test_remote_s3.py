@@ -13,7 +13,7 @@ from pyarrow import fs
 from sluice.client import connect
 from sluice.config import ClientConfig
 from sluice.errors import StorageError
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableBucket, TableDescriptor, TablePath
 from sluice.testing.table_creation import create_table
 from tests.support.s3_fluss import CLUSTER_KEY, S3Fluss

@@ -35,7 +35,7 @@ from sluice.errors import (
     StatusUnreadable,
     TableNotDue,
 )
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Claim, Reason, TableDescriptor, TablePath, TieringRound
 from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult

@@ -20,7 +20,7 @@ from sluice.errors import (
     LogBeginsAfterLake,
     SplitFailed,
 )
-from sluice.formats.log_batch import iter_batches
+from sluice.formats.log.batch import iter_batches
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import TablePath
 from sluice.model import types as t

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sluice.formats.types import arrow_schema
+from sluice.formats.types.types import arrow_schema
 from sluice.model import Column, DataType, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.testing.conformance.every_type import EVERY_TYPE

@@ -13,7 +13,7 @@ from pyarrow import fs
 from sluice.cli.main import cli
 from sluice.client import connect
 from sluice.config import ServerConfig
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
 from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.catalogs.aws_bundle import jars_with_s3

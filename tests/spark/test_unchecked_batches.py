@@ -18,7 +18,7 @@ from sluice.driver.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.driver.repairing import diagnose_table, repair
 from sluice.errors import SplitFailed, TableNotDue
-from sluice.formats.log_batch import encode_log_batch
+from sluice.formats.log.batch import encode_log_batch
 from sluice.model import Column, Schema, TableBucket, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult

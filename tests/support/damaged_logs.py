@@ -20,10 +20,10 @@ import pyarrow as pa
 from structlog.testing import capture_logs
 
 from sluice.errors import CorruptRecord, DuplicateSequence, OutOfOrderSequence
-from sluice.formats.log_batch import encode_log_batch, read_header
-from sluice.server.tablet.fetch import read_slice
-from sluice.server.tablet.files import LogFiles, Part
-from sluice.server.tablet.log import BucketLog
+from sluice.formats.log.batch import encode_log_batch, read_header
+from sluice.server.tablet.buckets.files import LogFiles, Part
+from sluice.server.tablet.logs.fetch import read_slice
+from sluice.server.tablet.logs.log import BucketLog
 
 HEADER = struct.Struct("<qibqIhbiqii")
 """Offset, length, magic, time, checksum, schema, attributes, delta, writer, sequence, count."""

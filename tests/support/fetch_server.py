@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sluice.client import LogReader, connect
 from sluice.config import ClientConfig
-from sluice.formats.log_batch import encode_log_batch, set_offset_and_timestamp
+from sluice.formats.log.batch import encode_log_batch, set_offset_and_timestamp
 from sluice.model import TableBucket, TableInfo
 from sluice.model.types import BIGINT
 from sluice.testing.tables import table_info

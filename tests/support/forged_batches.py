@@ -6,7 +6,7 @@ import struct
 
 from hypothesis import strategies as st
 
-from sluice.formats.log_batch import LENGTH_OVERHEAD, V0_HEADER_SIZE, crc32c, read_header
+from sluice.formats.log.batch import LENGTH_OVERHEAD, V0_HEADER_SIZE, crc32c, read_header
 from sluice.model import TableBucket
 from sluice.server.cluster import EmbeddedCluster
 

@@ -17,7 +17,11 @@ from typing import Any
 
 import psutil
 
-_PRELOADED = ["sluice.server.cluster", "sluice.formats.kernels", "tests.support.forked_server"]
+_PRELOADED = [
+    "sluice.server.cluster",
+    "sluice.formats.kernels.compiled",
+    "tests.support.forked_server",
+]
 _START_S = 180.0
 
 

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from sluice.errors import CorruptRecord
-from sluice.formats import records
-from sluice.formats.row_arrays import COMPACTED, INDEXED, decode_rows, encode_rows
-from sluice.formats.types import arrow_type
+from sluice.formats.rows import records
+from sluice.formats.rows.arrays import COMPACTED, INDEXED, decode_rows, encode_rows
+from sluice.formats.types.types import arrow_type
 from sluice.model import DataType, RowField, TypeRoot
 from sluice.model import types as t
 from tests.golden import tables

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sluice.formats.types import arrow_schema
+from sluice.formats.types.types import arrow_schema
 from sluice.model import Column, DataType, RowField, Schema, TableDescriptor, TypeRoot
 from sluice.model import types as t
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from sluice.errors import StorageError
 from sluice.leases import RESTART_GRACE_MS, Change, Lease
 from sluice.model import TableBucket
-from sluice.server.coordinator.leases_store import LeaseStore
+from sluice.server.coordinator.leases.store import LeaseStore
 
 
 class Model:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sluice.server.coordinator.leases_service import LeaseService
+from sluice.server.coordinator.calls.lease_calls import LeaseService
 from sluice.wire import apis
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from sluice.client import Client, connect
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Reason, TableDescriptor, TablePath
 from sluice.server.cluster import EmbeddedCluster
 from tests.unit.server.kv_support import KvCaller

@@ -17,7 +17,7 @@ import pytest
 from sluice.clock import Clock
 from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
-from sluice.server.coordinator.tiering_service import TieringService
+from sluice.server.coordinator.calls.tiering_calls import TieringService
 from sluice.statuses import TieringStatuses
 from sluice.wire import apis
 from sluice.wire.apis import Api

@@ -173,7 +173,7 @@ def tier(work: Path) -> None:
     from sluice.client import connect
     from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig
     from sluice.driver.local import tier_once
-    from sluice.formats.types import schema_from_arrow
+    from sluice.formats.types.types import schema_from_arrow
     from sluice.model import TableDescriptor, TablePath
     from sluice.server.cluster import EmbeddedCluster
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from sluice.errors import CorruptRecord, InvalidTable, UnsupportedType
-from sluice.formats.log_batch import seal
-from sluice.formats.row_log import RowLog
-from sluice.formats.row_plan import COMPACTED, INDEXED
+from sluice.formats.log.batch import seal
+from sluice.formats.log.row_log import RowLog
+from sluice.formats.rows.plan import COMPACTED, INDEXED
 from sluice.model import DataType, TypeRoot
 
 _COUNT = struct.Struct("<i")

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from sluice.formats.log_batch import iter_batches
+from sluice.formats.log.batch import iter_batches
 from sluice.model import DataType
 
 from .row_by_row import decode_row

@@ -9,8 +9,8 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from sluice.formats import kernels
-from sluice.formats.kernel_objects import FOLDER, SOURCES
+from sluice.formats.kernels import compiled as kernels
+from sluice.formats.kernels.objects import FOLDER, SOURCES
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "build_kernels.py"
@@ -63,11 +63,11 @@ def without_compiling() -> str:
     assert kept is not None
     return f"""
 import pathlib, sys, types
-from sluice.formats import kernel_cache
+from sluice.formats.kernels import cache as kernel_cache
 
 read = kernel_cache.load
 def build():
     import numba  # as the module does that stands here otherwise
     return read(pathlib.Path({kept!r}))
-sys.modules["sluice.formats.kernel_build"] = types.SimpleNamespace(build=build)
+sys.modules["sluice.formats.kernels.build"] = types.SimpleNamespace(build=build)
 """

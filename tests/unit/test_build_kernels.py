@@ -15,7 +15,7 @@ from types import ModuleType
 
 import pytest
 
-from sluice.formats.kernel_objects import VARIANTS
+from sluice.formats.kernels.objects import VARIANTS
 from tests.docs.blocks import claimed
 from tests.support.shared_kernels import ROOT, SCRIPT, shared_objects
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sluice.errors import BY_CODE
-from sluice.formats.descriptors import data_type_from_json, schema_from_json
-from sluice.formats.offsets import offsets_from_json
-from sluice.server.coordinator.options import KNOWN
+from sluice.formats.offsets_file import offsets_from_json
+from sluice.formats.types.descriptors import data_type_from_json, schema_from_json
+from sluice.server.coordinator.catalog.options import KNOWN
 from sluice.wire.apis import APIS, BOTH, COORDINATOR, TABLET
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "fluss"

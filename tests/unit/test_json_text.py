@@ -9,8 +9,8 @@ import pytest
 
 from sluice.config import SETTINGS_VARIABLE, load_config
 from sluice.errors import ConfigurationError, CorruptMessage
-from sluice.formats.descriptors import descriptor_from_json, schema_from_json
-from sluice.formats.kv_snapshots import kv_snapshot_from_json
+from sluice.formats.kv.snapshot_metadata import kv_snapshot_from_json
+from sluice.formats.types.descriptors import descriptor_from_json, schema_from_json
 from sluice.json_text import json_of
 from sluice.rounds.records.files import read_json
 

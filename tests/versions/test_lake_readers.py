@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.formats import kernel_cache
+from sluice.formats.kernels import cache as kernel_cache
 from tests.docs.blocks import Block, claimed_blocks, commands
 from tests.support.built_wheel import ROOT, Environment, locked_versions, new_environment
 from tests.support.installed import JARS

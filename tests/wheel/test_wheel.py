@@ -172,7 +172,7 @@ def test_its_zip_for_executors_has_the_loops(base: Environment, tmp_path: Path) 
     assert (done.returncode, done.stderr) == (0, "")
     code = (
         "import sys; sys.path.insert(0, 'sluice.zip')\n"
-        "import sluice.formats.kernels as kernels\n"
+        "import sluice.formats.kernels.compiled as kernels\n"
         "assert kernels.__file__.startswith('sluice.zip'), kernels.__file__\n"
         "assert 'numba' not in sys.modules\n"
     )

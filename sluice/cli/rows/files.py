@@ -17,8 +17,8 @@ from sluice.cli.rows.row_files import ParquetRows, RowFile, arrow_file
 from sluice.cli.terminal.errors import InvalidFile
 from sluice.cli.terminal.output import say
 from sluice.did_you_mean import closest
-from sluice.formats.bucketing import bucket_keys
-from sluice.formats.types import arrow_schema
+from sluice.formats.keys.bucketing import bucket_keys
+from sluice.formats.types.types import arrow_schema
 from sluice.model import DataType, Schema, TableInfo, TypeRoot
 
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}

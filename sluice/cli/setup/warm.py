@@ -49,8 +49,8 @@ def warm(jars: str, loops_only: bool) -> None:
 
 def _warm_loops() -> None:
     started = time.monotonic()
-    from sluice.formats.kernel_objects import Origin
-    from sluice.formats.kernels import LOADED
+    from sluice.formats.kernels.compiled import LOADED
+    from sluice.formats.kernels.objects import Origin
 
     if LOADED.origin is Origin.PACKAGE:
         say(f"nothing to do: the installation has {LOADED.file} ({LOADED.compiler})")

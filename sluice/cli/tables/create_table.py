@@ -240,7 +240,7 @@ def _schema(text: str | None, like_file: Path | None, partition_keys: tuple[str,
             return parse_schema(text)
     assert like_file is not None
     from sluice.cli.rows.files import schema_of
-    from sluice.formats.types import schema_from_arrow
+    from sluice.formats.types.types import schema_from_arrow
 
     return schema_from_arrow(schema_of(like_file, not_null=partition_keys))
 

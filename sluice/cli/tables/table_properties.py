@@ -78,6 +78,6 @@ def notes_on(custom: Iterable[str]) -> list[str]:
 
 def _options() -> frozenset[str]:
     """The options that Fluss 0.9.1 knows."""
-    from sluice.server.coordinator.options import KNOWN
+    from sluice.server.coordinator.catalog.options import KNOWN
 
     return KNOWN

@@ -115,7 +115,7 @@ def drop(lease_id: str, data_dir: str | None, work_uri: str | None, settings: Se
     showing it. Without the note, they show it until its rounds end.
     """
     if data_dir is not None:
-        from sluice.server.coordinator.leases_offline import drop_stored_lease
+        from sluice.server.coordinator.leases.offline import drop_stored_lease
 
         existed = drop_stored_lease(data_dir, lease_id)
     else:

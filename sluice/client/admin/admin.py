@@ -20,7 +20,7 @@ from sluice.errors import (
     RequestTimeOut,
     UnsupportedVersion,
 )
-from sluice.formats.descriptors import (
+from sluice.formats.types.descriptors import (
     data_type_to_json,
     descriptor_from_json,
     descriptor_to_json,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from sluice.errors import InvalidTable
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableDescriptor
 
 

@@ -34,10 +34,10 @@ from sluice.errors import (
     from_code,
 )
 from sluice.failpoints import failpoint
-from sluice.formats.bucketing import bucket_hashes, bucket_keys, numbered
-from sluice.formats.conform import check_whole_milliseconds, conform
-from sluice.formats.log_format import LogFormat
-from sluice.formats.partitions import partition_values
+from sluice.formats.keys.bucketing import bucket_hashes, bucket_keys, numbered
+from sluice.formats.keys.partitions import partition_values
+from sluice.formats.log.log_format import LogFormat
+from sluice.formats.types.conform import check_whole_milliseconds, conform
 from sluice.model import Partition, Schema, TableBucket, TableInfo, bucket_count_in
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb

@@ -20,13 +20,13 @@ from sluice.errors import (
     PartitionNotExists,
     RecordTooLarge,
 )
-from sluice.formats.bucketing import bucket_hashes, bucket_keys, numbered
-from sluice.formats.conform import conform
-from sluice.formats.keys import encode_key
-from sluice.formats.partitions import partition_values
-from sluice.formats.primary_keys import key_format, physical_primary_key, primary_keys
-from sluice.formats.types import arrow_schema
-from sluice.formats.value_batch import decode_values, values_of
+from sluice.formats.keys.bucketing import bucket_hashes, bucket_keys, numbered
+from sluice.formats.keys.keys import encode_key
+from sluice.formats.keys.partitions import partition_values
+from sluice.formats.keys.primary_keys import key_format, physical_primary_key, primary_keys
+from sluice.formats.kv.value_batch import decode_values, values_of
+from sluice.formats.types.conform import conform
+from sluice.formats.types.types import arrow_schema
 from sluice.model import Partition, Schema, TableBucket, TableInfo, TablePath, bucket_count_in
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from sluice.client.kv.sst_values import read_sst_values
 from sluice.extras import require
-from sluice.formats.rocksdb_manifest import NeedsRocksDB
+from sluice.formats.kv.rocksdb_manifest import NeedsRocksDB
 
 _LOG = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from sluice.errors import (
     NonPrimaryKeyTable,
     ScanRestarted,
 )
-from sluice.formats.value_batch import values_of
+from sluice.formats.kv.value_batch import values_of
 from sluice.model import TableBucket, TableInfo, TablePath
 
 _CLOSE_S = 5.0

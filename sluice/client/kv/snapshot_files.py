@@ -18,7 +18,7 @@ import pyarrow as pa
 from sluice.client.connection.connection import Connection
 from sluice.client.connection.remote_files import RemoteFiles
 from sluice.errors import ConfigurationError, CorruptMessage, KvSnapshotNotExist, StorageError
-from sluice.formats.kv_snapshots import METADATA_FILE, kv_snapshot_from_json
+from sluice.formats.kv.snapshot_metadata import METADATA_FILE, kv_snapshot_from_json
 from sluice.model import TableBucket
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from sluice.formats import sst_layout as layout
-from sluice.formats import sst_table as sst
-from sluice.formats.column_memory import binary_array, load_kernels
-from sluice.formats.rocksdb_manifest import LiveFile, NeedsRocksDB, live_files
+from sluice.formats.kernels import sst_layout as layout
+from sluice.formats.kv import sst_table as sst
+from sluice.formats.kv.rocksdb_manifest import LiveFile, NeedsRocksDB, live_files
+from sluice.formats.rows.column_memory import binary_array, load_kernels
 
 _BATCH_ROWS = 32 * 1024
 _READ_BYTES = 4 * 1024 * 1024

@@ -7,7 +7,7 @@ import pyarrow as pa
 from sluice.client.admin.admin import Admin
 from sluice.client.admin.schemas import TableSchemas
 from sluice.errors import CorruptRecord
-from sluice.formats.value_batch import decode_values
+from sluice.formats.kv.value_batch import decode_values
 from sluice.model import TableInfo
 
 

@@ -12,10 +12,10 @@ from sluice.client.batches.bucket_writer import NO_WRITER_ID, BucketWriter
 from sluice.client.batches.sent_batches import WriterJournal
 from sluice.client.connection.connection import Connection
 from sluice.errors import DeletionDisabled, InvalidTargetColumn, NonPrimaryKeyTable
-from sluice.formats.kv_batch import build_kv_batch
-from sluice.formats.primary_keys import primary_keys
-from sluice.formats.row_arrays import encode_rows
-from sluice.formats.types import arrow_schema
+from sluice.formats.keys.primary_keys import primary_keys
+from sluice.formats.kv.kv_batch import build_kv_batch
+from sluice.formats.rows.arrays import encode_rows
+from sluice.formats.types.types import arrow_schema
 from sluice.model import Schema, TableBucket, TableInfo, TablePath
 from sluice.wire import apis
 

@@ -23,7 +23,7 @@ from sluice.errors import (
     StorageError,
     from_code,
 )
-from sluice.formats.log_batch import Buffer, complete_batches
+from sluice.formats.log.batch import Buffer, complete_batches
 from sluice.model import TableBucket, TableInfo
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb

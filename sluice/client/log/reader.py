@@ -15,10 +15,10 @@ from sluice.client.connection.connection import Connection
 from sluice.client.log.fetches import FetchedBatches, FetchRange, LogFetches
 from sluice.client.log.prefetch import prefetched
 from sluice.errors import CorruptRecord
-from sluice.formats.evolution import align
-from sluice.formats.lake_values import lake_problem
-from sluice.formats.log_batch import LogBatchHeader, check_crc
-from sluice.formats.log_format import LogFormat
+from sluice.formats.log.batch import LogBatchHeader, check_crc
+from sluice.formats.log.lake_values import lake_problem
+from sluice.formats.log.log_format import LogFormat
+from sluice.formats.types.evolution import align
 from sluice.model import EARLIEST, Schema, TableBucket, TableInfo, TablePath
 from sluice.rounds.values.types import LogRecords
 

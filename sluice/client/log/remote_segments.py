@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sluice.client.connection.remote_files import RemoteFiles
 from sluice.errors import CorruptMessage, CorruptRecord, RecordTooLarge, StorageError
-from sluice.formats.log_batch import V0_HEADER_SIZE, LogBatchHeader, complete_batches, read_header
+from sluice.formats.log.batch import V0_HEADER_SIZE, LogBatchHeader, complete_batches, read_header
 from sluice.wire import fluss_api_pb2 as pb
 
 Batches = list[tuple[LogBatchHeader, memoryview]]

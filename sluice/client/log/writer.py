@@ -12,7 +12,7 @@ from sluice.client.batches.bucket_writer import BucketWriter
 from sluice.client.batches.sent_batches import WriterJournal
 from sluice.client.connection.connection import Connection
 from sluice.errors import InvalidTable
-from sluice.formats.log_format import LogFormat
+from sluice.formats.log.log_format import LogFormat
 from sluice.model import TableInfo, TablePath
 from sluice.wire import apis
 

@@ -18,7 +18,7 @@ from sluice.errors import (
     NotLeaderOrFollower,
     RequestTimeOut,
 )
-from sluice.formats.column_memory import load_kernels
+from sluice.formats.rows.column_memory import load_kernels
 from sluice.masking import mask
 from sluice.model import TablePath
 

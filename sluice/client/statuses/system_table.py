@@ -34,7 +34,7 @@ from sluice.errors import (
     TableNotExist,
     UnknownTableOrBucket,
 )
-from sluice.formats.types import arrow_type
+from sluice.formats.types.types import arrow_type
 from sluice.model import Column, Schema, TableBucket, TableDescriptor, TableInfo, TablePath
 from sluice.model.record_fields import RecordField, fields_of
 

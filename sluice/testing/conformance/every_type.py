@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from sluice.formats.types import arrow_schema
+from sluice.formats.types.types import arrow_schema
 from sluice.model import Column, DataType, Schema
 from sluice.model import types as t
 

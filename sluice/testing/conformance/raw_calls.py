@@ -12,11 +12,11 @@ from google.protobuf.message import Message
 
 from sluice.client.connection.addresses import Address, open_transport, parse_bootstrap
 from sluice.errors import FlussError
-from sluice.formats.kv_batch import build_kv_batch
-from sluice.formats.log_batch import encode_log_batch
-from sluice.formats.primary_keys import primary_keys
-from sluice.formats.row_arrays import encode_rows
-from sluice.formats.types import arrow_schema
+from sluice.formats.keys.primary_keys import primary_keys
+from sluice.formats.kv.kv_batch import build_kv_batch
+from sluice.formats.log.batch import encode_log_batch
+from sluice.formats.rows.arrays import encode_rows
+from sluice.formats.types.types import arrow_schema
 from sluice.model import TableInfo
 from sluice.testing.conformance.answer_fields import fields_of, fields_of_json
 from sluice.testing.conformance.scenario import SETTLE_WAIT_S, ScenarioContext

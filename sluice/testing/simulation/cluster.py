@@ -35,7 +35,7 @@ from sluice.model import (
 from sluice.model import types as t
 from sluice.model.durations import duration_ms
 from sluice.model.tiering import kept_values
-from sluice.server.coordinator.heartbeats import answer_heartbeat, made_safe
+from sluice.server.coordinator.tiering.heartbeats import answer_heartbeat, made_safe
 from sluice.statuses import BACKOFF_MS, FRESHNESS, State, TableStatus, TieringStatuses
 from sluice.testing.memory_cluster import MemoryCluster, RegisteredSnapshot
 from sluice.testing.tables import table_info

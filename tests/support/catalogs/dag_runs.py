@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from demo.airflow import spark_environment
 from sluice.client import Client
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
 from sluice.rounds.records.files import RoundFailure, RoundResult, round_outcome
 from sluice.testing.catalogs.catalog import Catalog

@@ -19,7 +19,7 @@ from sluice.cli.tiering.status import refresh
 from sluice.client import Client, connect
 from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import NetworkError
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Reason, TableDescriptor, TablePath
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.plain_fluss import plain_fluss

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice.formats import kernels
-from sluice.formats.kernel_objects import FOLDER, VARIANTS
+from sluice.formats.kernels import compiled as kernels
+from sluice.formats.kernels.objects import FOLDER, VARIANTS
 from tests.support.shared_kernels import ROOT, package_with, shared_objects, without_compiling
 
 HAS_OBJECTS = any(each.platform == sysconfig.get_platform() for each in VARIANTS)

@@ -19,7 +19,7 @@ from sluice.errors import ConfigurationError
 from sluice.metrics.tables import gauge_name
 from sluice.model import Reason, TieringStatus
 from sluice.model.record_fields import fields_of
-from sluice.server.coordinator.leases_service import LeaseService
+from sluice.server.coordinator.calls.lease_calls import LeaseService
 from sluice.testing.ports import kept_port
 from sluice.wire import apis, values
 from tests.support.scrapes import Samples, scrape

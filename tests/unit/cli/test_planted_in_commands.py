@@ -13,7 +13,7 @@ import pytest
 
 from sluice.client import connect
 from sluice.config import ClientConfig, ServerConfig
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.contents import contents

@@ -12,7 +12,7 @@ import pytest
 from sluice.client import Client, connect
 from sluice.config import ClientConfig, ServerConfig
 from sluice.server.cluster import EmbeddedCluster
-from sluice.server.tablet.files import LogFiles, Part
+from sluice.server.tablet.buckets.files import LogFiles, Part
 from tests.support.own_ports import OwnPorts
 
 

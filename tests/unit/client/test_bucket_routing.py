@@ -12,7 +12,7 @@ from sluice.client.admin.admin import Admin
 from sluice.client.connection.connection import Connection
 from sluice.config import ClientConfig
 from sluice.errors import InvalidBucketRouting, UnsupportedVersion
-from sluice.formats.descriptors import descriptor_to_json
+from sluice.formats.types.descriptors import descriptor_to_json
 from sluice.model import Column, Schema, TableBucket, TableDescriptor, TablePath
 from sluice.model.types import STRING
 from sluice.wire import apis

@@ -26,7 +26,7 @@ from sluice.errors import (
 from sluice.model import Column, Schema, TableBucket, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
-from sluice.server.tablet.scan_manager import ScannerManager
+from sluice.server.tablet.kv.scan_manager import ScannerManager
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support import proxy as faults

@@ -28,7 +28,7 @@ from sluice.errors import (
     StorageError,
     TableNotExist,
 )
-from sluice.formats.kv_snapshots import (
+from sluice.formats.kv.snapshot_metadata import (
     KvFile,
     KvSnapshot,
     kv_snapshot_from_json,

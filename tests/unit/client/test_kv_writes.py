@@ -20,7 +20,7 @@ from sluice.errors import (
     RequestTimeOut,
     SchemaNotExist,
 )
-from sluice.formats.types import arrow_schema
+from sluice.formats.types.types import arrow_schema
 from sluice.model import ChangeType, Column, Schema, TableBucket, TableDescriptor
 from sluice.model import types as t
 from sluice.testing.conformance.every_type import EVERY_TYPE, every_value

@@ -24,11 +24,11 @@ from sluice.errors import (
     SchemaNotExist,
     TableNotExist,
 )
-from sluice.formats.bucketing import bucket_numbers
-from sluice.formats.descriptors import descriptor_to_json
-from sluice.formats.keys import encode_key
-from sluice.formats.log_batch import encode_log_batch
-from sluice.formats.types import arrow_schema
+from sluice.formats.keys.bucketing import bucket_numbers
+from sluice.formats.keys.keys import encode_key
+from sluice.formats.log.batch import encode_log_batch
+from sluice.formats.types.descriptors import descriptor_to_json
+from sluice.formats.types.types import arrow_schema
 from sluice.model import Column, Schema, TableDescriptor
 from sluice.model import types as t
 from sluice.rounds.values.types import Split, SplitPart

@@ -26,7 +26,7 @@ from sluice.errors import (
     TableNotDue,
     TableNotExist,
 )
-from sluice.formats.descriptors import descriptor_to_json
+from sluice.formats.types.descriptors import descriptor_to_json
 from sluice.model import TableInfo, TablePath
 from sluice.model.types import BIGINT
 from sluice.statuses import RecordedStatus

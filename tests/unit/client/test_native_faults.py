@@ -27,7 +27,7 @@ from sluice.errors import (
     UnknownServerError,
     UnsupportedVersion,
 )
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableBucket, TableDescriptor, TablePath
 from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis

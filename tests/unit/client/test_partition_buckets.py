@@ -11,8 +11,8 @@ from sluice.client import Client
 from sluice.client.leases.snapshot_lease import bucket_selections
 from sluice.client.tiering.idle import IdleCheck
 from sluice.errors import BucketMaxNum, InvalidAlterTable, InvalidBucketRouting
-from sluice.formats.bucketing import bucket_numbers
-from sluice.formats.keys import encode_key
+from sluice.formats.keys.bucketing import bucket_numbers
+from sluice.formats.keys.keys import encode_key
 from sluice.model import Column, Schema, TableBucket, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.page.tables.splits import read_splits

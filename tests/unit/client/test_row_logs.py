@@ -10,8 +10,8 @@ import pytest
 
 from sluice.client import Client, connect
 from sluice.errors import InvalidTable, RecordTooLarge
-from sluice.formats.bucketing import bucket_numbers
-from sluice.formats.keys import encode_key
+from sluice.formats.keys.bucketing import bucket_numbers
+from sluice.formats.keys.keys import encode_key
 from sluice.model import Column, DataType, RowField, Schema, TableDescriptor, TypeRoot
 from sluice.model import types as t
 from tests.support.orders import PATH, PLAIN, bucket, create, ids, orders, write

@@ -29,8 +29,8 @@ from sluice.errors import (
 )
 from sluice.model import Partition, TableBucket, TablePath
 from sluice.server.cluster import EmbeddedCluster
-from sluice.server.coordinator.leases import Snapshots
-from sluice.server.coordinator.leases_service import LeaseService
+from sluice.server.coordinator.calls.lease_calls import LeaseService
+from sluice.server.coordinator.leases.leases import Snapshots
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support.lease_parts import ManualClock

@@ -30,8 +30,8 @@ from sluice.client.kv.rocksdb_values import read_values
 from sluice.client.kv.rocksdict_values import read_with_rocksdict
 from sluice.client.kv.sst_values import read_sst_values
 from sluice.errors import CorruptRecord
-from sluice.formats import sst_table
-from sluice.formats.rocksdb_manifest import NeedsRocksDB, masked_crc
+from sluice.formats.kv import sst_table
+from sluice.formats.kv.rocksdb_manifest import NeedsRocksDB, masked_crc
 from tests.golden.test_kv_snapshot import snapshot_folder
 
 COMPRESSIONS = ("none", "snappy", "zlib", "lz4", "lz4hc", "zstd")

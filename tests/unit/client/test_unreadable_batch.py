@@ -13,11 +13,11 @@ from sluice.client import Client
 from sluice.client.tiering.log_source import ClientLogSource
 from sluice.client.unreadable_batch import unreadable_batch
 from sluice.errors import ConfigurationError, CorruptRecord
-from sluice.formats.log_batch import LENGTH_OVERHEAD, encode_log_batch
+from sluice.formats.log.batch import LENGTH_OVERHEAD, encode_log_batch
 from sluice.model import Column, Schema, TableDescriptor
 from sluice.model import types as t
 from sluice.rounds.values.types import OffsetRange, Split
-from sluice.server.tablet.segment import Heads
+from sluice.server.tablet.segments.segment import Heads
 from tests.support.forged_batches import append_unchecked
 from tests.support.orders import PATH, PLAIN, bucket, create, ids, orders, write
 

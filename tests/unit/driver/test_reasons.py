@@ -18,7 +18,7 @@ from sluice.config import ServerConfig, load_config
 from sluice.driver.local import _report_failure, _run
 from sluice.driver.spark import CopyPartition
 from sluice.errors import SplitFailed
-from sluice.formats.types import schema_from_arrow
+from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableBucket, TableDescriptor, TablePath
 from sluice.rounds.values.progress import NoProgress
 from sluice.rounds.values.reasons import failure_of

@@ -16,7 +16,7 @@ from sluice.driver.table_health import (
     table_findings,
     with_failures,
 )
-from sluice.formats.descriptors import descriptor_to_json
+from sluice.formats.types.descriptors import descriptor_to_json
 from sluice.model import Reason, TablePath
 from sluice.model import types as t
 from sluice.rounds.upkeep.maintain import MaintenanceReport

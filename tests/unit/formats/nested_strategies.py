@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from sluice.formats.types import arrow_type
+from sluice.formats.types.types import arrow_type
 from sluice.model import DataType, RowField, TypeRoot
 
 from .strategies import SCALARS, make_array, values_of

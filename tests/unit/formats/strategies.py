@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from sluice.formats.types import arrow_type
+from sluice.formats.types.types import arrow_type
 from sluice.model import DataType, RowField, TypeRoot
 from sluice.model import types as t
 

@@ -13,9 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sluice.errors import CorruptRecord
-from sluice.formats.batch_checks import CHECKS, check_arrow_batch, declared_bytes
-from sluice.formats.lake_values import lake_problem
-from sluice.formats.log_batch import (
+from sluice.formats.log.batch import (
     V0_HEADER_SIZE,
     LogBatchHeader,
     decode_log_batch,
@@ -23,12 +21,14 @@ from sluice.formats.log_batch import (
     iter_batches,
     read_header,
 )
-from sluice.formats.log_format import LOG_FORMAT
-from sluice.formats.projection import project, projection
-from sluice.formats.types import arrow_schema
+from sluice.formats.log.checks import CHECKS, check_arrow_batch, declared_bytes
+from sluice.formats.log.lake_values import lake_problem
+from sluice.formats.log.log_format import LOG_FORMAT
+from sluice.formats.log.projection import project, projection
+from sluice.formats.types.types import arrow_schema
 from sluice.model import Column, DataType, RowField, Schema, TypeRoot
 from sluice.model import types as t
-from sluice.server.coordinator.options import CHOICES
+from sluice.server.coordinator.catalog.options import CHOICES
 from tests.golden import tables
 from tests.golden.files import read
 from tests.support.arrow_memory import all_given_back

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import InvalidTable, UnsupportedLakeOption
-from sluice.formats.bucketing import (
+from sluice.formats.keys.bucketing import (
     bucket_hashes,
     bucket_numbers,
     hash_bytes,
@@ -15,7 +15,7 @@ from sluice.formats.bucketing import (
     murmur_int,
     numbered,
 )
-from sluice.formats.types import arrow_schema
+from sluice.formats.types.types import arrow_schema
 from sluice.model import Column, Schema, TableDescriptor, TableInfo, TablePath
 from sluice.model.types import BIGINT, INT, STRING
 

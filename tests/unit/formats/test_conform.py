@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 
 from sluice.errors import InvalidTable
-from sluice.formats.conform import conform
-from sluice.formats.types import arrow_schema, schema_from_arrow
+from sluice.formats.types.conform import conform
+from sluice.formats.types.types import arrow_schema, schema_from_arrow
 from sluice.model import Column, DataType, RowField, Schema, TypeRoot
 from sluice.model import types as t
 

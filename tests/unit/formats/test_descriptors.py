@@ -10,7 +10,7 @@ import tracemalloc
 import pytest
 
 from sluice.errors import CorruptMessage, InvalidTable
-from sluice.formats.descriptors import (
+from sluice.formats.types.descriptors import (
     data_type_from_json,
     data_type_to_json,
     descriptor_from_json,

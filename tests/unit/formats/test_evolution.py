@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 from sluice.errors import InvalidTable
-from sluice.formats.evolution import align
-from sluice.formats.types import arrow_schema
+from sluice.formats.types.evolution import align
+from sluice.formats.types.types import arrow_schema
 from sluice.model import Column, Schema
 from sluice.model.types import BIGINT, INT, STRING
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from sluice.errors import CorruptRecord
-from sluice.formats.arrow_message import read_layout
-from sluice.formats.log_batch import decode_log_batch, encode_log_batch, iter_batches
+from sluice.formats.log.arrow_message import read_layout
+from sluice.formats.log.batch import decode_log_batch, encode_log_batch, iter_batches
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 ROWS = pa.record_batch([range(2_000), [f"x{n}" for n in range(2_000)]], schema=SCHEMA)

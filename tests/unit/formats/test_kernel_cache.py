@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from sluice.formats import kernel_cache, kernel_objects
+from sluice.formats.kernels import cache as kernel_cache
+from sluice.formats.kernels import objects as kernel_objects
 from tests.support.no_home import take_home
 from tests.support.parsing import parsed
 from tests.support.shared_kernels import without_compiling
@@ -26,7 +27,7 @@ USE = """
     import json, sys
     from concurrent.futures import ThreadPoolExecutor
     import pyarrow as pa
-    from sluice.formats.row_arrays import decode_rows, encode_rows
+    from sluice.formats.rows.arrays import decode_rows, encode_rows
     from sluice.model import types as t
 
     batch = pa.record_batch([pa.array([1], pa.int32()), ["a"]], ["a", "b"])
@@ -173,7 +174,7 @@ def test_the_name_of_the_file_depends_on_every_source() -> None:
 def test_a_client_does_not_load_a_compiler(tmp_path: Path) -> None:
     code = """
         import json, sys
-        import sluice.client, sluice.formats.row_arrays, sluice.formats.value_batch
+        import sluice.client, sluice.formats.rows.arrays, sluice.formats.kv.value_batch
         print(json.dumps(sorted({"numba", "llvmlite"} & set(sys.modules))))
     """
     assert run(code, tmp_path) == []
@@ -181,7 +182,7 @@ def test_a_client_does_not_load_a_compiler(tmp_path: Path) -> None:
 
 AT_ONCE = """
     import os, pathlib, time
-    from sluice.formats import kernel_cache
+    from sluice.formats.kernels import cache as kernel_cache
 
     look, folder = kernel_cache.load, pathlib.Path(os.environ["NUMBA_CACHE_DIR"])
     def look_and_wait(path):

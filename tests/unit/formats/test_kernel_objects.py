@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from sluice.formats import kernel_objects
-from sluice.formats.kernel_objects import FOLDER, VARIANTS, Variant
+from sluice.formats.kernels import objects as kernel_objects
+from sluice.formats.kernels.objects import FOLDER, VARIANTS, Variant
 from tests.support.shared_kernels import ROOT, package_with, shared_objects
 
 HERE = [each for each in VARIANTS if each.platform == sysconfig.get_platform()]
@@ -32,7 +32,7 @@ pytestmark = [
 USE = """
     import json, sys
     import pyarrow as pa
-    from sluice.formats.row_arrays import decode_rows, encode_rows
+    from sluice.formats.rows.arrays import decode_rows, encode_rows
     from sluice.model import types as t
 
     batch = pa.record_batch([pa.array([1], pa.int32()), ["a"]], ["a", "b"])
@@ -40,7 +40,7 @@ USE = """
     assert rows[0].as_py().hex() == "00010161"
     back = decode_rows(rows, [t.INT, t.STRING], "COMPACTED")
     assert [column[0].as_py() for column in back] == [1, "a"]
-    from sluice.formats.kernels import LOADED
+    from sluice.formats.kernels.compiled import LOADED
     assert not {"numba", "llvmlite"} & set(sys.modules)
     print(json.dumps([LOADED.origin.value, LOADED.file, LOADED.compiler]))
 """
@@ -144,7 +144,7 @@ def test_flags_are_those_of_the_first_cpu(tmp_path: Path) -> None:
 LOAD = """
     import json, sys
     from pathlib import Path
-    from sluice.formats import kernel_objects
+    from sluice.formats.kernels import objects as kernel_objects
     found = kernel_objects.load(Path(sys.argv[1]))
     print(json.dumps(found and Path(found.file).name))
 """
@@ -164,7 +164,7 @@ def test_a_cpu_without_the_flags_gets_the_plain_one(
 def test_one_of_other_sources_is_not_loaded(objects: dict[str, Path], tmp_path: Path) -> None:
     stale = package_with(tmp_path, list(objects.values()))
     assert answer(run(LOAD, stale, "/proc/cpuinfo")) is not None
-    with (stale / "sluice/formats/row_layout.py").open("a") as source:
+    with (stale / "sluice/formats/kernels/row_layout.py").open("a") as source:
         source.write("\n# changed\n")
     assert answer(run(LOAD, stale, "/proc/cpuinfo")) is None
     done = run(USE, stale)
@@ -192,7 +192,7 @@ def test_it_exports_the_kernels_and_needs_libc_alone(
     library = ctypes.CDLL(str(objects[variant.name]))
     text = ctypes.c_char.in_dll(library, kernel_objects.DESCRIPTION)
     described = json.loads(ctypes.string_at(ctypes.addressof(text)))["kernels"]
-    from sluice.formats.kernel_build import KERNELS
+    from sluice.formats.kernels.build import KERNELS
 
     assert described == {each.__name__: each.__code__.co_argcount for each in KERNELS}
     command = ["objdump", "-pT", str(objects[variant.name])]
@@ -217,7 +217,7 @@ def test_each_variant_passes_the_tests_of_the_kernels(
     (package / "rocksdict.py").unlink()  # tests write stores with it
     (package / "tell_kernels.py").write_text(
         "def pytest_terminal_summary():\n"
-        "    from sluice.formats.kernels import LOADED\n"
+        "    from sluice.formats.kernels.compiled import LOADED\n"
         "    print('kernels of', LOADED.file)\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from sluice.errors import CorruptRecord, UnsupportedLakeOption, UnsupportedType
-from sluice.formats.key_rows import decode_keys
-from sluice.formats.primary_keys import KV_FORMAT_VERSION, primary_keys
-from sluice.formats.types import arrow_type
+from sluice.formats.keys.key_rows import decode_keys
+from sluice.formats.keys.primary_keys import KV_FORMAT_VERSION, primary_keys
+from sluice.formats.types.types import arrow_type
 from sluice.model import Column, DataType, Schema, TableInfo, TypeRoot
 from sluice.model import types as t
 from sluice.testing.conformance.every_type import EVERY_TYPE, every_value

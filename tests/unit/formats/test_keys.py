@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import InvalidTable, UnsupportedLakeOption, UnsupportedType
-from sluice.formats.bucketing import murmur3_x86_32
-from sluice.formats.keys import encode_key
-from sluice.formats.types import arrow_type
+from sluice.formats.keys.bucketing import murmur3_x86_32
+from sluice.formats.keys.keys import encode_key
+from sluice.formats.types.types import arrow_type
 from sluice.model import Column, DataType, Schema, TypeRoot
 from sluice.model import types as t
 

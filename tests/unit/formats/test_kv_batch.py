@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import CorruptRecord
-from sluice.formats.kv_batch import build_kv_batch, parse_kv_batch
-from sluice.formats.log_batch import crc32c
+from sluice.formats.kv.kv_batch import build_kv_batch, parse_kv_batch
+from sluice.formats.log.batch import crc32c
 from tests.support.row_by_row import sized
 
 ROW = bytes.fromhex("00010161")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sluice.errors import CorruptMessage
-from sluice.formats.kv_snapshots import (
+from sluice.formats.kv.snapshot_metadata import (
     KvFile,
     KvSnapshot,
     kv_snapshot_from_json,

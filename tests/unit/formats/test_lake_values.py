@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sluice.formats.lake_values import lake_problem
-from sluice.formats.types import arrow_schema
+from sluice.formats.log.lake_values import lake_problem
+from sluice.formats.types.types import arrow_schema
 from sluice.iceberg_rules.layout import Layout
 from sluice.lake.iceberg.schema import schema_json
 from sluice.lake.iceberg.write.arrow import arrow_schema as lake_arrow_schema

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sluice.errors import CorruptRecord, InvalidConfig, UnsupportedType
-from sluice.formats.log_batch import (
+from sluice.formats.log.batch import (
     LogBatchHeader,
     change_types,
     check_crc,

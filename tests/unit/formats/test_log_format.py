@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice.errors import CorruptRecord, InvalidTable
-from sluice.formats.log_batch import check_crc, read_header
-from sluice.formats.log_format import LogFormat
-from sluice.formats.row_arrays import encode_rows
-from sluice.formats.types import arrow_schema
+from sluice.formats.log.batch import check_crc, read_header
+from sluice.formats.log.log_format import LogFormat
+from sluice.formats.rows.arrays import encode_rows
+from sluice.formats.types.types import arrow_schema
 from sluice.model import Column, DataType, Schema
 from sluice.model import types as t
 

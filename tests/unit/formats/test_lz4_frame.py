@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.formats.log_batch import decode_log_batch, encode_log_batch, read_header
-from sluice.formats.lz4_frame import compress
+from sluice.formats.log.batch import decode_log_batch, encode_log_batch, read_header
+from sluice.formats.log.lz4_frame import compress
 
 MEGABYTE = 1 << 20
 

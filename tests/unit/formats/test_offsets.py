@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import CorruptMessage
-from sluice.formats.offsets import offsets_from_json, offsets_to_json
+from sluice.formats.offsets_file import offsets_from_json, offsets_to_json
 from sluice.model import TableBucket
 
 VECTORS = [

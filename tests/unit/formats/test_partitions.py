@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import InvalidTable, PartitionSpecInvalid, UnsupportedType
-from sluice.formats.partitions import java_text, partition_values, value_texts
-from sluice.formats.types import arrow_schema, arrow_type
+from sluice.formats.keys.partitions import java_text, partition_values, value_texts
+from sluice.formats.types.types import arrow_schema, arrow_type
 from sluice.model import Column, DataType, Schema, TableDescriptor, TableInfo, TablePath
 from sluice.model import types as t
 

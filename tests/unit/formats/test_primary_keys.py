@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.errors import InvalidConfig, InvalidTable
-from sluice.formats.primary_keys import KV_FORMAT_VERSION, physical_primary_key, primary_keys
+from sluice.formats.keys.primary_keys import KV_FORMAT_VERSION, physical_primary_key, primary_keys
 from sluice.model import Column, Schema, TableDescriptor, TableInfo, TablePath
 from sluice.model import types as t
 

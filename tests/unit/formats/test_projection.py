@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sluice.errors import CorruptRecord, InvalidColumnProjection
-from sluice.formats.log_batch import (
+from sluice.formats.log.batch import (
     change_types,
     check_crc,
     decode_log_batch,
@@ -19,8 +19,8 @@ from sluice.formats.log_batch import (
     read_header,
     set_offset_and_timestamp,
 )
-from sluice.formats.projection import project, project_evolved, projection
-from sluice.formats.types import arrow_schema, schema_from_arrow
+from sluice.formats.log.projection import project, project_evolved, projection
+from sluice.formats.types.types import arrow_schema, schema_from_arrow
 from sluice.model import Column, Schema
 from sluice.model.types import BIGINT, INT, STRING
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice.errors import CorruptRecord, InvalidTable
-from sluice.formats.row_arrays import COMPACTED, INDEXED, decode_rows, encode_rows
-from sluice.formats.types import arrow_type
+from sluice.formats.rows.arrays import COMPACTED, INDEXED, decode_rows, encode_rows
+from sluice.formats.types.types import arrow_type
 from sluice.model import Column, DataType, Schema, TypeRoot
 from sluice.model import types as t
 from tests.golden import tables

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.formats import sst_table as sst
-from sluice.formats.column_memory import load_kernels
-from sluice.formats.rocksdb_manifest import NeedsRocksDB, live_files, masked_crc
+from sluice.formats.kv import sst_table as sst
+from sluice.formats.kv.rocksdb_manifest import NeedsRocksDB, live_files, masked_crc
+from sluice.formats.rows.column_memory import load_kernels
 
 XXH3 = sst.Footer(4, 0, sst.Handle(0, 0), None)
 # the lower halves of XXH3 of so many bytes, as xxhash 0.8 gives them

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.errors import InvalidTable, UnsupportedType
-from sluice.formats.types import arrow_schema, arrow_type, schema_from_arrow
+from sluice.formats.types.types import arrow_schema, arrow_type, schema_from_arrow
 from sluice.model import Column, DataType, RowField, Schema, TypeRoot
 from sluice.model import types as t
 

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import CorruptRecord, SchemaNotExist, UnsupportedType
-from sluice.formats.row_arrays import COMPACTED, encode_rows
-from sluice.formats.value_batch import (
+from sluice.formats.kv.value_batch import (
     build_value_batch,
     decode_values,
     stored_values,
     values_of,
 )
+from sluice.formats.rows.arrays import COMPACTED, encode_rows
 from sluice.model import Column, Schema
 from sluice.model import types as t
 

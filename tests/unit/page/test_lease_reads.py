@@ -28,7 +28,7 @@ from sluice.page.local.serving import local_app
 from sluice.page.requests import known_runs
 from sluice.rounds.records.run_names import RunName, write_run_name
 from sluice.server.cluster import EmbeddedCluster
-from sluice.server.coordinator.leases_service import LeaseService
+from sluice.server.coordinator.calls.lease_calls import LeaseService
 from tests.support.no_lease_list import list_no_leases
 from tests.support.planned_rounds import plan_round
 from tests.support.processes import wait_for

@@ -12,15 +12,15 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from rocksdict import AccessType, Options, Rdict
 
-from sluice.formats.descriptors import descriptor_from_json, schema_from_json
-from sluice.formats.kv_batch import build_kv_batch
-from sluice.formats.kv_snapshots import kv_snapshot_from_json
-from sluice.formats.log_batch import iter_batches
-from sluice.formats.log_format import LogFormat
-from sluice.formats.primary_keys import primary_keys
-from sluice.formats.row_arrays import encode_rows
-from sluice.formats.types import arrow_schema
-from sluice.formats.value_batch import decode_values, values_of
+from sluice.formats.keys.primary_keys import primary_keys
+from sluice.formats.kv.kv_batch import build_kv_batch
+from sluice.formats.kv.snapshot_metadata import kv_snapshot_from_json
+from sluice.formats.kv.value_batch import decode_values, values_of
+from sluice.formats.log.batch import iter_batches
+from sluice.formats.log.log_format import LogFormat
+from sluice.formats.rows.arrays import encode_rows
+from sluice.formats.types.descriptors import descriptor_from_json, schema_from_json
+from sluice.formats.types.types import arrow_schema
 from sluice.model import Column, Schema, TableDescriptor, TableInfo, TablePath
 from sluice.model.types import BIGINT, INT, STRING
 from sluice.wire import apis

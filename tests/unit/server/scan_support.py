@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sluice.formats.value_batch import values_of
+from sluice.formats.kv.value_batch import values_of
 from sluice.model import TableBucket
-from sluice.server.tablet.scan_manager import ScannerManager
+from sluice.server.tablet.kv.scan_manager import ScannerManager
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body

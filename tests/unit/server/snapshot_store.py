@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from sluice.clock import SystemClock
-from sluice.formats.kv_snapshots import KvFile, KvSnapshot, kv_snapshot_to_json
+from sluice.formats.kv.snapshot_metadata import KvFile, KvSnapshot, kv_snapshot_to_json
 from sluice.model import TableBucket, TableDescriptor, TableInfo, TablePath
-from sluice.server.coordinator.catalog import Catalog
-from sluice.server.coordinator.kv_snapshots import IsLeased, KvSnapshots
+from sluice.server.coordinator.catalog.catalog import Catalog
+from sluice.server.coordinator.leases.kv_snapshots import IsLeased, KvSnapshots
 from sluice.server.storage.database import Database
 
 from .support import SCHEMA

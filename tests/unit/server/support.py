@@ -12,13 +12,13 @@ import pyarrow as pa
 
 from sluice.clock import Clock
 from sluice.config import DatalakeConfig, ServerConfig
-from sluice.formats.descriptors import descriptor_to_json
-from sluice.formats.log_batch import encode_log_batch, iter_batches
-from sluice.formats.types import arrow_schema
+from sluice.formats.log.batch import encode_log_batch, iter_batches
+from sluice.formats.types.descriptors import descriptor_to_json
+from sluice.formats.types.types import arrow_schema
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model.types import BIGINT, STRING
 from sluice.server.cluster import EmbeddedCluster
-from sluice.server.tablet.files import LogFiles
+from sluice.server.tablet.buckets.files import LogFiles
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role

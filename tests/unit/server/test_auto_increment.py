@@ -23,7 +23,7 @@ from sluice.model import Column, Schema, TableBucket, TableDescriptor, TableInfo
 from sluice.model.types import BIGINT, INT, STRING
 from sluice.server.sequences import StoredSequences
 from sluice.server.storage.database import Database
-from sluice.server.tablet.auto_increment import AutoIncrement
+from sluice.server.tablet.kv.auto_increment import AutoIncrement
 from sluice.wire import apis, values
 from sluice.wire import fluss_api_pb2 as pb
 

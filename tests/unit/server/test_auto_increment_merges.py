@@ -11,15 +11,15 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.formats.descriptors import descriptor_to_json, schema_to_json
-from sluice.formats.kv_batch import KvBatch
-from sluice.formats.primary_keys import primary_keys
-from sluice.formats.row_arrays import encode_rows
-from sluice.formats.types import arrow_schema
+from sluice.formats.keys.primary_keys import primary_keys
+from sluice.formats.kv.kv_batch import KvBatch
+from sluice.formats.rows.arrays import encode_rows
+from sluice.formats.types.descriptors import descriptor_to_json, schema_to_json
+from sluice.formats.types.types import arrow_schema
 from sluice.model import TableDescriptor, TableInfo
-from sluice.server.coordinator.catalog import TableEntry
-from sluice.server.tablet.kv_merge import RowBytesLimit, merge
-from sluice.server.tablet.kv_rows import KvTable
+from sluice.server.coordinator.catalog.catalog import TableEntry
+from sluice.server.tablet.kv.merge import RowBytesLimit, merge
+from sluice.server.tablet.kv.rows import KvTable
 
 from .kv_support import SYMBOLS
 from .support import PATH

@@ -9,7 +9,7 @@ import pytest
 
 from sluice.errors import InvalidConfig, InvalidTable
 from sluice.model import TablePath
-from sluice.server.coordinator.auto_partition_rules import (
+from sluice.server.coordinator.catalog.auto_partition_rules import (
     AutoPartitions,
     auto_partitions,
     check_auto_partitions,

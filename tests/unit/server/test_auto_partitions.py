@@ -19,7 +19,7 @@ from sluice.errors import (
 )
 from sluice.model import Column, Partition, Schema, TableDescriptor, TableInfo, TablePath
 from sluice.model.types import BIGINT, STRING
-from sluice.server.coordinator.auto_partitioner import AutoPartitioner
+from sluice.server.coordinator.tiering.auto_partitioner import AutoPartitioner
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support.processes import wait_for

@@ -31,7 +31,7 @@ from sluice.errors import (
     TableNotPartitioned,
     UnknownTableOrBucket,
 )
-from sluice.formats.descriptors import descriptor_from_json, schema_from_json
+from sluice.formats.types.descriptors import descriptor_from_json, schema_from_json
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model.types import BIGINT, BOOLEAN, INT, STRING, decimal
 from sluice.wire import apis
@@ -493,7 +493,7 @@ def test_a_table_may_not_have_too_many_buckets(caller: Caller) -> None:
 def test_a_table_may_not_have_too_many_partitions(
     caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sluice.server.coordinator.catalog.PARTITIONS_MAX", 1)
+    monkeypatch.setattr("sluice.server.coordinator.catalog.catalog.PARTITIONS_MAX", 1)
     caller.create_table(descriptor=PARTITIONED)
     create_partition(caller, "one")
     with pytest.raises(PartitionMaxNum):

@@ -10,8 +10,8 @@ import pytest
 
 from sluice.leases import RESTART_GRACE_MS
 from sluice.model import TableBucket
-from sluice.server.coordinator.leases import KvSnapshotLeases
-from sluice.server.coordinator.leases_store import SqliteLeaseStore
+from sluice.server.coordinator.leases.leases import KvSnapshotLeases
+from sluice.server.coordinator.leases.store import SqliteLeaseStore
 from sluice.server.storage.database import Database
 from tests.support.lease_parts import FaultyStore, ManualClock, MemorySnapshots
 

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 from sluice.errors import CorruptRecord, OutOfOrderSequence
-from sluice.formats.log_batch import encode_log_batch, read_header, set_offset_and_timestamp
-from sluice.server.tablet.files import LogFiles, Part
-from sluice.server.tablet.log import BucketLog
+from sluice.formats.log.batch import encode_log_batch, read_header, set_offset_and_timestamp
+from sluice.server.tablet.buckets.files import LogFiles, Part
+from sluice.server.tablet.logs.log import BucketLog
 from tests.support.damaged_logs import (
     Check,
     Damage,

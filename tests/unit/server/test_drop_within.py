@@ -7,10 +7,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 import pytest
 
 from sluice.errors import StorageError, UnknownTableOrBucket
-from sluice.formats.log_batch import iter_batches
+from sluice.formats.log.batch import iter_batches
 from sluice.model import TableBucket
-from sluice.server.tablet.log import BucketLog
-from sluice.server.tablet.log_manager import LogManager
+from sluice.server.tablet.logs.log import BucketLog
+from sluice.server.tablet.logs.manager import LogManager
 
 from .support import Node, batch
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sluice.server.cluster import EmbeddedCluster
-from sluice.server.tablet import fetch
+from sluice.server.tablet.logs import fetch
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from sluice.errors import CorruptRecord, FlussError, LogStorageError, NetworkError
-from sluice.formats.log_batch import iter_batches
+from sluice.formats.log.batch import iter_batches
 from tests.support.processes import environment, wait_for
 
 from .support import Caller, batch

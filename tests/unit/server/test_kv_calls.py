@@ -24,12 +24,12 @@ from sluice.errors import (
     UnknownWriterId,
     UnsupportedVersion,
 )
-from sluice.formats.kv_batch import build_kv_batch
-from sluice.formats.log_batch import iter_batches
-from sluice.formats.row_arrays import encode_rows
+from sluice.formats.kv.kv_batch import build_kv_batch
+from sluice.formats.log.batch import iter_batches
+from sluice.formats.rows.arrays import encode_rows
 from sluice.model import Column, DataType, RowField, Schema, TablePath, TypeRoot
 from sluice.model.types import BIGINT, INT, STRING
-from sluice.server.tablet.kv_store import KvStore
+from sluice.server.tablet.kv.store import KvStore
 from sluice.testing.conformance.every_type import EVERY_TYPE, every_value
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb

@@ -11,8 +11,8 @@ import pytest
 
 from sluice.errors import CorruptRecord, KvStorageError
 from sluice.model import TableBucket
-from sluice.server.tablet.kv_files import KvFolder
-from sluice.server.tablet.kv_store import KvStoreCorrupt
+from sluice.server.tablet.kv.files import KvFolder
+from sluice.server.tablet.kv.store import KvStoreCorrupt
 
 from .kv_support import KvCaller, snapshot_rows
 from .support import Node

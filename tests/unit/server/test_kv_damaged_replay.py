@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from sluice.cli.main import cli
 from sluice.client import connect
 from sluice.errors import CorruptRecord, LogOffsetOutOfRange, OutOfOrderSequence
-from sluice.server.tablet.kv_files import KvFolder
+from sluice.server.tablet.kv.files import KvFolder
 
 from .kv_support import KvCaller, snapshot_rows
 from .support import Node, batch

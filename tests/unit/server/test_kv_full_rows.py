@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.server.tablet.kv_full_rows import NO_ROW, replacing
-from sluice.server.tablet.kv_rows import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
+from sluice.server.tablet.kv.full_rows import NO_ROW, replacing
+from sluice.server.tablet.kv.rows import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 
 Logged = list[tuple[int, int]]
 

@@ -15,7 +15,7 @@ from sluice.errors import (
     UnknownTableOrBucket,
 )
 from sluice.model import TableBucket, TableInfo, TablePath
-from sluice.server.tablet.replicas import ReadWriteLock, Replicas
+from sluice.server.tablet.buckets.replicas import ReadWriteLock, Replicas
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body

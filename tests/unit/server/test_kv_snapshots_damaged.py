@@ -11,12 +11,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from sluice.errors import CorruptRecord, KvStorageError
-from sluice.formats.kv_snapshots import METADATA_FILE, kv_snapshot_from_json
-from sluice.server.tablet.files import LogFiles
-from sluice.server.tablet.kv_files import KvFolder
-from sluice.server.tablet.kv_store import KvStoreCorrupt
-from sluice.server.tablet.kv_tablet import REFUSED_S
-from sluice.server.tablet.sst_check import check_sst
+from sluice.formats.kv.snapshot_metadata import METADATA_FILE, kv_snapshot_from_json
+from sluice.server.tablet.buckets.files import LogFiles
+from sluice.server.tablet.kv.files import KvFolder
+from sluice.server.tablet.kv.sst_check import check_sst
+from sluice.server.tablet.kv.store import KvStoreCorrupt
+from sluice.server.tablet.kv.tablet import REFUSED_S
 
 from .kv_support import KvCaller, snapshot_rows
 from .support import Node, OwnedClock

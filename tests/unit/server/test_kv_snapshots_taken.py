@@ -24,11 +24,11 @@ from sluice.errors import (
     TableNotPartitioned,
     UnknownTableOrBucket,
 )
-from sluice.formats.kv_snapshots import kv_snapshot_from_json
-from sluice.formats.sst_table import FOOTER_SIZE
+from sluice.formats.kv.snapshot_metadata import kv_snapshot_from_json
+from sluice.formats.kv.sst_table import FOOTER_SIZE
 from sluice.model import TableBucket, TablePath
 from sluice.server.storage.database import Database
-from sluice.server.tablet.files import LogFiles
+from sluice.server.tablet.buckets.files import LogFiles
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 

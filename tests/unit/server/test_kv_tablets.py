@@ -15,8 +15,8 @@ import pytest
 from sluice import failpoints
 from sluice.errors import KvStorageError, LogStorageError, UnknownServerError
 from sluice.model import TableBucket, TablePath
-from sluice.server.tablet.files import LogFiles, Part
-from sluice.server.tablet.kv_store import KvResources, KvStore, KvStoreCorrupt, checkpoint_progress
+from sluice.server.tablet.buckets.files import LogFiles, Part
+from sluice.server.tablet.kv.store import KvResources, KvStore, KvStoreCorrupt, checkpoint_progress
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support.driver_process import DriverProcess
@@ -267,7 +267,7 @@ KEYS = [b"%05d" % number for number in range(3000)]
 WRITER = """
 import os, random, signal, sys
 from pathlib import Path
-from sluice.server.tablet.kv_store import KvResources, KvStore
+from sluice.server.tablet.kv.store import KvResources, KvStore
 
 resources = KvResources(block_cache_bytes=1 << 20, write_buffer_bytes=1 << 20, open_max=4)
 store = KvStore(Path(sys.argv[1]), resources)

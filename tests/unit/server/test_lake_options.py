@@ -10,7 +10,7 @@ import pytest
 from sluice.client import Client, connect
 from sluice.config import ClientConfig, DatalakeConfig
 from sluice.errors import InvalidAlterTable, InvalidConfig
-from sluice.formats.descriptors import descriptor_from_json
+from sluice.formats.types.descriptors import descriptor_from_json
 from sluice.model import TablePath
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb

@@ -21,7 +21,7 @@ from sluice.errors import (
     UnknownServerError,
 )
 from sluice.model import TableInfo, TablePath
-from sluice.server.coordinator.lake_snapshots import Registered
+from sluice.server.coordinator.tiering.lake_snapshots import Registered
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sluice.errors import InvalidScanRequest, RecordTooLarge, UnknownTableOrBucket
-from sluice.formats.log_batch import iter_batches
+from sluice.formats.log.batch import iter_batches
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body

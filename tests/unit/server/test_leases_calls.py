@@ -20,7 +20,7 @@ from sluice.errors import (
     UnknownTableOrBucket,
 )
 from sluice.model import TablePath
-from sluice.server.coordinator.leases_service import TABLES_PER_LEASE_MAX
+from sluice.server.coordinator.calls.lease_calls import TABLES_PER_LEASE_MAX
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support.lease_parts import ManualClock

@@ -14,8 +14,8 @@ from sluice.client import Client, connect
 from sluice.errors import StorageError
 from sluice.leases import Change, Leases, key_of
 from sluice.model import BucketSnapshot, TableBucket
-from sluice.server.coordinator.leases import KvSnapshotLeases
-from sluice.server.coordinator.leases_store import LeaseStore, SqliteLeaseStore
+from sluice.server.coordinator.leases.leases import KvSnapshotLeases
+from sluice.server.coordinator.leases.store import LeaseStore, SqliteLeaseStore
 from sluice.server.storage.database import Database
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb

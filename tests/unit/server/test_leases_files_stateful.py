@@ -19,9 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sluice.errors import LeaseNotExist, StorageError
 from sluice.leases import RESTART_GRACE_MS, BucketKey, key_of
 from sluice.model import TableBucket
-from sluice.server.coordinator.kv_snapshots import IsLeased
-from sluice.server.coordinator.leases import KvSnapshotLeases
-from sluice.server.coordinator.leases_store import SqliteLeaseStore
+from sluice.server.coordinator.leases.kv_snapshots import IsLeased
+from sluice.server.coordinator.leases.leases import KvSnapshotLeases
+from sluice.server.coordinator.leases.store import SqliteLeaseStore
 from sluice.server.data_dir import local_path
 from tests.support.lease_parts import FaultyStore, ManualClock, Model
 

@@ -27,8 +27,8 @@ from hypothesis.stateful import (
 from sluice.errors import LeaseNotExist, StorageError
 from sluice.leases import RESTART_GRACE_MS, BucketKey, bucket_of, key_of
 from sluice.model import Schema, TableBucket, TableDescriptor, TableInfo, TablePath
-from sluice.server.coordinator.leases import KvSnapshotLeases
-from sluice.server.coordinator.leases_store import SqliteLeaseStore
+from sluice.server.coordinator.leases.leases import KvSnapshotLeases
+from sluice.server.coordinator.leases.store import SqliteLeaseStore
 from sluice.server.storage.database import Database
 from tests.support.lease_parts import FaultyStore, ManualClock, MemorySnapshots, Model
 

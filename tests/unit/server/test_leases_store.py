@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from sluice.errors import StorageError
 from sluice.leases import PLAIN, BucketKey, Change, Lease, SnapshotsByTable
-from sluice.server.coordinator.leases_codec import (
+from sluice.server.coordinator.leases.codec import (
     Unreadable,
     decode_head,
     decode_holds,
     encode_head,
     encode_holds,
 )
-from sluice.server.coordinator.leases_store import SqliteLeaseStore
+from sluice.server.coordinator.leases.store import SqliteLeaseStore
 from sluice.server.storage.database import Database
 
 KEYS = st.tuples(st.one_of(st.just(PLAIN), st.integers(0, 2**62)), st.integers(0, 2**31 - 1))

@@ -21,8 +21,8 @@ from sluice.errors import (
     UnknownTableOrBucket,
     UnknownWriterId,
 )
-from sluice.formats.log_batch import iter_batches, read_header
-from sluice.server.tablet import fetch
+from sluice.formats.log.batch import iter_batches, read_header
+from sluice.server.tablet.logs import fetch
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 

@@ -14,9 +14,9 @@ import pytest
 from sluice.client import connect
 from sluice.config import ClientConfig
 from sluice.errors import AuthenticateError, ConfigurationError, UnsupportedVersion
-from sluice.formats.log_batch import iter_batches
+from sluice.formats.log.batch import iter_batches
 from sluice.server.cluster import EmbeddedCluster
-from sluice.server.tablet import fetch
+from sluice.server.tablet.logs import fetch
 from sluice.testing.native_call import NativeCall
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sluice.errors import InvalidConfig
 from sluice.model.durations import duration_ms
-from sluice.server.coordinator.options import (
+from sluice.server.coordinator.catalog.options import (
     ALTERABLE,
     KNOWN,
     checked_option,

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 
 from sluice.client import Client, connect
 from sluice.errors import CorruptRecord, FlussError, RecordTooLarge
-from sluice.formats.kv_batch import build_kv_batch
-from sluice.formats.log_batch import encode_log_batch, read_header
-from sluice.formats.primary_keys import primary_keys
-from sluice.formats.row_arrays import encode_rows
-from sluice.formats.types import arrow_schema
-from sluice.formats.value_batch import decode_values
+from sluice.formats.keys.primary_keys import primary_keys
+from sluice.formats.kv.kv_batch import build_kv_batch
+from sluice.formats.kv.value_batch import decode_values
+from sluice.formats.log.batch import encode_log_batch, read_header
+from sluice.formats.rows.arrays import encode_rows
+from sluice.formats.types.types import arrow_schema
 from sluice.model import Schema, TableBucket, TableDescriptor, TablePath
-from sluice.server.tablet.batch_checker import LARGE_BYTES, BatchChecker
+from sluice.server.tablet.logs.batch_checker import LARGE_BYTES, BatchChecker
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sluice.errors import InvalidProducerId
-from sluice.server.coordinator import producer_offsets
+from sluice.server.coordinator.calls import producer_offsets
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 

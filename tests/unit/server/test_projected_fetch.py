@@ -12,9 +12,9 @@ import pytest
 from sluice.errors import (
     InvalidColumnProjection,
 )
-from sluice.formats.descriptors import data_type_to_json
-from sluice.formats.log_batch import decode_log_batch, iter_batches
-from sluice.formats.types import arrow_schema
+from sluice.formats.log.batch import decode_log_batch, iter_batches
+from sluice.formats.types.descriptors import data_type_to_json
+from sluice.formats.types.types import arrow_schema
 from sluice.model.types import INT
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb

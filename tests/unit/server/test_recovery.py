@@ -23,9 +23,9 @@ from sluice.errors import (
     OutOfOrderSequence,
     StorageError,
 )
-from sluice.formats.log_batch import iter_batches
+from sluice.formats.log.batch import iter_batches
 from sluice.model import TablePath
-from sluice.server.tablet.files import LogFiles, Part
+from sluice.server.tablet.buckets.files import LogFiles, Part
 from tests.support.processes import wait_for
 
 from .support import PATH, Caller, Node, batch

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from sluice.errors import LogOffsetOutOfRange, OutOfOrderSequence
-from sluice.server.tablet.files import LogFiles
+from sluice.server.tablet.buckets.files import LogFiles
 from tests.support.processes import wait_for
 
 from .kv_support import KvCaller

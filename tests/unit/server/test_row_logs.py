@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from sluice.errors import CorruptRecord, InvalidColumnProjection
-from sluice.formats.log_batch import iter_batches, seal
-from sluice.formats.log_format import LogFormat
-from sluice.formats.row_log import build_row_log_batch
-from sluice.formats.types import arrow_schema
+from sluice.formats.log.batch import iter_batches, seal
+from sluice.formats.log.log_format import LogFormat
+from sluice.formats.log.row_log import build_row_log_batch
+from sluice.formats.types.types import arrow_schema
 from sluice.model import Column, Schema
 from sluice.model.types import BIGINT, STRING
 from sluice.testing.conformance.every_type import EVERY_TYPE, every_value

@@ -20,15 +20,15 @@ from sluice.errors import (
     UnknownScannerId,
     UnknownTableOrBucket,
 )
-from sluice.formats.value_batch import values_of
+from sluice.formats.kv.value_batch import values_of
 from sluice.model import TableBucket, TablePath
 from sluice.scans import ContinueScan, OpenScan, ScanLimits
-from sluice.server.tablet.kv_manager import KvManager
-from sluice.server.tablet.kv_tablet import KvTablet
-from sluice.server.tablet.replicas import Replicas
-from sluice.server.tablet.scan_context import Pin, View
-from sluice.server.tablet.scan_manager import ScanBatch, ScannableTablet, ScannerManager
-from sluice.server.tablet.scan_view import Rows
+from sluice.server.tablet.buckets.replicas import Replicas
+from sluice.server.tablet.kv.manager import KvManager
+from sluice.server.tablet.kv.scan_context import Pin, View
+from sluice.server.tablet.kv.scan_manager import ScanBatch, ScannableTablet, ScannerManager
+from sluice.server.tablet.kv.scan_view import Rows
+from sluice.server.tablet.kv.tablet import KvTablet
 from tests.support.findings import finding
 
 from .kv_support import KvCaller, Row

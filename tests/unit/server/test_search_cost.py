@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sluice.formats.log_batch import encode_log_batch, read_header, set_offset_and_timestamp
-from sluice.server.tablet.log import BucketLog
+from sluice.formats.log.batch import encode_log_batch, read_header, set_offset_and_timestamp
+from sluice.server.tablet.logs.log import BucketLog
 from tests.support.damaged_logs import Ticks, batches_from, open_log
 
 I32 = struct.Struct("<i")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice.server.tablet.kv_store import KvResources, KvStore
-from sluice.server.tablet.sst_check import check_sst
+from sluice.server.tablet.kv.sst_check import check_sst
+from sluice.server.tablet.kv.store import KvResources, KvStore
 
 MIB = 1 << 20
 

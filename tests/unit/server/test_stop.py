@@ -13,7 +13,7 @@ import pytest
 from sluice.errors import DataDirLocked
 from sluice.model import TablePath
 from sluice.server.data_dir import DataDir
-from sluice.server.tablet.files import LogFiles
+from sluice.server.tablet.buckets.files import LogFiles
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from sluice.model import TieringRound
 from sluice.model import types as t
 from sluice.model.record_fields import fields_of
-from sluice.server.coordinator.tiering_rounds import TieringRounds
+from sluice.server.coordinator.tiering.rounds import TieringRounds
 from sluice.server.storage.database import Database, record_columns
 
 LATER = ("deletes_as", "lookup_files", "lookup_bytes", "lookup_ms", "expire_ms")

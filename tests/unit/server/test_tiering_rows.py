@@ -9,7 +9,7 @@ from pathlib import Path
 from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.model.record_fields import fields_of
-from sluice.server.coordinator.tiering_rows import TieringRows
+from sluice.server.coordinator.tiering.rows import TieringRows
 from sluice.server.storage.database import Database
 from sluice.statuses import TableStatus
 

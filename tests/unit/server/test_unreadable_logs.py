@@ -12,9 +12,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from sluice.errors import CorruptRecord, LogStorageError
-from sluice.formats.log_batch import encode_log_batch, read_header
-from sluice.server.tablet.files import LogFiles
-from sluice.server.tablet.log import BucketLog
+from sluice.formats.log.batch import encode_log_batch, read_header
+from sluice.server.tablet.buckets.files import LogFiles
+from sluice.server.tablet.logs.log import BucketLog
 from tests.support.damaged_logs import batches_from, open_log
 
 from .support import Node, batch

@@ -14,9 +14,9 @@ from sluice.client import connect
 from sluice.client.client import Client
 from sluice.config import DatalakeConfig, ServerConfig
 from sluice.errors import ConfigurationError, InvalidAlterTable, InvalidTable
-from sluice.formats.bucketing import bucket_numbers
-from sluice.formats.keys import encode_key
-from sluice.formats.types import arrow_schema
+from sluice.formats.keys.bucketing import bucket_numbers
+from sluice.formats.keys.keys import encode_key
+from sluice.formats.types.types import arrow_schema
 from sluice.model import Column, DataType, Schema, TableDescriptor, TablePath, TypeRoot
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster

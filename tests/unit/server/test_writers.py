@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.errors import DuplicateSequence, OutOfOrderSequence
-from sluice.server.tablet import writers
-from sluice.server.tablet.writers import EXPIRATION_MS, RETAINED_BATCHES, WriterStates
+from sluice.server.tablet.logs import writers
+from sluice.server.tablet.logs.writers import EXPIRATION_MS, RETAINED_BATCHES, WriterStates
 
 SENDS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12)), max_size=120)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluice.errors import UnsupportedLakeOption
-from sluice.formats.bucketing import bucket_numbers
+from sluice.formats.keys.bucketing import bucket_numbers
 
 _DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
 _INT_MAX = 2**31 - 1

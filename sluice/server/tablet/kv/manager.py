@@ -1,0 +1,261 @@
+"""Opens, closes and deletes the server's KV tablets."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+
+import structlog
+
+from sluice.errors import (
+    CorruptRecord,
+    FlussError,
+    KvStorageError,
+    NonPrimaryKeyTable,
+    UnknownTableOrBucket,
+)
+from sluice.model import TableBucket, TableInfo
+from sluice.server.data_dir import bucket_folder, delete_table
+from sluice.server.tablet.buckets.ports import HostedTable, Tables
+from sluice.server.tablet.buckets.replicas import Replicas
+from sluice.server.tablet.kv.files import KvFolder
+from sluice.server.tablet.kv.store import KvStoreCorrupt
+from sluice.server.tablet.kv.tablet import Environment, KvTablet, require_hosted
+from sluice.server.tablet.logs.manager import LogManager, orphans
+from sluice.server.time_limit import TimeLimit
+
+CLOSED_AT_ONCE = 4
+"""Threads that close stores at a stop."""
+
+_log = structlog.get_logger("sluice.kv")
+
+
+class KvPin:
+    """Keeps the store of a bucket open between operations; see :meth:`KvManager.pin`."""
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release: Callable[[], None] | None = release
+        self._lock = threading.Lock()
+
+    def release(self) -> None:
+        """Allows the idle store to be closed. Never blocks; a second call does nothing."""
+        with self._lock:
+            release, self._release = self._release, None
+        if release is not None:
+            release()
+
+
+class KvManager:
+    """The recently used tablets in order of use, and the number of pins of each.
+
+    Opens a store at its first use, and closes idle ones if too many are open. ``_lock`` guards both
+    mappings.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        tables: Tables,
+        logs: LogManager,
+        replicas: Replicas,
+        environment: Environment,
+    ) -> None:
+        self._root = root
+        self._tables = tables
+        self._logs = logs
+        self._replicas = replicas
+        self._environment = environment
+        self._lock = threading.Lock()
+        self._tablets: OrderedDict[TableBucket, KvTablet] = OrderedDict()
+        self._pins: Counter[TableBucket] = Counter()
+        self._on_closing: list[Callable[[TableBucket], None]] = []
+        replicas.on_lost(self._lost)
+
+    def start(self) -> None:
+        """Deletes the stores of dropped tables and partitions.
+
+        Folders with unknown ids are kept; their logs have already stopped the start.
+        """
+        for folder, is_issued in orphans(self._root, self._tables):
+            if is_issued:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    @contextmanager
+    def leading(self, bucket: TableBucket) -> Iterator[tuple[KvTablet, int]]:
+        """Yields a bucket's tablet and leader epoch for one operation.
+
+        A store that fails is closed, and the next operation opens it again, or rebuilds it if it is
+        damaged.
+
+        :raises UnknownTableOrBucket, NonPrimaryKeyTable, NotLeaderOrFollower: the bucket does not
+            exist, has no key-value store, or is not led by this server.
+        """
+        tablet: KvTablet | None = None
+        try:
+            with self._replicas.leading(bucket) as leader_epoch:
+                tablet = self._tablet(bucket)
+                yield tablet, leader_epoch
+        except KvStorageError as error:
+            self._close(bucket, tablet if isinstance(error, KvStoreCorrupt) else None)
+            raise
+        self._close_surplus()
+
+    def pin(self, bucket: TableBucket) -> KvPin:
+        """Keeps a store open between operations, even if idle; call it inside ``leading``.
+
+        The store is still closed when its bucket changes the leader or is dropped, or when it
+        fails; ``on_closing`` listeners are called then. Pinned stores do not count towards the
+        limit of open stores, so callers need their own limit.
+        """
+        with self._lock:
+            self._pins[bucket] += 1
+        return KvPin(lambda: self._unpin(bucket))
+
+    def on_closing(self, listener: Callable[[TableBucket], None]) -> None:
+        """Registers a listener to call before a store is closed, while its bucket is idle.
+
+        The listener must release its iterators and RocksDB snapshots of the store, or the store
+        cannot be opened again. It must neither fail nor wait for an operation.
+        """
+        self._on_closing.append(listener)
+
+    def refusal(self, bucket: TableBucket, *, opens: bool) -> CorruptRecord | None:
+        """Why a store refuses calls, for a reason that does not pass; None if that is not known.
+
+        :param opens: open the store to find out; so is one that refused calls before a restart.
+        """
+        tablet = self._tablets.get(bucket)
+        known = None if tablet is None else tablet.refusal
+        if known is not None:
+            return known
+        try:
+            if not opens and not self._was_refused(bucket):
+                return None
+            with self.leading(bucket) as (tablet, _):
+                tablet.row_count()
+        except CorruptRecord as error:
+            return error
+        except FlussError:
+            pass  # dropped, led by another server, or it may pass
+        return None
+
+    def _was_refused(self, bucket: TableBucket) -> bool:
+        """:raises UnknownTableOrBucket, NonPrimaryKeyTable: as :meth:`leading`."""
+        return (self._folder(self._keyed(bucket), bucket) / KvFolder.REFUSED).exists()
+
+    def log_end(self, bucket: TableBucket) -> int:
+        """The end of a bucket's log, with any leader of the bucket. Does not open the store.
+
+        :raises UnknownTableOrBucket, NonPrimaryKeyTable: the bucket does not exist, or has no
+            key-value store.
+        """
+        return self._logs.find(self._keyed(bucket), bucket).end_offset
+
+    def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None:
+        """Deletes the tablets of a dropped table or partition, whose replicas have already ended.
+
+        After a crash, the next start deletes the rest.
+        """
+        with self._lock:
+            gone = [
+                bucket
+                for bucket in self._tablets
+                if bucket.table_id == info.table_id
+                and (partition_id is None or bucket.partition_id == partition_id)
+            ]
+            tablets = [self._tablets.pop(bucket) for bucket in gone]
+        for tablet in tablets:
+            self._tell_closing(tablet)
+            tablet.delete()
+        self._environment.auto_increment.drop_table(info, partition_id)
+        delete_table(self._root, info, partition_id)
+
+    def stop(self, limit: TimeLimit) -> int:
+        """Closes every store within the limit; returns how many were not. No operation may run."""
+        with self._lock:
+            tablets = list(self._tablets.values())
+            self._tablets.clear()
+        return limit.each(tablets, self._close_at_stop, CLOSED_AT_ONCE)
+
+    def _close_at_stop(self, tablet: KvTablet) -> None:
+        self._tell_closing(tablet)
+        tablet.close()
+
+    # -- parts
+
+    def _keyed(self, bucket: TableBucket) -> HostedTable:
+        hosted = require_hosted(self._tables.find(bucket.table_id), bucket)
+        if not hosted.info.has_primary_key:
+            raise NonPrimaryKeyTable(
+                f"table {hosted.info.path} is a log table: append to it instead"
+            )
+        return hosted
+
+    def _tablet(self, bucket: TableBucket) -> KvTablet:
+        hosted = self._keyed(bucket)
+        log = self._logs.find(hosted, bucket)
+        with self._lock:
+            tablet = self._tablets.get(bucket)
+            if tablet is None:
+                tablet = KvTablet(
+                    bucket,
+                    lambda: require_hosted(self._tables.find(bucket.table_id), bucket),
+                    log,
+                    self._folder(hosted, bucket),
+                    self._environment,
+                )
+                self._tablets[bucket] = tablet
+            self._tablets.move_to_end(bucket)
+            return tablet
+
+    def _close(self, bucket: TableBucket, damaged: KvTablet | None) -> None:
+        try:
+            with self._replicas.exclusive(bucket):
+                # else another operation found the same damage and has already rebuilt it
+                is_last = self._tablets.get(bucket) is damaged
+                self._lost(bucket)
+                if damaged is not None and is_last:
+                    damaged.discard_damaged()
+        except UnknownTableOrBucket:
+            pass  # dropped since
+
+    def _close_surplus(self) -> None:
+        """Closes the least recently used idle stores, if too many are open."""
+        surplus = len(self._tablets) - self._environment.resources.open_max
+        if surplus <= 0:
+            return
+        with self._lock:
+            surplus -= sum(bucket in self._tablets for bucket in self._pins)
+            free = (bucket for bucket in self._tablets if bucket not in self._pins)
+            idle = list(islice(free, max(surplus, 0)))
+        for bucket in idle:
+            with suppress(UnknownTableOrBucket), self._replicas.exclusive(bucket):
+                if bucket not in self._pins:  # may have been pinned before the lock
+                    self._lost(bucket)
+
+    def _unpin(self, bucket: TableBucket) -> None:
+        with self._lock:
+            self._pins[bucket] -= 1
+            if not self._pins[bucket]:
+                del self._pins[bucket]
+
+    def _tell_closing(self, tablet: KvTablet) -> None:
+        for listener in self._on_closing:
+            listener(tablet.bucket)
+
+    def _lost(self, bucket: TableBucket) -> None:
+        """Closes a tablet under the bucket's write lock; the next use creates it again."""
+        with self._lock:
+            tablet = self._tablets.pop(bucket, None)
+        if tablet is not None:
+            self._tell_closing(tablet)
+            tablet.close()
+
+    def _folder(self, table: HostedTable, bucket: TableBucket) -> Path:
+        name = f"kv-{bucket.bucket}"
+        return bucket_folder(self._root, table.info, table.partitions, bucket, name)

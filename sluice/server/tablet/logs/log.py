@@ -1,0 +1,550 @@
+"""The log of one bucket: segments, offsets, idempotent writers, and recovery after a crash."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+
+from sluice.clock import Clock
+from sluice.errors import (
+    CorruptRecord,
+    LogOffsetOutOfRange,
+    LogStorageError,
+    OutOfOrderSequence,
+    UnknownTableOrBucket,
+)
+from sluice.failpoints import failpoint
+from sluice.formats.log.batch import (
+    V0_HEADER_SIZE,
+    LogBatchHeader,
+    check_crc,
+    read_header,
+    set_offset_and_timestamp,
+)
+from sluice.model import EARLIEST
+from sluice.server.data_dir import sync_folder, write_durably
+from sluice.server.tablet.buckets.files import LogFiles
+from sluice.server.tablet.logs.recovery import Recovery
+from sluice.server.tablet.logs.writers import WRITERS_FILE, WriterStates
+from sluice.server.tablet.segments.index import Entry
+from sluice.server.tablet.segments.segment import DamagedRange, Segment, Slice
+
+_log = structlog.get_logger("sluice.log")
+
+
+class BucketLog:
+    """A bucket's log. ``_lock`` guards all fields; files are read without it.
+
+    Bytes below ``end_offset`` never change, so readers need no lock for them. With one replica, the
+    high watermark is the end of the log.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        files: LogFiles,
+        segment_bytes: int,
+        clock: Clock,
+        lake_offset: int = 0,
+        given: int = 0,
+        *,
+        is_same_boot: bool = False,
+    ) -> None:
+        """:param lake_offset: offsets below it are in the lake, so they are never assigned again.
+
+        :param given: offsets below it were given out, also if the log has lost them.
+        :param is_same_boot: the machine has run since the folder was written to.
+        :raises LogStorageError: the offsets of two files overlap.
+        :raises OSError: a file cannot be read or written.
+        """
+        self.name = name
+        self._folder = folder
+        self._files = files
+        self._segment_bytes = segment_bytes
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._sync_lock = threading.Lock()  # a sync ends before the next; taken before _lock
+        self._waiters: set[threading.Event] = set()
+        self._writers = WriterStates()
+        self._segments: list[Segment] = [Segment(folder, 0)]
+        self._closed = False
+        self._dirty = False
+        self._unsynced: list[Path] = []  # folders whose new names are not synced yet
+        self._damaged: list[DamagedRange] = []
+        self._expired: list[Segment] = []  # no part of the log any more, files may be left
+        self._recover(is_same_boot=is_same_boot)
+        if self.end_offset < lake_offset:
+            self._skip_to(lake_offset)
+        if self.end_offset < given:
+            self._continue_at(given)
+
+    # -- offsets
+
+    @property
+    def start_offset(self) -> int:
+        return self._segments[0].base_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._segments[-1].next_offset
+
+    def offset_at(self, timestamp_ms: int) -> int:
+        """The offset of the first batch not older than the timestamp, or the end of the log."""
+        with self._lock:
+            for segment in self._segments:
+                if segment.last_timestamp_ms >= timestamp_ms:
+                    found = segment.offset_at(timestamp_ms)
+                    if found is not None:
+                        return found
+            return self.end_offset
+
+    def end_of(self, offset: int) -> int:
+        """The offset after the batch that has this offset, which must be in the log."""
+        with self._lock:
+            segment = next(one for one in reversed(self._segments) if one.base_offset <= offset)
+            return segment.end_of(offset)
+
+    def beyond(self, offset: int) -> tuple[int, int | None]:
+        """The number of offsets from ``offset`` on, and the time of the first one that has a time.
+
+        Batches that the log has lost may have none.
+        """
+        with self._lock:
+            first = max(offset, self.start_offset)
+            if first >= self.end_offset:
+                return 0, None
+            rest = (one for one in self._segments if one.next_offset > first)
+            times = (one.time_from(first) for one in rest)
+            return self.end_offset - first, next((one for one in times if one is not None), None)
+
+    def highest_writer_id(self) -> int:
+        """The highest id of a writer that the log knows, or -1."""
+        with self._lock:
+            return self._writers.highest_id
+
+    # -- writing
+
+    def append(self, header: LogBatchHeader, records: bytes) -> int:
+        """Stores a validated batch once, also if repeated; returns its base offset.
+
+        :raises LogStorageError: the write failed, and nothing was stored.
+        :raises OutOfOrderSequence, DuplicateSequence: see :class:`WriterStates`. The first also for
+            a repeated batch whose stored copy is damaged.
+        :raises UnknownTableOrBucket: the table was dropped.
+        """
+        with self._lock:
+            self._check_open()
+            if header.writer_id >= 0:
+                stored = self._writers.check(header.writer_id, header.batch_sequence)
+                if stored is not None:
+                    self._check_undamaged(header, stored)
+                    return stored
+            segment = self._segment_for(len(records))
+            base = segment.next_offset
+            now = max(self._clock.now_ms(), segment.last_timestamp_ms)
+            head = bytearray(memoryview(records)[:V0_HEADER_SIZE])
+            set_offset_and_timestamp(head, base, now)
+            failpoint("server.append.before_write")
+            try:
+                self._files.append(
+                    segment.path, segment.size, (head, memoryview(records)[V0_HEADER_SIZE:])
+                )
+            except OSError as error:
+                raise LogStorageError(
+                    f"bucket {self.name}: cannot write {len(records)} bytes at offset {base}"
+                    f" ({segment.path.name}): {error.strerror or error}"
+                ) from error
+            failpoint("server.append.after_write")
+            self._dirty = True
+            entry = Entry(base, segment.size, now, header.writer_id, header.batch_sequence)
+            segment.add(entry, base + header.last_offset_delta + 1, len(records))
+            if header.writer_id >= 0:
+                self._writers.record(header.writer_id, header.batch_sequence, base, now)
+            waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            waiter.set()
+        return base
+
+    def _check_undamaged(self, header: LogBatchHeader, stored: int) -> None:
+        """:raises OutOfOrderSequence: nobody can read the stored copy of a repeated batch.
+
+        Its writer has the rows, and clients report this error to their user at once. The copy is
+        read, as a start trusts the index of a closed segment. :raises LogStorageError: it cannot
+        be read now.
+        """
+        if not any(one.start <= stored < one.stop for one in self._damaged):
+            segment = self._segment_of(stored)
+            if segment is None or self._is_intact(segment, stored):
+                return  # in the lake, or expired: it was intact then
+        raise OutOfOrderSequence(
+            f"bucket {self.name}: writer {header.writer_id}: its batch {header.batch_sequence}"
+            f" was stored at offset {stored}, and is damaged on the server's disk since: send"
+            " its rows again with a new writer"
+        )
+
+    def _segment_of(self, offset: int) -> Segment | None:
+        return next((s for s in self._segments if s.base_offset <= offset < s.next_offset), None)
+
+    def _is_intact(self, segment: Segment, offset: int) -> bool:
+        """Whether the batch there can be read. :raises LogStorageError: not now."""
+        piece = segment.slice(offset, 0, min_one_batch=True)
+        assert piece is not None, "one batch at least"
+        content = memoryview(bytearray(piece.length))
+        try:
+            self._files.read_into(piece.path, piece.position, content)
+            piece.heads.restore(content)
+            check_crc(content, read_header(content))
+        except (CorruptRecord, EOFError):
+            return False
+        except OSError as error:
+            raise LogStorageError(
+                f"bucket {self.name}: {piece.path}: cannot be read: {error.strerror or error}"
+            ) from error
+        return True
+
+    def stored(self, writer_id: int, sequence: int) -> tuple[int, int] | None:
+        """The base offset of a writer's batch that is already stored, and the offset after it.
+
+        None if it is the next one.
+
+        :raises OutOfOrderSequence, DuplicateSequence: see :class:`WriterStates`.
+        :raises UnknownTableOrBucket: the table was dropped in the meantime.
+        """
+        with self._lock:
+            self._check_open()
+            base = self._writers.check(writer_id, sequence)
+            if base is None:
+                return None
+            for segment in reversed(self._segments):
+                if segment.base_offset <= base:
+                    return base, segment.end_of(base)
+            return base, self.end_offset  # its segment was deleted or set aside
+
+    def _segment_for(self, size: int) -> Segment:
+        """Returns the segment for the next batch, and creates it if necessary."""
+        segment = self._segments[-1]
+        try:
+            if segment.is_empty:
+                self._unsynced += [*self._files.make_folder(self._folder), self._folder]
+            if segment.size and segment.size + size > self._segment_bytes:
+                self._close_segment(segment)
+                segment.release()
+                self._writers.expire(self._clock.now_ms())
+                failpoint("server.roll.after_index")
+                following = Segment(self._folder, segment.next_offset)
+                following.last_timestamp_ms = segment.last_timestamp_ms
+                self._segments.append(following)
+                self._unsynced.append(self._folder)
+                return following
+        except OSError as error:
+            raise LogStorageError(
+                f"bucket {self.name}: segment {segment.path.name}: {error.strerror or error}"
+            ) from error
+        return segment
+
+    def _close_segment(self, segment: Segment) -> None:
+        self._files.sync(segment.path, self._unsynced)
+        self._unsynced = []
+        self._close_index(segment)
+
+    def _close_index(self, segment: Segment) -> None:
+        names = [] if segment.is_recorded else [self._folder]
+        segment.record(self._files, close=True)
+        self._files.sync(segment.index_path, names)
+
+    # -- reading
+
+    def slice(self, offset: int, limit: int, *, min_one_batch: bool) -> Slice | None:
+        """Locates the batches from ``offset`` on, at most ``limit`` bytes of one segment.
+
+        None at the end of the log, or if the first batch exceeds a strict limit.
+
+        :raises CorruptRecord: the offset is damaged. The details have the range as ``base_offset``
+            and ``next_offset``.
+        :raises LogOffsetOutOfRange: below the start or above the end of the log.
+        :raises UnknownTableOrBucket: the table was dropped in the meantime.
+        """
+        with self._lock:
+            self._check_open()
+            if offset == EARLIEST:
+                offset = self.start_offset
+            if not self.start_offset <= offset <= self.end_offset:
+                raise LogOffsetOutOfRange(
+                    f"bucket {self.name}: offset {offset} is outside the log, which has the offsets"
+                    f" {self.start_offset} to {self.end_offset}"
+                )
+            if offset == self.end_offset:
+                return None
+            damaged = next((one for one in self._damaged if one.stop > offset), None)
+            if damaged is not None and damaged.start <= offset:
+                raise self._damage_error(damaged)
+            before = None if damaged is None else damaged.start
+            for segment in reversed(self._segments):
+                if segment.base_offset <= offset and not segment.is_empty:
+                    return segment.slice(offset, limit, min_one_batch=min_one_batch, before=before)
+            raise AssertionError(f"bucket {self.name}: no segment holds offset {offset}")
+
+    def _damage_error(self, damaged: DamagedRange) -> CorruptRecord:
+        problem = (
+            f"offsets {damaged.start} to {damaged.stop - 1} are damaged on the server's disk"
+            f" ({damaged.place}); restore this file from a backup while the server is stopped."
+            f" Readers of the log can read on from offset {damaged.stop}, but a key-value store"
+            " that must replay these offsets cannot leave them out"
+        )
+        return CorruptRecord(
+            f"bucket {self.name}: {problem}",
+            base_offset=damaged.start,
+            next_offset=damaged.stop,
+            problem=problem,
+            place=damaged.place,
+        )
+
+    def damaged(self) -> list[DamagedRange]:
+        """The offsets that nobody can read, as far as the start has seen them."""
+        with self._lock:
+            return list(self._damaged)
+
+    def wait_beyond(self, offset: int, waiter: threading.Event) -> bool:
+        """Sets the event at the next append; returns False if the log is already longer."""
+        with self._lock:
+            if self._closed or self.end_offset > offset:
+                return False
+            self._waiters.add(waiter)
+            return True
+
+    def forget_waiter(self, waiter: threading.Event) -> None:
+        with self._lock:
+            self._waiters.discard(waiter)
+
+    # -- life
+
+    def sync(self, *, record: bool = True) -> None:
+        """Syncs all appends before this call to disk.
+
+        :param record: add them to the index file; False if the log is closed soon, which does it.
+        :raises OSError: the sync failed; the next call retries.
+        """
+        with self._sync_lock:
+            with self._lock:
+                if not self._dirty or self._closed:
+                    return
+                segment, self._dirty = self._segments[-1], False
+                synced = segment.synced_up_to()
+                folders, self._unsynced = self._unsynced, []
+            try:
+                self._files.sync(segment.path, folders)
+                with self._lock:
+                    if record and not self._closed:
+                        # Not synced: a power loss may take the record, and the next start then
+                        # reads more of the segment.
+                        segment.record(self._files, synced)
+            except FileNotFoundError:
+                return  # the table was dropped
+            except OSError:
+                with self._lock:
+                    self._dirty = True
+                    self._unsynced += folders
+                raise
+
+    def close(self) -> None:
+        """Syncs and closes the last segment, so that the next start need not scan it."""
+        with self._sync_lock, self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            segment = self._segments[-1]
+            if not segment.is_empty and not segment.is_closed:
+                try:
+                    if self._dirty or self._unsynced:
+                        self._files.sync(segment.path, self._unsynced)
+                    self._close_index(segment)
+                except OSError as error:  # the next start scans the segment instead
+                    _log.warning(
+                        "cannot close a log segment; the next start scans it",
+                        bucket=self.name,
+                        error=str(error),
+                    )
+            self._wake()
+
+    # -- retention
+
+    def expired_end(self, before_ms: int) -> int:
+        """The end of the oldest segments whose batches all are older; never the last segment."""
+        end = self.start_offset
+        with self._lock:
+            for segment in self._segments[:-1]:
+                if segment.last_timestamp_ms >= before_ms:
+                    break
+                end = segment.next_offset
+        return end
+
+    def delete_before(self, offset: int) -> int:
+        """Deletes the segments that end at the offset or below, but never the last one.
+
+        Returns how many were deleted. Writers that only these segments remember are stored before.
+
+        :raises OSError: as :meth:`delete_expired`.
+        """
+        with self._lock:
+            if self._closed:
+                return 0
+            count = 0
+            while count < len(self._segments) - 1:
+                if self._segments[count].next_offset > offset:
+                    break
+                count += 1
+            if count:
+                start = self._segments[count].base_offset
+                write_durably(self._folder / WRITERS_FILE, self._writers.encode(before=start))
+                self._expired += self._segments[:count]
+                self._segments = self._segments[count:]
+                left = [one for one in self._damaged if one.stop > start]
+                self._damaged = [one._replace(start=max(one.start, start)) for one in left]
+        return self.delete_expired()
+
+    def delete_expired(self) -> int:
+        """Deletes the files of segments that are no part of the log any more; returns how many.
+
+        The oldest is deleted first, so that a crash leaves a log without a hole.
+
+        :raises OSError: a file cannot be deleted; the next call tries it again.
+        """
+        with self._lock:
+            expired = [] if self._closed else list(self._expired)
+        for segment in expired:
+            failpoint("server.retention.before_segment")
+            segment.delete()
+            self._expired.remove(segment)
+        if expired:
+            _log.info(
+                "deleted old log segments",
+                bucket=self.name,
+                segments=len(expired),
+                log_start_offset=self.start_offset,
+            )
+        return len(expired)
+
+    @contextmanager
+    def held(self) -> Iterator[Callable[[], None]]:
+        """Lets appends and reads wait during a ``with`` block; yields what closes the log.
+
+        A log that was closed appends nothing afterwards; :meth:`delete` deletes its files.
+        """
+
+        def close() -> None:
+            self._closed = True
+            self._wake()
+
+        with self._lock:
+            yield close
+
+    def delete(self) -> None:
+        """Deletes the log."""
+        with self._lock:
+            self._closed = True
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._wake()
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            waiter.set()
+        self._waiters = set()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UnknownTableOrBucket(
+                f"bucket {self.name} no longer exists: its table was dropped"
+            )
+
+    # -- start
+
+    def _recover(self, *, is_same_boot: bool) -> None:
+        """Loads the segments, and the writers from their batches."""
+        now_ms = self._clock.now_ms()
+        found = Recovery(
+            self.name, self._folder, self._files, now_ms, is_same_boot=is_same_boot
+        ).run()
+        self._segments, self._damaged = found.segments, found.damaged
+        self._recall_writers()
+        for segment in self._segments:
+            for entry in segment.entries():
+                if entry.writer_id >= 0:
+                    self._writers.record(
+                        entry.writer_id, entry.batch_sequence, entry.base_offset, entry.timestamp_ms
+                    )
+            if segment is not self._segments[-1]:
+                segment.release()
+        self._writers.expire(now_ms)
+        if not found.is_clean:
+            # The process died, so it is unknown which content and names were synced.
+            self._dirty = True
+            self._unsynced = list(self._folder.parents)[:4]
+            self._unsynced.append(self._folder)
+
+    def _recall_writers(self) -> None:
+        """Loads the writers whose batches were deleted with old segments."""
+        path = self._folder / WRITERS_FILE
+        try:
+            self._writers.load(path.read_bytes())
+        except FileNotFoundError:
+            pass
+        except ValueError as error:
+            _log.warning(
+                "the file of old writers is damaged; those that were idle since must begin anew",
+                bucket=self.name,
+                file=path.name,
+                error=str(error),
+            )
+
+    def _skip_to(self, lake_offset: int) -> None:
+        """Continues at the lake offset, which the log does not reach, to assign no offset twice.
+
+        The rest of the log is set aside, because the lake contains all of it. The oldest segment is
+        moved first, so that after a crash the next start does the same.
+        """
+        _log.warning(
+            "the log ends before its lake offset: its files were removed or replaced, or the disk"
+            " lost rows. Only the lake has these rows, and reads of the log begin after them",
+            bucket=self.name,
+            log_start_offset=self.start_offset,
+            log_end_offset=self.end_offset,
+            lake_offset=lake_offset,
+        )
+        for segment in self._segments:
+            segment.index_path.unlink(missing_ok=True)
+            if segment.path.exists():
+                segment.path.rename(segment.path.with_suffix(".log.aside"))
+        following = Segment(self._folder, lake_offset)
+        following.last_timestamp_ms = self._segments[-1].last_timestamp_ms
+        self._unsynced += [*self._files.make_folder(self._folder), self._folder]
+        following.path.touch()
+        self._segments, self._damaged, self._dirty = [following], [], True
+
+    def _continue_at(self, given: int) -> None:
+        """Continues after offsets that were given out, and that the log has lost.
+
+        The name of a new segment keeps them from reuse, and makes them a damaged range.
+        """
+        _log.error(
+            "a log ends before the offsets that it has given out: its files were removed or"
+            " replaced; restore them from a backup while the server is stopped",
+            bucket=self.name,
+            folder=str(self._folder),
+            log_end_offset=self.end_offset,
+            continues_at=given,
+        )
+        self._files.make_folder(self._folder)
+        # One after the other: alone, the second would hide that offsets before it are lost.
+        for segment in (self._segments[-1], Segment(self._folder, given)):
+            segment.path.touch()
+            sync_folder(self._folder)
+            failpoint("server.continue_at.after_name")
+        self._writers = WriterStates()
+        self._recover(is_same_boot=True)
+        self._dirty, self._unsynced = True, [*list(self._folder.parents)[:4], self._folder]
