@@ -26,8 +26,8 @@ from bench.measure import Line, report
 from demo.airflow import Airflow, spark_environment
 from demo.processes import Processes
 from sluice.client import Client, connect
-from sluice.driver.jvm import iceberg_jar
-from sluice.driver.start_archive import make_start_archive
+from sluice.driver.lakes.jvm import iceberg_jar
+from sluice.driver.lakes.start_archive import make_start_archive
 from sluice.model import TableDescriptor, TablePath
 from sluice.testing.table_creation import create_table
 

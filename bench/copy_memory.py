@@ -17,7 +17,7 @@ from bench.log_to_iceberg import server
 from bench.measure import Line, report
 from sluice.client import connect
 from sluice.config import load_config
-from sluice.driver.jvm import iceberg_jar
+from sluice.driver.lakes.jvm import iceberg_jar
 from sluice.driver.local import tier_once
 from sluice.model import TablePath
 from sluice.testing.table_creation import create_table

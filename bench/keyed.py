@@ -17,10 +17,10 @@ from bench.log_to_iceberg import server, wait_until_due
 from bench.measure import Cost, cost
 from sluice.client import Client, connect
 from sluice.config import Config, ServerConfig, load_config
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
+from sluice.driver.lakes.open_lake import open_lake
 from sluice.driver.local import tier_once
 from sluice.driver.maintaining import maintain_tables
-from sluice.driver.open_lake import open_lake
 from sluice.model import TableDescriptor, TablePath
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.upkeep.maintain import MaintenanceReport

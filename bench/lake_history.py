@@ -23,7 +23,7 @@ from bench.log_to_iceberg import load, server, wait_until_due
 from bench.measure import Line, report
 from sluice.client import Client, connect
 from sluice.config import Config, load_config
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.model import TablePath
 from sluice.testing.long_history import lengthen_history

@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from sluice.driver.jvm import iceberg_jar
+from sluice.driver.lakes.jvm import iceberg_jar
 
 PROGRAM = Path(__file__).with_name("lake_reader.py")
 SPARK = "spark"

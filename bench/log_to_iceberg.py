@@ -26,7 +26,7 @@ from bench import data
 from bench.measure import Cost, Line, cost, report
 from sluice.client import Client, connect
 from sluice.config import Config, load_config
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.model import Claim, Reason, TableBucket, TablePath
 from sluice.testing.table_creation import create_table

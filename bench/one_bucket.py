@@ -24,9 +24,9 @@ from bench.log_to_iceberg import server, wait_until_due
 from bench.measure import Cost, Line, report, tree_cost
 from sluice.client import Client, connect
 from sluice.config import Config, load_config
-from sluice.driver import spark as spark_driver
-from sluice.driver.jvm import Jvm, iceberg_jar
+from sluice.driver.lakes.jvm import Jvm, iceberg_jar
 from sluice.driver.local import tier_once
+from sluice.driver.spark import round as spark_driver
 from sluice.model import TablePath
 from sluice.rounds.records.files import (
     PlanFile,

@@ -22,8 +22,8 @@ from sluice.artifacts.spark_files import driver_script
 from sluice.artifacts.spark_start import CLASS_PATH, OPTIONS, UI
 from sluice.client import Client, connect
 from sluice.config import ClientConfig
-from sluice.driver.jvm import iceberg_jar
-from sluice.driver.start_archive import make_start_archive
+from sluice.driver.lakes.jvm import iceberg_jar
+from sluice.driver.lakes.start_archive import make_start_archive
 from sluice.model import Claim, TablePath
 from sluice.rounds.records.files import (
     PlanFile,

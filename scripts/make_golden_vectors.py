@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from sluice.driver.jvm import Jvm  # noqa: E402
+from sluice.driver.lakes.jvm import Jvm  # noqa: E402
 from tests.golden.vectors import VECTORS, positions_of  # noqa: E402
 from tests.support.iceberg_vectors import write_by_iceberg  # noqa: E402
 

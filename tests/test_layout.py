@@ -84,7 +84,7 @@ def test_the_core_imports_no_engine_even_through_its_packages() -> None:
         "for name in ('airflow', 'pyspark', 'sluice_airflow', 'sluice_spark', 'pyspark_sluice'):\n"
         "    sys.modules[name] = None\n"
         "import sluice.client, sluice.rounds.round.round, sluice.driver.local, sluice.cli.main\n"
-        "import sluice.server.cluster, sluice.lake, sluice.driver.spark_sql\n"
+        "import sluice.server.cluster, sluice.lake, sluice.driver.spark.sql\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 

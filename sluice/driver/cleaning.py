@@ -9,8 +9,8 @@ from sluice.client import connect
 from sluice.client.client import Client
 from sluice.clock import SystemClock
 from sluice.config import Config
-from sluice.driver.jvm import Jvm
-from sluice.driver.open_lake import checked_jvm, unusable, usable_lake
+from sluice.driver.lakes.jvm import Jvm
+from sluice.driver.lakes.open_lake import checked_jvm, unusable, usable_lake
 from sluice.errors import DatabaseNotExist, LakeTableMissing, SluiceError
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Claim, TablePath

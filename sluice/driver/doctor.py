@@ -15,8 +15,8 @@ from sluice.checks.spark import java_here
 from sluice.client import connect
 from sluice.client.connection.reachability import require_listener
 from sluice.config import ClientConfig, Config, DatalakeConfig
-from sluice.driver.jvm import Jvm, iceberg_jar
-from sluice.driver.opened_lake import opened_lake_findings
+from sluice.driver.lakes.jvm import Jvm, iceberg_jar
+from sluice.driver.lakes.opened_lake import opened_lake_findings
 from sluice.driver.table_health import failed_rounds, table_findings, with_failures
 from sluice.errors import SluiceError
 from sluice.iceberg_rules.names_and_types import problems

@@ -15,8 +15,8 @@ from sluice.client import connect
 from sluice.client.client import Client
 from sluice.config import Config
 from sluice.driver.cleaning import all_tables
-from sluice.driver.jvm import Jvm
-from sluice.driver.open_lake import checked_jvm, unusable, usable_lake
+from sluice.driver.lakes.jvm import Jvm
+from sluice.driver.lakes.open_lake import checked_jvm, unusable, usable_lake
 from sluice.errors import FlussError, TableNotExist, UnsupportedLakeOption
 from sluice.iceberg_rules.layout import PartFields, new_layout
 from sluice.iceberg_rules.matched_schema import parts_text

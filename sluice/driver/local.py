@@ -16,9 +16,9 @@ from sluice.client.leases.tier_lease import TIER_LEASE_MS, random_lease_id, tier
 from sluice.client.tiering.heartbeats import Heartbeats
 from sluice.client.tiering.log_source import ClientLogSource
 from sluice.config import Config
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
+from sluice.driver.lakes.open_lake import checked_jvm, usable_lake
 from sluice.driver.not_due import claim_table
-from sluice.driver.open_lake import checked_jvm, usable_lake
 from sluice.driver.round_options import compaction_options, keyed_round_options, round_limits
 from sluice.driver.threads import ThreadRunner
 from sluice.errors import (

@@ -14,8 +14,8 @@ from sluice.clock import SystemClock
 from sluice.config import Config
 from sluice.driver.cleaning import all_tables
 from sluice.driver.conversions import ThreadConversions
-from sluice.driver.jvm import Jvm
-from sluice.driver.open_lake import checked_jvm, unusable, usable_lake
+from sluice.driver.lakes.jvm import Jvm
+from sluice.driver.lakes.open_lake import checked_jvm, unusable, usable_lake
 from sluice.driver.round_options import compaction_options, round_limits
 from sluice.errors import (
     FlussError,

@@ -10,7 +10,8 @@ from sluice.client import connect
 from sluice.client.client import Client
 from sluice.clock import Clock, SystemClock
 from sluice.config import Config
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
+from sluice.driver.lakes.open_lake import checked_jvm, usable_lake
 from sluice.driver.last_failure import (
     BatchName,
     diagnose_batch,
@@ -19,7 +20,6 @@ from sluice.driver.last_failure import (
     with_last_failure,
 )
 from sluice.driver.local import tier_once
-from sluice.driver.open_lake import checked_jvm, usable_lake
 from sluice.errors import (
     ClaimLost,
     ConfigurationError,

@@ -11,7 +11,7 @@ from sluice.checks.findings import Finding
 from sluice.client import Client, connect
 from sluice.clock import Clock, SystemClock
 from sluice.config import Config
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.maintaining import maintain_tables
 from sluice.errors import FlussError, SluiceError, UnsupportedLakeOption
 from sluice.masking import mask, reason_text

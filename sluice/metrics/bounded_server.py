@@ -14,7 +14,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from sluice.clock import SystemClock
 from sluice.errors import StorageBackpressure
-from sluice.wire.admission import Admission, Admitted, peer_of, within_files
+from sluice.wire.listeners.admission import Admission, Admitted, peer_of, within_files
 
 CONNECTIONS_MAX = 64
 """Connections at once, half of them of one host. The oldest that has sent no request ends for one

@@ -17,8 +17,8 @@ from sluice import __version__
 from sluice.errors import ConfigurationError
 from sluice.masking import line
 from sluice.metrics.bounded_server import BoundedServer, answered, begins, turn
-from sluice.wire.http_places import HostNames, bound_socket, http_place, name_in
-from sluice.wire.tcp import target
+from sluice.wire.listeners.http_places import HostNames, bound_socket, http_place, name_in
+from sluice.wire.sockets.tcp import target
 
 _SHOWN_MAX = 100
 """Characters of a stranger's text."""

@@ -60,7 +60,7 @@ from sluice.server.time_limit import TimeLimit
 from sluice.server.writer_ids import StoredWriterIds
 from sluice.wire import apis
 from sluice.wire.apis import Api, Role
-from sluice.wire.handlers import Handler, Handlers
+from sluice.wire.listeners.handlers import Handler, Handlers
 
 if TYPE_CHECKING:
     from sluice.server.metrics import Metrics

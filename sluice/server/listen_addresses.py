@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from sluice.errors import ConfigurationError
 from sluice.wire.apis import Role
-from sluice.wire.tcp import is_loopback
+from sluice.wire.sockets.tcp import is_loopback
 
 GRPC, FLUSS = "grpc", "fluss"
 PORT_MAX = 65535

@@ -11,15 +11,15 @@ from sluice.errors import AuthenticateError, ConfigurationError
 from sluice.server.listen_addresses import GRPC, ListenAddress
 from sluice.server.metadata import Servers
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.admission import within_files
 from sluice.wire.apis import Api, Role
-from sluice.wire.grpc_server import GrpcLimits, GrpcServer
-from sluice.wire.handlers import Handler, Handlers
-from sluice.wire.native_memory import Limits
-from sluice.wire.native_server import NativeServer, bind
-from sluice.wire.sasl import AUTHENTICATE
-from sluice.wire.tls import ServerTls
-from sluice.wire.tokens import UsersFile
+from sluice.wire.grpc.server import GrpcLimits, GrpcServer
+from sluice.wire.listeners.admission import within_files
+from sluice.wire.listeners.handlers import Handler, Handlers
+from sluice.wire.listeners.tokens import UsersFile
+from sluice.wire.native.memory import Limits
+from sluice.wire.native.sasl import AUTHENTICATE
+from sluice.wire.native.server import NativeServer, bind
+from sluice.wire.sockets.tls import ServerTls
 
 NATIVE_MEMORY_FRAMES = 4
 """Memory for native requests and responses in flight, as a multiple of the largest request."""

@@ -25,8 +25,8 @@ from sluice.server.leaders import Leaders
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
-from sluice.wire.handlers import Handler
-from sluice.wire.table_paths import path_of, table_path
+from sluice.wire.listeners.handlers import Handler
+from sluice.wire.messages.table_paths import path_of, table_path
 
 NODE_ID = 0
 """The id of the only tablet server."""

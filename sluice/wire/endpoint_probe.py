@@ -18,8 +18,8 @@ from sluice import __version__
 from sluice.errors import FlussError, NetworkError, TlsError, WrongProtocol
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire import native_frames as frames
-from sluice.wire.tcp import target
+from sluice.wire.messages import frames
+from sluice.wire.sockets.tcp import target
 
 PROBE_S = 3.0
 """Longest time for a busy server to answer a probe."""
@@ -58,7 +58,7 @@ def wrong_protocol(scheme: str, host: str, port: int) -> NetworkError | None:
         return None
     where = target(host, port)
     if found is Protocol.TLS and scheme == "grpc":
-        from sluice.wire import tls  # loads gRPC
+        from sluice.wire.sockets import tls
 
         return TlsError(f"grpc://{where}: {tls.TLS_THERE}", sent=False)
     return WrongProtocol(f"{where} {_text(found, where)}", sent=False)

@@ -14,8 +14,8 @@ import sys
 
 from pyspark import SparkContext, TaskContext
 
-from sluice.driver.spark import config_of, jvm_is_lost
-from sluice.driver.spark_maintaining import fail_maintenance, run_maintenance
+from sluice.driver.spark.maintenance import fail_maintenance, run_maintenance
+from sluice.driver.spark.round import config_of, jvm_is_lost
 from sluice.driver.without_pandas import leave_pandas_out
 from sluice.masking import MaskingFormatter
 from sluice.masking.uncaught import hide_in_tracebacks

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark import SparkContext
 
-from sluice.driver.open_lake import open_lake
-from sluice.driver.spark import SparkRunner, config_of
+from sluice.driver.lakes.open_lake import open_lake
+from sluice.driver.spark.round import SparkRunner, config_of
 from sluice.driver.without_pandas import leave_pandas_out
 from sluice.iceberg_rules.layout import Layout
 from sluice.model import (

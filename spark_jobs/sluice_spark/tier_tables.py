@@ -16,8 +16,8 @@ import sys
 
 from pyspark import SparkContext, TaskContext
 
-from sluice.driver.pack import fail_pack, run_pack
-from sluice.driver.spark import config_of, jvm_is_lost, run
+from sluice.driver.spark.pack import fail_pack, run_pack
+from sluice.driver.spark.round import config_of, jvm_is_lost, run
 from sluice.driver.without_pandas import leave_pandas_out
 from sluice.masking import MaskingFormatter
 from sluice.masking.uncaught import hide_in_tracebacks

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from sluice.artifacts.java import pyspark_jars
-from sluice.driver.jvm import iceberg_jar
+from sluice.driver.lakes.jvm import iceberg_jar
 from tests.support.installed import JARS
 from tests.support.versions import interpreter
 

@@ -20,7 +20,7 @@ def main() -> None:
     from airflow.api_fastapi.app import create_app
 
     from sluice.page.cluster import cluster_reader
-    from sluice.wire.http_places import bound_socket
+    from sluice.wire.listeners.http_places import bound_socket
     from sluice_airflow.page import clusters
     from tests.airflow.worker import load_all
 

@@ -18,7 +18,7 @@ import pytest
 
 from sluice.artifacts.java import pyspark_jars
 from sluice.artifacts.spark_files import driver_script
-from sluice.driver.jvm import Jvm, iceberg_jar
+from sluice.driver.lakes.jvm import Jvm, iceberg_jar
 from sluice.errors import DriverLost, DriverRefused, SparkSettingsWrong
 from sluice_airflow.operators.tier_errors import why_no_outcome
 from sluice_airflow.provider_info import OPTIONS

@@ -85,7 +85,7 @@ def test_the_error_of_a_python_driver() -> None:
         'Traceback (most recent call last):\n  File "/x.py", line 1, in <module>\nValueError: 7\n'
     )
     assert told(text) == "ValueError: 7"
-    assert told("2026-11-25 20:07:33,822 ERROR sluice.driver.spark it broke\n") == "it broke"
+    assert told("2026-11-25 20:07:33,822 ERROR sluice.driver.spark.round it broke\n") == "it broke"
 
 
 def test_the_last_words_without_an_error() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sluice.config import ClientConfig, Config, DatalakeConfig, TieringConfig
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.model import TablePath
 from tests.airflow.place import ROOT, Place

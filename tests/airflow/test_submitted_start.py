@@ -13,7 +13,7 @@ from sluice.artifacts import jars as jars_module
 from sluice.artifacts.class_archive import JAVA_OPTIONS, archive_folder, archive_key, java_program
 from sluice.artifacts.iceberg import installed_iceberg
 from sluice.artifacts.java import java, pyspark_jars
-from sluice.driver.jvm import iceberg_jar
+from sluice.driver.lakes.jvm import iceberg_jar
 from tests.support.installed import JARS
 
 pytestmark = pytest.mark.airflow

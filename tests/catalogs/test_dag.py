@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from sluice.catalog_options import CATALOG_NAME
 from sluice.cli.main import cli
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.model import TablePath
 from sluice.rounds.records.files import RoundFailure, RoundResult
 from sluice.testing.catalogs.catalog import Catalog

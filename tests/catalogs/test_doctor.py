@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from sluice.cli.main import cli
-from sluice.driver.opened_lake import opened_lake_findings
+from sluice.driver.lakes.opened_lake import opened_lake_findings
 from sluice.errors import ConfigurationError, LakeNotWritable, UnsupportedLakeOption
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import TablePath

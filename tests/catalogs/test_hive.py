@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.lake.iceberg.catalog.java import JavaThrew
 from sluice.testing.catalogs.catalog import jars_with
 from sluice.testing.catalogs.iam_s3 import IamS3

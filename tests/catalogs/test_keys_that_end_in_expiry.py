@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from sluice.clock import SystemClock
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.lake.iceberg.catalog.loaded_table import LakeOptions, LoadedTable
 from sluice.lake.iceberg.upkeep.snapshot_expiry import expire_snapshots
 from sluice.model import TablePath

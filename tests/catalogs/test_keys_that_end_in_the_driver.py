@@ -11,7 +11,7 @@ import pytest
 
 from sluice.catalog_options import CATALOG_NAME
 from sluice.clock import SystemClock
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.errors import LakeNotWritable
 from sluice.lake.iceberg.catalog.java import lake_errors
 from sluice.lake.iceberg.catalog.loaded_table import LakeOptions, LoadedTable

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.errors import LakeNotWritable
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Column, Schema, TableDescriptor, TableInfo, TablePath

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.lake.iceberg.catalog.java import JavaThrew
 from sluice.testing.catalogs.iam_s3 import IamS3
 from tests.support.catalogs.iceberg_client import opened

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.lake.iceberg.catalog.java import JavaThrew
 from tests.support.catalogs.iceberg_client import opened
 from tests.support.catalogs.jdbc import sqlite

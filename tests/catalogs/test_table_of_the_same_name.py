@@ -9,7 +9,7 @@ import pytest
 from pyarrow import fs
 
 from sluice.clock import SystemClock
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.errors import LakeNotWritable, LakeTableMismatch
 from sluice.lake.iceberg.catalog.java import lake_errors
 from sluice.lake.iceberg.catalog.loaded_table import LakeOptions, LoadedTable

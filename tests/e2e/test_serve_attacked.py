@@ -19,8 +19,8 @@ import pytest
 from sluice.client import connect
 from sluice.config import ClientConfig
 from sluice.wire import apis
-from sluice.wire import native_frames as frames
 from sluice.wire.apis import Role
+from sluice.wire.messages import frames
 from tests.support.certificates import authority
 from tests.support.http2_peer import Http2Peer, message_head, unverified_tls
 from tests.support.processes import SLUICE, environment, wait_for

@@ -14,7 +14,7 @@ from typing import Any
 from sluice.client import connect
 from sluice.client.tiering.log_source import ClientLogSource
 from sluice.config import load_config
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.threads import ThreadRunner
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.lake.iceberg.table import IcebergTable

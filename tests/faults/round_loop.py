@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from sluice.config import ClientConfig, Config, DatalakeConfig, TieringConfig
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.errors import SluiceError, TableNotDue
 from sluice.model import TablePath

@@ -15,7 +15,7 @@ import pytest
 
 from sluice.client import Client, connect
 from sluice.config import ClientConfig, Config, DatalakeConfig, TieringConfig
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.errors import TableNotDue
 from sluice.formats.types.types import schema_from_arrow

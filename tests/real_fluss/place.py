@@ -16,7 +16,7 @@ from sluice.client import Client, connect
 from sluice.client.statuses.round_table import LAYOUT as ROUND_LAYOUT
 from sluice.client.statuses.status_table import LAYOUT, PATH
 from sluice.config import Config
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.errors import DatabaseAlreadyExist, TableNotDue
 from sluice.formats.types.types import schema_from_arrow

@@ -20,7 +20,7 @@ from sluice.testing.table_creation import create_table
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
-from sluice.wire.native_transport import NativeTransport
+from sluice.wire.native.transport import NativeTransport
 from tests.unit.server.kv_support import KEYED, KvCaller
 from tests.unit.server.support import Caller
 

@@ -11,8 +11,8 @@ import pytest
 
 from sluice.client import Client, connect
 from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig
-from sluice.driver.jvm import Jvm
 from sluice.driver.lake_tables import create_lake_tables
+from sluice.driver.lakes.jvm import Jvm
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Column, DataType, Schema, TableDescriptor, TablePath
 from sluice.model import types as t

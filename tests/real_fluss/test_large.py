@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench import data
-from sluice.driver.spark import run
+from sluice.driver.spark.round import run
 from sluice.model import TablePath
 from sluice.rounds.records.files import (
     PlanFile,

@@ -16,7 +16,7 @@ from sluice.cli.terminal.progress import RoundBar
 from sluice.client import connect
 from sluice.client.client import Client
 from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig, TieringConfig
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.errors import TableNotDue
 from sluice.model import Claim, Column, DataType, Schema, TableDescriptor, TablePath

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from sluice.cli.main import cli
 from sluice.client import connect
 from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.repairing import diagnose_table, repair
 from sluice.errors import (
     ConfigurationError,

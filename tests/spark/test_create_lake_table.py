@@ -17,8 +17,8 @@ from sluice import failpoints
 from sluice.cli.main import cli
 from sluice.client import Client, connect
 from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig, TieringConfig
-from sluice.driver.jvm import Jvm
 from sluice.driver.lake_tables import NOT_REGISTERED, create_lake_tables
+from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.errors import (
     ConfigurationError,

@@ -10,7 +10,7 @@ import pytest
 
 from sluice.config import Config
 from sluice.driver.local import tier_once
-from sluice.driver.spark import run
+from sluice.driver.spark.round import run
 from sluice.errors import TableNotDue
 from sluice.model import TablePath
 from sluice.model import types as t

@@ -17,8 +17,8 @@ import pytest
 from bench.flink_job import FlinkJob
 from sluice.client import Client, connect
 from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig, TieringConfig
-from sluice.driver.jvm import Jvm
 from sluice.driver.lake_tables import create_lake_tables
+from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model import types as t

@@ -11,7 +11,7 @@ import pytest
 
 from sluice.client import Client, connect
 from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig, TieringConfig
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.model import TablePath
 from sluice.server.cluster import EmbeddedCluster

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.lake.iceberg.catalog.java import JavaThrew, iterate, java_errors
 from sluice.lake.iceberg.deletes.deletion_vectors import (
     POSITION_MAX,

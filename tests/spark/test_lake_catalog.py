@@ -10,7 +10,7 @@ import pytest
 
 from sluice.artifacts.iceberg import CATALOGS, FENCE, installed_iceberg
 from sluice.checks import iceberg_options
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.errors import ConfigurationError
 from sluice.lake.iceberg.catalog.java import JavaThrew, java_errors, java_map
 from sluice.lake.iceberg.lake import IcebergLake

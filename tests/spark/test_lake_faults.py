@@ -13,7 +13,7 @@ import pytest
 from py4j.java_gateway import CallbackServerParameters
 from py4j.protocol import Py4JJavaError
 
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.errors import LakeCommitOutcomeUnknown, TableNotDue
 from sluice.lake.iceberg.commit.tagged_update import TaggedUpdate

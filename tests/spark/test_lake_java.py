@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.errors import LakeCommitRefused, LakeNotWritable
 from sluice.lake.iceberg.catalog.java import JavaThrew, JvmLost, java_errors, java_map, lake_errors
 from sluice.lake.iceberg.lake import IcebergLake

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.errors import LakeCommitRefused
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.lake.iceberg.table import IcebergTable

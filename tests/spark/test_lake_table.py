@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.errors import (
     LakeCommitOutcomeUnknown,
     LakeCommitRefused,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.rounds.values.lake_size import lake_size, size_of_main
 from tests.spark.test_snapshot_expiry import INFO, file_of

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.iceberg_rules.layout import Layout
 from sluice.lake.iceberg.catalog.java import iterate
 from sluice.lake.iceberg.lake import IcebergLake

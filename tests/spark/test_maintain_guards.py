@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 
 from sluice.config import Config
-from sluice.driver import maintaining, spark_maintaining
+from sluice.driver import maintaining
 from sluice.driver.local import tier_once
 from sluice.driver.maintaining import maintain_tables
-from sluice.driver.spark_maintaining import run_maintenance
+from sluice.driver.spark import maintenance as spark_maintaining
+from sluice.driver.spark.maintenance import run_maintenance
 from sluice.errors import LakeTableMismatch, NetworkError
 from sluice.lake.iceberg.catalog.java import java_list
 from sluice.lake.iceberg.commit.tagged_update import TaggedUpdate

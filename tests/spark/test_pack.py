@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from sluice.config import Config
-from sluice.driver import pack as pack_driver
-from sluice.driver.pack import fail_pack, run_pack, tables_at_once
-from sluice.driver.spark import DRIVER_THREADS, EXECUTORS, driver_cores
+from sluice.driver.spark import pack as pack_driver
+from sluice.driver.spark.pack import fail_pack, run_pack, tables_at_once
+from sluice.driver.spark.round import DRIVER_THREADS, EXECUTORS, driver_cores
 from sluice.errors import ConfigurationError, UnknownFileVersion
 from sluice.rounds.records.files import (
     PlanFile,

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from sluice import failpoints
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.errors import LakeCommitRefused, LakeNotWritable
 from sluice.lake.iceberg.catalog.java import iterate
 from sluice.lake.iceberg.lake import IcebergLake

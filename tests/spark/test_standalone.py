@@ -14,8 +14,8 @@ import pytest
 
 from sluice.artifacts.spark_files import driver_script, make_zip
 from sluice.artifacts.spark_start import Application, start_here
-from sluice.driver.jvm import iceberg_jar
-from sluice.driver.spark import DRIVER_THREADS, EXECUTORS
+from sluice.driver.lakes.jvm import iceberg_jar
+from sluice.driver.spark.round import DRIVER_THREADS, EXECUTORS
 from sluice.rounds.records.files import RoundResult, round_outcome
 from tests.support.processes import ROOT, environment, wait_for
 from tests.support.spark_cluster import (

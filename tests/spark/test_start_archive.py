@@ -18,8 +18,8 @@ from sluice.artifacts.java import java, pyspark_jars
 from sluice.artifacts.spark_files import driver_script
 from sluice.artifacts.spark_start import OPTIONS, Application, start_here
 from sluice.artifacts.spark_submit import spark_submit
-from sluice.driver.jvm import iceberg_jar
-from sluice.driver.start_archive import make_start_archive
+from sluice.driver.lakes.jvm import iceberg_jar
+from sluice.driver.lakes.start_archive import make_start_archive
 from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.rounds.records.files import (

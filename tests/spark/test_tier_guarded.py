@@ -12,7 +12,7 @@ import pytest
 
 from sluice.client import connect
 from sluice.config import SETTINGS_VARIABLE, ClientConfig, ServerConfig
-from sluice.driver.spark import config_of, run
+from sluice.driver.spark.round import config_of, run
 from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.rounds.records.files import PlanFile, plan_uri, read_json, result_uri, write_json

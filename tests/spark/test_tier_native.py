@@ -14,7 +14,7 @@ import pytest
 
 from sluice.client import connect
 from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig, TieringConfig
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.errors import TableNotDue
 from sluice.model import TablePath

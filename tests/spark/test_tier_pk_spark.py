@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sluice.driver.spark import EXECUTORS, run
+from sluice.driver.spark.round import EXECUTORS, run
 from sluice.lake.iceberg.deletes.position_finder import PositionFinder
 from sluice.lake.iceberg.table import IcebergTable
 from sluice.rounds.records.copy_size import CopySize, size_uri

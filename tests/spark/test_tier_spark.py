@@ -16,8 +16,8 @@ import pyarrow as pa
 import pytest
 
 from sluice.artifacts.spark_files import driver_script, make_zip
-from sluice.driver.jvm import Jvm, iceberg_jar
-from sluice.driver.spark import SparkRunner, config_of, run
+from sluice.driver.lakes.jvm import Jvm, iceberg_jar
+from sluice.driver.spark.round import SparkRunner, config_of, run
 from sluice.errors import SparkJobFailed
 from sluice.lake.iceberg.catalog.java import JavaThrew
 from sluice.lake.iceberg.lake import IcebergLake
@@ -231,7 +231,7 @@ def test_a_job_that_spark_refuses_fails_the_round(
     """Java throws an IllegalArgumentException, of which the session makes its own exception."""
     filled(site)
     uri = write_plan(site, site.claim(PATH))
-    monkeypatch.setattr("sluice.driver.spark._TASKS_MAX", -1)
+    monkeypatch.setattr("sluice.driver.spark.round._TASKS_MAX", -1)
     assert run(spark.sparkContext, uri, "a1", site.config) == 1
     reason = reason_at(uri, "a1")
     assert (reason.kind, reason.retryable) == ("SparkJobFailed", True)
@@ -287,7 +287,7 @@ def test_the_zip_is_whole_and_the_same_each_time(tmp_path: Path) -> None:
     assert paths[0].read_bytes() == paths[1].read_bytes()
     code = (
         f"import sys; sys.path.insert(0, {str(paths[0])!r})\n"
-        "import sluice.driver.spark, sluice.lake.iceberg.write.split_writer\n"
+        "import sluice.driver.spark.round, sluice.lake.iceberg.write.split_writer\n"
         "import sluice.rounds.copy.split, sluice.client\n"
         f"assert sluice.__file__.startswith({str(paths[0])!r}), sluice.__file__\n"
     )

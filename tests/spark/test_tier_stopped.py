@@ -20,7 +20,7 @@ from sluice.cli.main import cli
 from sluice.client.leases import keeper as lease_keeper
 from sluice.client.leases.tier_lease import TIER_LEASE_MS, tier_lease_id
 from sluice.client.tiering.tiering import TieringClient
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.errors import LeaseLost
 from sluice.model import Claim, LeaseInfo, TieringStatus
 from sluice.stop_signals import Terminated, sigterm_raises

@@ -14,7 +14,7 @@ import pytest
 
 from sluice.client import Client, connect
 from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.driver.repairing import diagnose_table, repair
 from sluice.errors import SplitFailed, TableNotDue

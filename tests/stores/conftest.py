@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.testing.catalogs.aws_bundle import BUNDLE as AWS
 from tests.support.s3_server import S3Server
 from tests.support.stores.azurite import Azurite

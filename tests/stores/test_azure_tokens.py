@@ -6,7 +6,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.masking import mask
 from sluice.storage import file_system
 from tests.stores.conftest import ADLS_IO, needs_sas

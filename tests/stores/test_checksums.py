@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.lake.iceberg.catalog.java import JavaThrew
 from sluice.storage import CHECKSUM_VARIABLE, is_checksum_refusal
 from sluice.testing.catalogs.aws_bundle import jars_with_s3

@@ -11,7 +11,7 @@ import pytest
 from pyarrow import fs
 
 from sluice.checks.folders import write_and_remove
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.lake.iceberg.catalog.java import JavaThrew
 from sluice.lake.iceberg.snapshots.stored_files import StoredFiles
 from sluice.lake.storage.file_systems import FileSystems

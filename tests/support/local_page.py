@@ -15,7 +15,7 @@ from sluice.config import ClientConfig
 from sluice.page.local.http_server import IsKnown, PageServer
 from sluice.page.local.place import LocalPlace
 from sluice.page.local.serving import Access, behind, local_app
-from sluice.wire.http_places import bound_socket
+from sluice.wire.listeners.http_places import bound_socket
 
 NOWHERE = ClientConfig(
     "grpc://127.0.0.1:1",

@@ -11,11 +11,11 @@ from typing import Any
 from sluice.errors import FlussError, TableNotExist
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire import native_frames as frames
 from sluice.wire.apis import Role
-from sluice.wire.native_frames import FrameReader, ResponseType
-from sluice.wire.native_memory import Limits
-from sluice.wire.native_server import NativeServer
+from sluice.wire.messages import frames
+from sluice.wire.messages.frames import FrameReader, ResponseType
+from sluice.wire.native.memory import Limits
+from sluice.wire.native.server import NativeServer
 
 MB = 1024 * 1024
 LIMITS = Limits(max_frame_bytes=MB, max_bytes=4 * MB)

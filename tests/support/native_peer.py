@@ -16,8 +16,8 @@ from sluice.errors import RecordTooLarge
 from sluice.testing.ports import held_port, port_of
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire import native_frames as frames
-from sluice.wire.native_frames import FrameReader, RequestHead
+from sluice.wire.messages import frames
+from sluice.wire.messages.frames import FrameReader, RequestHead
 
 
 def feed(reader: FrameReader, data: bytes) -> list[memoryview]:

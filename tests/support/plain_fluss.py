@@ -21,7 +21,7 @@ from sluice.server.coordinator.calls.tiering_calls import TieringService
 from sluice.statuses import TieringStatuses
 from sluice.wire import apis
 from sluice.wire.apis import Api
-from sluice.wire.handlers import Handler
+from sluice.wire.listeners.handlers import Handler
 
 
 @contextmanager

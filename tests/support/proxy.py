@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from sluice.errors import RecordTooLarge
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire import native_frames as frames
 from sluice.wire.apis import Api
-from sluice.wire.native_frames import FrameReader
+from sluice.wire.messages import frames
+from sluice.wire.messages.frames import FrameReader
 from tests.support.fluss_versions import Versions
 
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sluice.artifacts.java import java, pyspark_jars
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.errors import ConfigurationError
 from sluice.testing.fluss_jars import LAKE_PLUGIN, SERVER, default_folder, fetch_jars
 

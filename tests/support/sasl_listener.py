@@ -10,9 +10,9 @@ from contextlib import suppress
 from sluice.errors import AuthenticateError
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire import native_frames as frames
-from sluice.wire.native_frames import FrameReader, RequestHead
-from sluice.wire.sasl import AUTHENTICATE, Credentials
+from sluice.wire.messages import frames
+from sluice.wire.messages.frames import FrameReader, RequestHead
+from sluice.wire.native.sasl import AUTHENTICATE, Credentials
 from tests.support.proxy import Proxy
 
 

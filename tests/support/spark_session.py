@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sluice.driver.jvm import iceberg_jar
+from sluice.driver.lakes.jvm import iceberg_jar
 
 
 def start_session(warehouse: Path) -> Any:

@@ -102,7 +102,7 @@ def sql(
     check_warehouse(settings.warehouse)
     config = settings.config()
     from sluice.client.connection.addresses import parse_bootstrap
-    from sluice.driver.spark_sql import query as run
+    from sluice.driver.spark.sql import query as run
 
     parse_bootstrap(config.client.bootstrap)  # a wrong address is reported before Spark starts
     try:

@@ -22,7 +22,7 @@ from sluice.config import DatalakeConfig
 from sluice.errors import ConfigurationError
 from sluice.extras import require
 from sluice.stop_signals import StopSignals
-from sluice.wire.start_marker import starting
+from sluice.wire.listeners.start_marker import starting
 
 STOP_GRACE_S = 4.0
 """Time for calls in progress at a stop."""

@@ -127,7 +127,7 @@ def _bound(listen: str, *, insecure: bool) -> tuple[socket.socket, str, int]:
 
     :raises ConfigurationError: it is not valid or allowed, or cannot be bound.
     """
-    from sluice.wire.http_places import bound_socket, http_place
+    from sluice.wire.listeners.http_places import bound_socket, http_place
 
     host, port = http_place(listen, "--listen", insecure=insecure, without="encryption")
     try:

@@ -67,7 +67,7 @@ def _warm_loops() -> None:
 
 def _warm_start(jars: str) -> None:
     """Makes the archive. Without Spark on this machine there is none to make."""
-    from sluice.driver.start_archive import make_start_archive
+    from sluice.driver.lakes.start_archive import make_start_archive
 
     started = time.monotonic()
     try:

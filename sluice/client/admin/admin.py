@@ -41,11 +41,12 @@ from sluice.model import (
     TablePath,
     bucket_count_in,
 )
-from sluice.wire import apis, values
+from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import raise_in_body
-from sluice.wire.table_paths import bucket_in, path_of, table_path
+from sluice.wire.messages import values
+from sluice.wire.messages.table_paths import bucket_in, path_of, table_path
 
 _LOG = logging.getLogger(__name__)
 _SINCE_1_0 = 1

@@ -10,7 +10,7 @@ from sluice.errors import LogOffsetOutOfRange, UnsupportedVersion
 from sluice.model import TableBucket, TablePath
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.table_paths import bucket_ids, bucket_in, path_of, table_path
+from sluice.wire.messages.table_paths import bucket_ids, bucket_in, path_of, table_path
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ from sluice.model import Partition, Schema, TableBucket, TableInfo, bucket_count
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
-from sluice.wire.table_paths import table_path
+from sluice.wire.messages.table_paths import table_path
 
 ACKS_ALL = -1
 _BUFFERED_BATCHES_MAX = 64

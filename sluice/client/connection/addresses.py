@@ -11,7 +11,7 @@ from sluice.config import ClientConfig
 from sluice.did_you_mean import closest
 from sluice.errors import ConfigurationError
 from sluice.masking import mask
-from sluice.wire import tcp
+from sluice.wire.sockets import tcp
 
 if TYPE_CHECKING:
     from sluice.wire.transport import Transport
@@ -133,7 +133,7 @@ def parse_bootstrap(text: str) -> tuple[Address, ...]:
 
 
 def _grpc(address: Address, config: ClientConfig) -> Transport:
-    from sluice.wire.grpc_transport import GrpcTransport
+    from sluice.wire.grpc.transport import GrpcTransport
 
     if config.username or config.password:
         raise ConfigurationError(
@@ -156,8 +156,8 @@ def _grpc(address: Address, config: ClientConfig) -> Transport:
 
 
 def _fluss(address: Address, config: ClientConfig) -> Transport:
-    from sluice.wire.native_transport import NativeTransport
-    from sluice.wire.sasl import Credentials
+    from sluice.wire.native.sasl import Credentials
+    from sluice.wire.native.transport import NativeTransport
 
     if config.token:
         raise ConfigurationError(

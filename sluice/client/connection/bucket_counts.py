@@ -14,7 +14,7 @@ from typing import Any
 from sluice.errors import InvalidBucketRouting
 from sluice.model import TableBucket, TablePath
 from sluice.wire.apis import Api
-from sluice.wire.bucket_routing import Owner, routed_parts
+from sluice.wire.messages.bucket_routing import Owner, routed_parts
 
 
 class BucketCounts:

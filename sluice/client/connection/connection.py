@@ -35,7 +35,7 @@ from sluice.model import ServerInfo, TableBucket, TablePath
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
-from sluice.wire.table_paths import table_path
+from sluice.wire.messages.table_paths import table_path
 from sluice.wire.transport import Transport
 
 T = TypeVar("T")

@@ -8,8 +8,9 @@ import time
 from sluice.client.connection.addresses import Address, parse_bootstrap
 from sluice.config import ClientConfig
 from sluice.errors import NetworkError
-from sluice.wire import start_marker, tcp
-from sluice.wire.tcp import is_loopback
+from sluice.wire.listeners import start_marker
+from sluice.wire.sockets import tcp
+from sluice.wire.sockets.tcp import is_loopback
 
 WAIT_S = 0.5
 """How long refused connections are tried again: `sluice serve` needs this long to listen."""

@@ -32,7 +32,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import raise_in_body
-from sluice.wire.table_paths import bucket_ids
+from sluice.wire.messages.table_paths import bucket_ids
 
 T = TypeVar("T")
 

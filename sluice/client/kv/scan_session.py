@@ -28,7 +28,7 @@ from sluice.model import TableBucket, TablePath
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
-from sluice.wire.table_paths import bucket_ids
+from sluice.wire.messages.table_paths import bucket_ids
 
 _SESSION_ENDED = (
     ScannerExpired,

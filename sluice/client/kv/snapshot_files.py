@@ -22,7 +22,7 @@ from sluice.formats.kv.snapshot_metadata import METADATA_FILE, kv_snapshot_from_
 from sluice.model import TableBucket
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.table_paths import bucket_ids
+from sluice.wire.messages.table_paths import bucket_ids
 
 _LOG = logging.getLogger(__name__)
 

@@ -37,7 +37,7 @@ from sluice.model import (
 from sluice.quantities import counted
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.table_paths import bucket_ids, bucket_in, path_of, table_path
+from sluice.wire.messages.table_paths import bucket_ids, bucket_in, path_of, table_path
 
 _LOG = logging.getLogger(__name__)
 

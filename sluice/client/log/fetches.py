@@ -27,7 +27,7 @@ from sluice.formats.log.batch import Buffer, complete_batches
 from sluice.model import TableBucket, TableInfo
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.fetch_response import FetchedBucket, read_fetch_response
+from sluice.wire.messages.fetch_response import FetchedBucket, read_fetch_response
 
 _POLL_MS = 500
 _PAUSE_S = 0.05

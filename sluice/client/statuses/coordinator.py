@@ -6,8 +6,8 @@ from sluice.client.connection.connection import Connection
 from sluice.model import TablePath, TieringStatus
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.status_messages import status_from_message
-from sluice.wire.table_paths import table_path
+from sluice.wire.messages.status_messages import status_from_message
+from sluice.wire.messages.table_paths import table_path
 
 
 def statuses_of_coordinator(

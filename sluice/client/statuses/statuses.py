@@ -16,10 +16,11 @@ from sluice.clock import SystemClock
 from sluice.errors import DatabaseNotExist, TableNotDue, TableNotExist, UnsupportedVersion
 from sluice.model import Claim, TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.model.tiering_round import ROUNDS_KEPT
-from sluice.wire import apis, values
+from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.status_messages import round_from_message
-from sluice.wire.table_paths import table_path
+from sluice.wire.messages import values
+from sluice.wire.messages.status_messages import round_from_message
+from sluice.wire.messages.table_paths import table_path
 
 
 class StatusClient:

@@ -36,8 +36,8 @@ from sluice.model import TableBucket, TableInfo, TablePath, TieringRound, Tierin
 from sluice.statuses import RecordedStatus
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.status_messages import round_from_message
-from sluice.wire.table_paths import table_path
+from sluice.wire.messages.status_messages import round_from_message
+from sluice.wire.messages.table_paths import table_path
 
 CALL_MS = 5_000
 """Longest wait for one answer."""

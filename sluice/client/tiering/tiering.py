@@ -44,8 +44,8 @@ from sluice.model import (
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
-from sluice.wire.status_messages import round_to_message
-from sluice.wire.table_paths import path_of, table_path
+from sluice.wire.messages.status_messages import round_to_message
+from sluice.wire.messages.table_paths import path_of, table_path
 
 _LOG = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ DESCRIPTION = "sluice_kernels"
 """Symbol of a JSON text: the argument count of each kernel, and the compiler."""
 SOURCES = (
     "array_kernels.py",
-    "kernel_build.py",
+    "build.py",
     "memory_access.py",
     "record_kernels.py",
     "row_kernels.py",

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from sluice.clock import SystemClock
 from sluice.errors import StorageBackpressure
-from sluice.wire.admission import Admission, Admitted, peer_of, within_files
+from sluice.wire.listeners.admission import Admission, Admitted, peer_of, within_files
 
 CONNECTIONS_MAX = 128
 """Open connections, half of them of one host, each with one request at a time. For one more, the

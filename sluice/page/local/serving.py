@@ -18,8 +18,8 @@ from sluice.page.local.place import LocalPlace
 from sluice.page.local.sessions import Sessions
 from sluice.page.requests.guard import HEADERS, Guard, problem, require_own_page
 from sluice.page.requests.ports import Viewer, serve
-from sluice.wire.http_places import HostNames
-from sluice.wire.tcp import target
+from sluice.wire.listeners.http_places import HostNames
+from sluice.wire.sockets.tcp import target
 
 READ_ONLY = "`sluice ui --read-only` shows the page only: start it without --read-only to act"
 LOGIN_HINT = (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sluice.artifacts.iceberg import RUNTIMES
 from sluice.artifacts.jars import Jar, fetch
-from sluice.driver.jvm import iceberg_jar
+from sluice.driver.lakes.jvm import iceberg_jar
 
 ROOT = Path(__file__).resolve().parents[3]
 _ICEBERG = RUNTIMES["4.1"]

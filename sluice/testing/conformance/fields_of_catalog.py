@@ -18,10 +18,11 @@ from sluice.model import types as t
 from sluice.testing.conformance.every_type import EVERY_TYPE
 from sluice.testing.conformance.raw_calls import NO_TABLE, RawCalls, raw_calls
 from sluice.testing.conformance.scenario import LAKE, ScenarioContext, scenario
-from sluice.wire import apis, values
+from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
-from sluice.wire.table_paths import table_path
+from sluice.wire.messages import values
+from sluice.wire.messages.table_paths import table_path
 
 LOG = {"id": t.BIGINT, "note": t.STRING}
 KEYED = {"id": t.BIGINT.not_null(), "note": t.STRING}

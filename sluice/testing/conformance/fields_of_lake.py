@@ -21,7 +21,7 @@ from sluice.testing.conformance.scenario import LAKE, ScenarioContext, scenario
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
-from sluice.wire.table_paths import table_path
+from sluice.wire.messages.table_paths import table_path
 
 _MINUTE_MS = 60_000
 

@@ -20,9 +20,10 @@ from sluice.testing.conformance.raw_calls import (
     raw_calls,
 )
 from sluice.testing.conformance.scenario import ScenarioContext, scenario
-from sluice.wire import apis, values
+from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.table_paths import table_path
+from sluice.wire.messages import values
+from sluice.wire.messages.table_paths import table_path
 
 _BYTES = 1 << 20
 _FUTURE_MS = 24 * 60 * 60 * 1000

@@ -23,7 +23,7 @@ from sluice.testing.conformance.scenario import SETTLE_WAIT_S, ScenarioContext
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
-from sluice.wire.sasl import AUTHENTICATE
+from sluice.wire.native.sasl import AUTHENTICATE
 from sluice.wire.transport import Transport
 
 _TIMEOUT_MS = 30_000

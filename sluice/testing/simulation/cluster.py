@@ -41,8 +41,8 @@ from sluice.testing.memory_cluster import MemoryCluster, RegisteredSnapshot
 from sluice.testing.tables import table_info
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import errors_into
-from sluice.wire.status_messages import status_to_message
-from sluice.wire.table_paths import bucket_in, path_of
+from sluice.wire.messages.status_messages import status_to_message
+from sluice.wire.messages.table_paths import bucket_in, path_of
 
 TIMEOUT_MS = 120_000
 """The coordinator revokes a claim that had no heartbeat for this long."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sluice.catalog_options import CATALOG_NAME
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.lake.iceberg.catalog.java import java_errors
 from sluice.model import TablePath
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.testing.catalogs.aws_bundle import jars_with_s3
 from sluice.testing.catalogs.catalog import Catalog, jars_with
 from sluice.testing.catalogs.iam_s3 import BUCKET, IamS3

@@ -24,7 +24,7 @@ from sluice.config import (
     ServerConfig,
     TieringConfig,
 )
-from sluice.driver.jvm import Jvm
+from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model import types as t

@@ -18,7 +18,7 @@ from sluice.artifacts.iceberg import (
 )
 from sluice.artifacts.java import pyspark_jars
 from sluice.artifacts.spark_submit import spark_submit
-from sluice.driver.jvm import iceberg_jar
+from sluice.driver.lakes.jvm import iceberg_jar
 from sluice.errors import ConfigurationError
 
 

@@ -21,7 +21,8 @@ from sluice.model import Reason, TieringStatus
 from sluice.model.record_fields import fields_of
 from sluice.server.coordinator.calls.lease_calls import LeaseService
 from sluice.testing.ports import kept_port
-from sluice.wire import apis, values
+from sluice.wire import apis
+from sluice.wire.messages import values
 from tests.support.scrapes import Samples, scrape
 from tests.support.status_shop import MINUTE_MS, status_shop
 from tests.unit.server.support import Node, OwnedClock, batch

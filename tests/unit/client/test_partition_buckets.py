@@ -18,7 +18,7 @@ from sluice.model import types as t
 from sluice.page.tables.splits import read_splits
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.table_paths import table_path
+from sluice.wire.messages.table_paths import table_path
 from tests.unit.client.conftest import Cluster
 
 PATH = TablePath("shop", "orders")

@@ -16,7 +16,7 @@ from sluice.client.connection.reachability import WAIT_S, require_listener
 from sluice.config import ClientConfig
 from sluice.errors import ConfigurationError, NetworkError
 from sluice.testing.ports import kept_port
-from sluice.wire.start_marker import is_starting, starting
+from sluice.wire.listeners.start_marker import is_starting, starting
 
 
 @pytest.mark.parametrize("scheme", ["grpc", "fluss"])

@@ -9,7 +9,7 @@ import pytest
 
 from sluice.artifacts import jars
 from sluice.artifacts.iceberg import installed_iceberg
-from sluice.driver import jvm
+from sluice.driver.lakes import jvm
 from sluice.errors import ConfigurationError, DriverRefused
 from tests.support.no_home import take_home
 

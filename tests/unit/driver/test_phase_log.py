@@ -4,11 +4,11 @@ import logging
 
 import pytest
 
-from sluice.driver.phase_log import PhaseLog
+from sluice.driver.spark.phase_log import PhaseLog
 
 
 def test_each_phase_is_a_line(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "sluice.driver.phase_log")
+    caplog.set_level(logging.INFO, "sluice.driver.spark.phase_log")
     now = [0.0]
     log = PhaseLog("shop.orders", lambda: now[0])
     log.phase("recover")
@@ -32,7 +32,7 @@ def test_each_phase_is_a_line(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_no_rate_of_a_time_that_is_too_short_to_tell(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "sluice.driver.phase_log")
+    caplog.set_level(logging.INFO, "sluice.driver.spark.phase_log")
     log = PhaseLog("shop.orders", lambda: 1.0)
     log.phase("recover")
     log.phase("plan")

@@ -16,7 +16,7 @@ from sluice.client import Client, connect
 from sluice.client.tiering.heartbeats import Heartbeats
 from sluice.config import ServerConfig, load_config
 from sluice.driver.local import _report_failure, _run
-from sluice.driver.spark import CopyPartition
+from sluice.driver.spark.round import CopyPartition
 from sluice.errors import SplitFailed
 from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableBucket, TableDescriptor, TablePath

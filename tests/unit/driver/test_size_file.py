@@ -13,7 +13,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from sluice.client import Client, connect
 from sluice.client.kv.snapshot_files import snapshot_files
 from sluice.config import ServerConfig
-from sluice.driver.size_file import copy_size, write_size
+from sluice.driver.spark.size_file import copy_size, write_size
 from sluice.model import BucketSnapshot, TableBucket
 from sluice.rounds.records.copy_size import CopySize
 from sluice.rounds.records.files import read_json

@@ -11,7 +11,7 @@ PROGRAM = """
 import sys
 {leave}
 import numpy as np, pyarrow as pa, pyarrow.compute as pc
-import sluice.driver.spark
+import sluice.driver.spark.round
 table = pa.table({{"n": pa.array(np.arange(3)), "text": ["a", None, "c"]}})
 print(pc.sum(table.take([0, 2])["n"]), table["text"].to_pylist(), "pandas" in sys.modules)
 import pandas
@@ -35,7 +35,7 @@ def test_pandas_is_left_out(leave: str, imported: bool) -> None:
 
 def test_no_module_of_a_driver_imports_it() -> None:
     """Workers import these modules before the first line of Sluice runs there."""
-    program = "import sys, sluice.driver.spark; print('pandas' in sys.modules)"
+    program = "import sys, sluice.driver.spark.round; print('pandas' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
     )

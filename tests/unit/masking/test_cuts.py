@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.driver.spark_sql import _tail
+from sluice.driver.spark.sql import _tail
 from sluice.errors import InvalidConfig
 from sluice.masking import cut, know, line, mask, reason_text, without_torn_end
 from sluice.masking.forms import TEXT_CHARS_MAX

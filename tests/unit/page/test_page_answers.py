@@ -18,7 +18,7 @@ from sluice.page.app import page_app
 from sluice.page.cluster.models import Problem
 from sluice.page.local import http_server
 from sluice.page.requests.guard import HEADERS
-from sluice.wire.http_places import bound_socket
+from sluice.wire.listeners.http_places import bound_socket
 from tests.support.local_page import OWN_PAGE, LocalPage, built_assets, listening, local_page
 
 

@@ -14,7 +14,7 @@ from fastapi.responses import Response
 
 from sluice.page.local import http_server
 from sluice.page.local.http_server import CONNECTIONS_MAX
-from sluice.wire.http_places import bound_socket
+from sluice.wire.listeners.http_places import bound_socket
 from tests.support.half_open import ended, half_open, trickling
 from tests.support.local_page import OWN_PAGE, LocalPage, listening, local_page
 

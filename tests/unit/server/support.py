@@ -23,7 +23,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
 from sluice.wire.error_codes import raise_in_body
-from sluice.wire.grpc_transport import GrpcTransport
+from sluice.wire.grpc.transport import GrpcTransport
 
 SCHEMA = Schema((Column("id", BIGINT, 0), Column("text", STRING, 1)), highest_field_id=1)
 LOG_TABLE = TableDescriptor(SCHEMA)

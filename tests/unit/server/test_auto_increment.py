@@ -24,8 +24,9 @@ from sluice.model.types import BIGINT, INT, STRING
 from sluice.server.sequences import StoredSequences
 from sluice.server.storage.database import Database
 from sluice.server.tablet.kv.auto_increment import AutoIncrement
-from sluice.wire import apis, values
+from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.messages import values
 
 from .kv_support import KvCaller
 from .support import PATH, Caller, Node, to_pb

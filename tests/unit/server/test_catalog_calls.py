@@ -37,7 +37,7 @@ from sluice.model.types import BIGINT, BOOLEAN, INT, STRING, decimal
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
-from sluice.wire.values import POSITION_LAST
+from sluice.wire.messages.values import POSITION_LAST
 
 from .support import LOG_TABLE, PATH, SCHEMA, Caller, Node, OwnedClock, batch, to_pb
 

@@ -14,7 +14,7 @@ from sluice.server.tablet.logs import fetch
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
-from sluice.wire.grpc_transport import GrpcTransport
+from sluice.wire.grpc.transport import GrpcTransport
 from tests.support.http2_peer import Http2Peer
 from tests.support.native_listener import Peer
 from tests.support.processes import wait_for

@@ -17,15 +17,16 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from sluice.client import connect
 from sluice.config import ClientConfig
 from sluice.server.cluster import EmbeddedCluster
-from sluice.wire import apis, grpc_calls
+from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.error_codes import ERROR_KEY
-from sluice.wire.grpc_health import WATCHES_PER_PEER
-from sluice.wire.grpc_server import CALLS_PER_WORKER, KEPT_S, GrpcLimits, GrpcServer
-from sluice.wire.handlers import caller
-from sluice.wire.refusals import LOGGED_MAX
-from sluice.wire.tokens import UsersFile
+from sluice.wire.grpc import calls as grpc_calls
+from sluice.wire.grpc.health import WATCHES_PER_PEER
+from sluice.wire.grpc.server import CALLS_PER_WORKER, KEPT_S, GrpcLimits, GrpcServer
+from sluice.wire.listeners.handlers import caller
+from sluice.wire.listeners.refusals import LOGGED_MAX
+from sluice.wire.listeners.tokens import UsersFile
 from tests.support.bystander import Bystander
 from tests.support.http2_peer import Http2Peer, message_head
 from tests.support.owned_clock import MonotonicClock

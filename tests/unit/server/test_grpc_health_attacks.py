@@ -9,11 +9,12 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from sluice.wire import apis, grpc_health
+from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
-from sluice.wire.grpc_health import ANSWERS_PER_PEER, MESSAGES_MAX, WATCHES_MAX, WATCHES_PER_PEER
-from sluice.wire.grpc_server import GrpcLimits, GrpcServer
+from sluice.wire.grpc import health as grpc_health
+from sluice.wire.grpc.health import ANSWERS_PER_PEER, MESSAGES_MAX, WATCHES_MAX, WATCHES_PER_PEER
+from sluice.wire.grpc.server import GrpcLimits, GrpcServer
 from tests.support.bystander import Bystander
 from tests.support.http2_peer import NO_WINDOW, Http2Peer, message_head
 from tests.support.processes import wait_for

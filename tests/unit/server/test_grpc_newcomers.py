@@ -15,8 +15,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
-from sluice.wire.grpc_server import GrpcLimits, GrpcServer
-from sluice.wire.tokens import UsersFile
+from sluice.wire.grpc.server import GrpcLimits, GrpcServer
+from sluice.wire.listeners.tokens import UsersFile
 from tests.support.bystander import Bystander
 from tests.support.http2_peer import Http2Peer
 from tests.support.owned_clock import MonotonicClock

@@ -16,8 +16,9 @@ import yaml
 
 from sluice.client import connect
 from sluice.errors import ConfigurationError
-from sluice.wire import apis, values
+from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
+from sluice.wire.messages import values
 from tests.support.findings import finding
 from tests.support.scrapes import Samples, scrape
 

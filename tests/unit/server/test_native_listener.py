@@ -21,7 +21,7 @@ from sluice.testing.native_call import NativeCall
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
-from sluice.wire.sasl import AUTHENTICATE
+from sluice.wire.native.sasl import AUTHENTICATE
 
 from .support import PATH, Caller, Node, batch, config, to_pb
 

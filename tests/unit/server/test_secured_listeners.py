@@ -31,12 +31,12 @@ from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.native_call import NativeCall
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire import native_frames as frames
-from sluice.wire.access import NEEDS, Access
 from sluice.wire.apis import Role
 from sluice.wire.error_codes import ERROR_KEY
-from sluice.wire.native_connection import LOGIN_BYTES_MAX
-from sluice.wire.sasl import AUTHENTICATE
+from sluice.wire.listeners.access import NEEDS, Access
+from sluice.wire.messages import frames
+from sluice.wire.native.connection import LOGIN_BYTES_MAX
+from sluice.wire.native.sasl import AUTHENTICATE
 from tests.support.certificates import authority
 from tests.support.needs import needs_pyfluss
 from tests.support.official_client import OfficialClient

@@ -12,9 +12,10 @@ import pytest
 from sluice import failpoints
 from sluice.errors import InvalidTable, TableNotExist, UnknownServerError
 from sluice.model import TablePath
-from sluice.wire import apis, values
+from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
+from sluice.wire.messages import values
 from tests.support.processes import wait_for
 
 from .support import LOG_TABLE, PATH, Caller, Node, OwnedClock, batch, to_pb

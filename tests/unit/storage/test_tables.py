@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from sluice.driver.jvm import iceberg_jar
+from sluice.driver.lakes.jvm import iceberg_jar
 from sluice.errors import ConfigurationError
 from sluice.storage import check_storage, s3_options
 from sluice.storage.azure import AzurePlace, azure_options

@@ -8,13 +8,13 @@ import pytest
 
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.access import NEEDS, OWNED, Access, required_access
 from sluice.wire.apis import TABLET, Api
+from sluice.wire.listeners.access import NEEDS, OWNED, Access, required_access
 
 
 def test_each_call_says_what_it_needs() -> None:
     missing = {api.name for api in apis.APIS} - {api.name for api in NEEDS}
-    assert not missing, "give them a line in sluice/wire/access.py"
+    assert not missing, "give them a line in sluice/wire/listeners/access.py"
     assert set(NEEDS) == set(apis.APIS)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sluice.errors import StorageBackpressure
-from sluice.wire.admission import Admission, Admitted, peer_of
+from sluice.wire.listeners.admission import Admission, Admitted, peer_of
 from tests.support.owned_clock import MonotonicClock
 
 

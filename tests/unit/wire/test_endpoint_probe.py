@@ -20,8 +20,8 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.endpoint_probe import PATIENCE_S, wrong_protocol
-from sluice.wire.grpc_server import GrpcLimits, GrpcServer
-from sluice.wire.tls import ServerTls
+from sluice.wire.grpc.server import GrpcLimits, GrpcServer
+from sluice.wire.sockets.tls import ServerTls
 from tests.support.certificates import authority
 from tests.support.native_listener import Handlers, Listeners
 from tests.support.native_peer import Peer, PeerServer

@@ -6,7 +6,7 @@ import asyncio
 import queue
 import threading
 
-from sluice.wire.fair_turns import FairTurns, LoopTurns, Turns
+from sluice.wire.listeners.fair_turns import FairTurns, LoopTurns, Turns
 from tests.support.processes import wait_for
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sluice.errors import CorruptMessage
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.fetch_response import FetchedBucket, read_fetch_response
+from sluice.wire.messages.fetch_response import FetchedBucket, read_fetch_response
 
 MANY = 1_000
 """More buckets than any answer here has."""

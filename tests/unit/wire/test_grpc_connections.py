@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import structlog
 
-from sluice.wire import grpc_connections
-from sluice.wire.grpc_connections import CALM_S, GREEDY_S, Connections
-from sluice.wire.refusals import RefusalLog
+from sluice.wire.grpc import connections as grpc_connections
+from sluice.wire.grpc.connections import CALM_S, GREEDY_S, Connections
+from sluice.wire.listeners.refusals import RefusalLog
 from tests.support.owned_clock import MonotonicClock
 
 HANDSHAKE_S = 10.0

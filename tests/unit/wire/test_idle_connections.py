@@ -16,10 +16,10 @@ import structlog
 from sluice.clock import SystemClock
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire import native_frames as frames
 from sluice.wire.apis import Role
-from sluice.wire.native_connection import Connection, SharedState
-from sluice.wire.refusals import RefusalLog
+from sluice.wire.listeners.refusals import RefusalLog
+from sluice.wire.messages import frames
+from sluice.wire.native.connection import Connection, SharedState
 from tests.support.native_listener import LIMITS, Handlers
 
 IDLE = replace(LIMITS, idle_s=600.0)

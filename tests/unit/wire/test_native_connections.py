@@ -17,12 +17,12 @@ from sluice.errors import AuthenticateError, FlussError, NetworkError
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
-from sluice.wire.native_memory import Limits
-from sluice.wire.native_server import ACCEPTS_AT_ONCE, LOGIN_S, NativeServer
-from sluice.wire.native_transport import NativeTransport
-from sluice.wire.refusals import LOGGED_MAX
-from sluice.wire.sasl import AUTHENTICATE
-from sluice.wire.tokens import UsersFile
+from sluice.wire.listeners.refusals import LOGGED_MAX
+from sluice.wire.listeners.tokens import UsersFile
+from sluice.wire.native.memory import Limits
+from sluice.wire.native.sasl import AUTHENTICATE
+from sluice.wire.native.server import ACCEPTS_AT_ONCE, LOGIN_S, NativeServer
+from sluice.wire.native.transport import NativeTransport
 from tests.support.native_listener import LIMITS, MB, Handlers, Peer
 from tests.support.owned_clock import MonotonicClock
 from tests.support.processes import wait_for

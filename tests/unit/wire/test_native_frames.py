@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sluice.errors import CorruptMessage, FlussError, RecordTooLarge, TableNotExist
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire import native_frames as frames
-from sluice.wire.native_frames import FrameReader, RequestHead, ResponseHead, ResponseType
+from sluice.wire.messages import frames
+from sluice.wire.messages.frames import FrameReader, RequestHead, ResponseHead, ResponseType
 from tests.support.native_peer import feed
 
 API_VERSIONS_FRAME = bytes.fromhex("0000001603e80000000000000a05666c7573731205302e312e30")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from sluice.errors import FlussError, NetworkError
-from sluice.wire.native_link import Link
-from sluice.wire.tcp import connect
+from sluice.wire.native.link import Link
+from sluice.wire.sockets.tcp import connect
 from tests.support.processes import wait_for
 
 

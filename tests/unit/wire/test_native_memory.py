@@ -13,10 +13,10 @@ import pytest
 
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire import native_frames as frames
 from sluice.wire.apis import Role
-from sluice.wire.native_frames import FrameReader
-from sluice.wire.native_memory import Limits
+from sluice.wire.messages import frames
+from sluice.wire.messages.frames import FrameReader
+from sluice.wire.native.memory import Limits
 from tests.support.native_listener import MB, Handlers, Peer, Start
 from tests.support.native_peer import feed
 

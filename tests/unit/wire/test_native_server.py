@@ -19,10 +19,10 @@ from sluice.errors import ConfigurationError, CorruptMessage, TableNotExist
 from sluice.testing.ports import kept_port
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire import native_frames as frames
 from sluice.wire.apis import Role
-from sluice.wire.native_memory import Limits
-from sluice.wire.native_server import NativeServer
+from sluice.wire.messages import frames
+from sluice.wire.native.memory import Limits
+from sluice.wire.native.server import NativeServer
 from tests.support.native_listener import LIMITS, MB, Handlers, Listeners, Peer, Start
 from tests.support.processes import wait_for
 

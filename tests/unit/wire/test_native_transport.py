@@ -31,10 +31,10 @@ from sluice.errors import (
 from sluice.testing.ports import kept_port
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire import native_frames as frames
 from sluice.wire.apis import Role
-from sluice.wire.native_frames import ResponseType
-from sluice.wire.native_transport import NativeTransport
+from sluice.wire.messages import frames
+from sluice.wire.messages.frames import ResponseType
+from sluice.wire.native.transport import NativeTransport
 from tests.support.native_peer import Peer, PeerServer, announced, hello, serving
 
 LIST = pb.ListTablesRequest(database_name="shop")

@@ -18,7 +18,7 @@ from sluice.errors import (
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
-from sluice.wire.sasl import AUTHENTICATE, Credentials, authenticate
+from sluice.wire.native.sasl import AUTHENTICATE, Credentials, authenticate
 from tests.support.native_peer import Peer, PeerServer
 
 

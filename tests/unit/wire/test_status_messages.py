@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sluice.model import TablePath, TieringRound, TieringStatus
 from sluice.model.record_fields import RecordField, fields_of
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.status_messages import (
+from sluice.wire.messages.status_messages import (
     round_from_message,
     round_to_message,
     status_from_message,

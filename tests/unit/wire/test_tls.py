@@ -23,9 +23,9 @@ from sluice.testing.ports import kept_port
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
-from sluice.wire.grpc_server import GrpcLimits, GrpcServer
-from sluice.wire.tls import ServerTls
-from sluice.wire.tokens import UsersFile
+from sluice.wire.grpc.server import GrpcLimits, GrpcServer
+from sluice.wire.listeners.tokens import UsersFile
+from sluice.wire.sockets.tls import ServerTls
 from tests.support.certificates import Authority, Files, authority
 from tests.support.users import ANY_TOKEN, TOKENS, write_users
 

@@ -9,8 +9,8 @@ import pytest
 
 from sluice.errors import AuthenticateError, AuthorizationError, ConfigurationError
 from sluice.wire import apis
-from sluice.wire.access import Access
-from sluice.wire.tokens import TOKENS_MAX, UsersFile
+from sluice.wire.listeners.access import Access
+from sluice.wire.listeners.tokens import TOKENS_MAX, UsersFile
 from tests.support.users import TOKENS, line, write_text, write_users
 
 

@@ -37,12 +37,13 @@ from sluice.server.coordinator.catalog.lake_rules import check_change, with_form
 from sluice.server.coordinator.tiering.auto_partitioner import AutoPartitioner
 from sluice.server.coordinator.tiering.lake_snapshots import LakeSnapshots, Registered
 from sluice.server.coordinator.tiering.tiering import Tiering
-from sluice.wire import apis, values
+from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import errors_into
-from sluice.wire.handlers import Handler
-from sluice.wire.table_paths import bucket_in, path_of
+from sluice.wire.listeners.handlers import Handler
+from sluice.wire.messages import values
+from sluice.wire.messages.table_paths import bucket_in, path_of
 
 _log = structlog.get_logger("sluice.catalog")
 

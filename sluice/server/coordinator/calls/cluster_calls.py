@@ -13,10 +13,11 @@ from sluice.errors import PartitionNotExists, UnknownTableOrBucket
 from sluice.model import TableBucket
 from sluice.server.coordinator.catalog.catalog import Catalog, TableEntry
 from sluice.server.leaders import Leaders
-from sluice.wire import apis, values
+from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
-from sluice.wire.handlers import Handler
+from sluice.wire.listeners.handlers import Handler
+from sluice.wire.messages import values
 
 _NUMBERS = {
     "default.bucket.number": "default_bucket_count",

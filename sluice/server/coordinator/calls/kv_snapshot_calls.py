@@ -24,8 +24,8 @@ from sluice.server.leaders import Leaders
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
-from sluice.wire.handlers import Handler
-from sluice.wire.table_paths import bucket_in, path_of
+from sluice.wire.listeners.handlers import Handler
+from sluice.wire.messages.table_paths import bucket_in, path_of
 
 
 @dataclass(frozen=True, slots=True)

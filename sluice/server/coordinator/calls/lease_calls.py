@@ -22,8 +22,8 @@ from sluice.server.coordinator.leases.leases import KvSnapshotLeases, Snapshots
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
-from sluice.wire.handlers import Handler, caller
-from sluice.wire.table_paths import bucket_ids, bucket_in, table_path
+from sluice.wire.listeners.handlers import Handler, caller
+from sluice.wire.messages.table_paths import bucket_ids, bucket_in, table_path
 
 TABLES_PER_LEASE_MAX = 100
 TABLES_MAX = 10_000

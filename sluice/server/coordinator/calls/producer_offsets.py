@@ -17,7 +17,7 @@ from sluice.server.storage.database import Database
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
-from sluice.wire.handlers import Handler
+from sluice.wire.listeners.handlers import Handler
 
 TTL_MS = 24 * 60 * 60 * 1000
 """Fluss's default of coordinator.producer-offsets.ttl."""

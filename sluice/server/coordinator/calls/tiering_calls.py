@@ -16,9 +16,9 @@ from sluice.server.coordinator.tiering.tiering import Tiering
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
-from sluice.wire.handlers import Handler
-from sluice.wire.status_messages import round_to_message, status_to_message
-from sluice.wire.table_paths import path_of
+from sluice.wire.listeners.handlers import Handler
+from sluice.wire.messages.status_messages import round_to_message, status_to_message
+from sluice.wire.messages.table_paths import path_of
 
 _log = structlog.get_logger("sluice.tiering")
 

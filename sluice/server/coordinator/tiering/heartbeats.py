@@ -15,8 +15,8 @@ from sluice.model.tiering_round import SUCCESSES
 from sluice.statuses import TableStatus, TieringStatuses
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import to_error_response
-from sluice.wire.status_messages import round_from_message
-from sluice.wire.table_paths import path_of, table_path
+from sluice.wire.messages.status_messages import round_from_message
+from sluice.wire.messages.table_paths import path_of, table_path
 
 DETAIL_CHARS_MAX = 500
 """Longest text of a worker's details that is stored."""

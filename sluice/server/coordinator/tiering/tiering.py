@@ -31,7 +31,7 @@ from sluice.statuses import (
     freshness_ms,
 )
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire import values
+from sluice.wire.messages import values
 
 _log = structlog.get_logger("sluice.tiering")
 

@@ -11,8 +11,8 @@ from typing import Any
 from sluice.errors import InvalidBucketRouting
 from sluice.server.tablet.buckets.ports import HostedTable, Tables
 from sluice.wire.apis import Api
-from sluice.wire.bucket_routing import ROUTED, Owner, routed_parts
-from sluice.wire.handlers import Handler
+from sluice.wire.listeners.handlers import Handler
+from sluice.wire.messages.bucket_routing import ROUTED, Owner, routed_parts
 
 
 def with_routing_checked(tables: Tables, handlers: Mapping[Api, Handler]) -> dict[Api, Handler]:

@@ -11,8 +11,8 @@ from sluice.server.tablet.logs.manager import LogManager, buckets_of
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
-from sluice.wire.handlers import Handler
-from sluice.wire.table_paths import bucket_ids, bucket_in, path_of, table_path
+from sluice.wire.listeners.handlers import Handler
+from sluice.wire.messages.table_paths import bucket_ids, bucket_in, path_of, table_path
 
 
 class DamageService:

@@ -30,8 +30,8 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import errors_into
-from sluice.wire.handlers import Handler, caller, client_version
-from sluice.wire.table_paths import bucket_in, refuse_history
+from sluice.wire.listeners.handlers import Handler, caller, client_version
+from sluice.wire.messages.table_paths import bucket_in, refuse_history
 
 ACKS = (-1, 0, 1)
 

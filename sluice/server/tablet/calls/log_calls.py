@@ -34,12 +34,13 @@ from sluice.server.tablet.logs.fetch import Fetcher
 from sluice.server.tablet.logs.last_rows import last_rows
 from sluice.server.tablet.logs.log import BucketLog
 from sluice.server.tablet.logs.manager import LogManager
-from sluice.wire import apis, values
+from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import errors_into
-from sluice.wire.handlers import Handler
-from sluice.wire.table_paths import bucket_in, refuse_history
+from sluice.wire.listeners.handlers import Handler
+from sluice.wire.messages import values
+from sluice.wire.messages.table_paths import bucket_in, refuse_history
 
 
 class TabletService:

@@ -17,8 +17,8 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import errors_into
-from sluice.wire.handlers import Handler
-from sluice.wire.table_paths import bucket_in
+from sluice.wire.listeners.handlers import Handler
+from sluice.wire.messages.table_paths import bucket_in
 
 
 class StatsService:

@@ -27,8 +27,8 @@ from sluice.server.tablet.logs.projector import Projector
 from sluice.server.tablet.segments.segment import Slice
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import put_error
-from sluice.wire.handlers import calling_party
-from sluice.wire.table_paths import bucket_in
+from sluice.wire.listeners.handlers import calling_party
+from sluice.wire.messages.table_paths import bucket_in
 
 WAIT_MAX_MS = 10_000
 """The maximum time that a fetch waits for data, even if it requests more."""

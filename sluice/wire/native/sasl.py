@@ -10,7 +10,7 @@ from sluice.errors import AuthenticateError, ConfigurationError, RetriableAuthen
 from sluice.model import Caller
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import API_VERSIONS, BOTH, BY_KEY, Api
-from sluice.wire.tokens import User, UsersFile
+from sluice.wire.listeners.tokens import User, UsersFile
 
 AUTHENTICATE = Api(
     1038, "Authenticate", pb.AuthenticateRequest, pb.AuthenticateResponse, BOTH, idempotent=True

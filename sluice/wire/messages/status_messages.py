@@ -7,7 +7,7 @@ from typing import Any
 from sluice.model import TieringRound, TieringStatus
 from sluice.model.record_fields import RecordField, fields_of
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.table_paths import path_of, table_path
+from sluice.wire.messages.table_paths import path_of, table_path
 
 _ROUND = fields_of(TieringRound)
 _STATUS = tuple(

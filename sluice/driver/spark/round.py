@@ -19,11 +19,11 @@ from sluice.checks.lake import check_lake
 from sluice.client import connect
 from sluice.client.tiering.log_source import ClientLogSource
 from sluice.config import Config, load_config
-from sluice.driver.open_lake import open_lake
-from sluice.driver.phase_log import PhaseLog
+from sluice.driver.lakes.open_lake import open_lake
 from sluice.driver.python_worker import lighten
 from sluice.driver.round_options import compaction_options, keyed_round_options, round_limits
-from sluice.driver.size_file import write_size
+from sluice.driver.spark.phase_log import PhaseLog
+from sluice.driver.spark.size_file import write_size
 from sluice.driver.threads import ThreadRunner
 from sluice.driver.without_pandas import leave_pandas_out
 from sluice.errors import (

@@ -18,8 +18,8 @@ import structlog
 
 from sluice.errors import AuthenticateError, AuthorizationError, ConfigurationError
 from sluice.model import Caller
-from sluice.wire.access import Access, required_access
 from sluice.wire.apis import Api
+from sluice.wire.listeners.access import Access, required_access
 
 TOKENS_MAX = 1_000
 """Most lines of a users file: each call compares its token with all of them."""

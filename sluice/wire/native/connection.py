@@ -16,12 +16,13 @@ from sluice.errors import AuthenticateError, FlussError, RecordTooLarge, Unsuppo
 from sluice.model import NOBODY
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.admission import peer_of
 from sluice.wire.apis import Api, Role
 from sluice.wire.error_codes import to_error_response
-from sluice.wire.fair_turns import LoopTurns, party_of
-from sluice.wire.handlers import Handler, serve_call
-from sluice.wire.native_frames import (
+from sluice.wire.listeners.admission import peer_of
+from sluice.wire.listeners.fair_turns import LoopTurns, party_of
+from sluice.wire.listeners.handlers import Handler, serve_call
+from sluice.wire.listeners.refusals import RefusalLog
+from sluice.wire.messages.frames import (
     FrameReader,
     RequestHead,
     encode_error,
@@ -29,7 +30,7 @@ from sluice.wire.native_frames import (
     parse_request,
     response_prefix,
 )
-from sluice.wire.native_memory import (
+from sluice.wire.native.memory import (
     CHUNK_BYTES,
     STEP_BYTES,
     ConnectionUsage,
@@ -38,8 +39,7 @@ from sluice.wire.native_memory import (
     RequestUsage,
     Transfer,
 )
-from sluice.wire.refusals import RefusalLog
-from sluice.wire.sasl import AUTHENTICATE, BEFORE_LOGIN, Login
+from sluice.wire.native.sasl import AUTHENTICATE, BEFORE_LOGIN, Login
 
 MAY_WAIT = frozenset({apis.FETCH_LOG.key})
 """Calls that may wait for data; their responses are not sent in order."""

@@ -9,7 +9,7 @@ from typing import Any
 from sluice.checks.findings import run_checks
 from sluice.checks.lake import CheckScope, check_lake, lake_checks
 from sluice.config import Config
-from sluice.driver.jvm import Jvm, check_jvm
+from sluice.driver.lakes.jvm import Jvm, check_jvm
 from sluice.errors import LakeNotWritable
 from sluice.lake.iceberg.lake import IcebergLake
 

@@ -14,8 +14,8 @@ import time
 from contextlib import suppress
 
 from sluice.errors import CorruptMessage, FlussError, NetworkError, RequestTimeOut
-from sluice.wire import native_frames as frames
-from sluice.wire.native_frames import FrameReader, ResponseType
+from sluice.wire.messages import frames
+from sluice.wire.messages.frames import FrameReader, ResponseType
 
 REQUEST_ID_MAX = 2**31 - 1
 

@@ -29,10 +29,10 @@ from sluice.errors import (
     from_code,
 )
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire import tcp, tls
 from sluice.wire.apis import Api, Role
 from sluice.wire.endpoint_probe import PATIENCE_S, wrong_protocol
 from sluice.wire.error_codes import ERROR_KEY
+from sluice.wire.sockets import tcp, tls
 from sluice.wire.transport import CONNECT_ATTEMPT_MS, RESPONSE_OVERHEAD_BYTES
 
 _OF_STATUS: dict[Any, type[FlussError]] = {

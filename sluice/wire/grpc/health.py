@@ -15,8 +15,8 @@ from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2
 
 from sluice.clock import Clock
-from sluice.wire.admission import Admission
-from sluice.wire.grpc_calls import Receiver
+from sluice.wire.grpc.calls import Receiver
+from sluice.wire.listeners.admission import Admission
 
 SERVICE_NAME = "grpc.health.v1.Health"
 

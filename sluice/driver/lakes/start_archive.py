@@ -26,7 +26,7 @@ from sluice.artifacts.java import java, java_version
 from sluice.artifacts.spark_files import rehearsal_script
 from sluice.artifacts.spark_start import CLASS_PATH, OPTIONS, UI
 from sluice.artifacts.spark_submit import NAME, spark_submit
-from sluice.driver.jvm import iceberg_jar
+from sluice.driver.lakes.jvm import iceberg_jar
 from sluice.errors import ConfigurationError
 from sluice.masking import TEXT_CHARS_MAX, mask
 

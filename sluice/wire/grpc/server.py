@@ -15,16 +15,17 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from sluice.clock import Clock, SystemClock
 from sluice.errors import ConfigurationError
-from sluice.wire import fluss_services_pb2, grpc_health
-from sluice.wire.admission import Admission
+from sluice.wire import fluss_services_pb2
 from sluice.wire.apis import SERVICE
-from sluice.wire.grpc_calls import ApiCalls, Receiver
-from sluice.wire.grpc_connections import Connections
-from sluice.wire.grpc_health import HealthService
-from sluice.wire.handlers import Handlers
-from sluice.wire.refusals import RefusalLog
-from sluice.wire.tls import ServerTls
-from sluice.wire.tokens import UsersFile
+from sluice.wire.grpc import health as grpc_health
+from sluice.wire.grpc.calls import ApiCalls, Receiver
+from sluice.wire.grpc.connections import Connections
+from sluice.wire.grpc.health import HealthService
+from sluice.wire.listeners.admission import Admission
+from sluice.wire.listeners.handlers import Handlers
+from sluice.wire.listeners.refusals import RefusalLog
+from sluice.wire.listeners.tokens import UsersFile
+from sluice.wire.sockets.tls import ServerTls
 from sluice.wire.transport import RESPONSE_OVERHEAD_BYTES
 
 CALLS_PER_WORKER = 4

@@ -29,10 +29,10 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
 from sluice.wire.endpoint_probe import PATIENCE_S, wrong_protocol
-from sluice.wire.native_frames import ResponseType, parse_body, parse_error
-from sluice.wire.native_link import Link
-from sluice.wire.sasl import AUTHENTICATE, Credentials, authenticate
-from sluice.wire.tcp import connect, hung_up, silent, target
+from sluice.wire.messages.frames import ResponseType, parse_body, parse_error
+from sluice.wire.native.link import Link
+from sluice.wire.native.sasl import AUTHENTICATE, Credentials, authenticate
+from sluice.wire.sockets.tcp import connect, hung_up, silent, target
 from sluice.wire.transport import CONNECT_ATTEMPT_MS, RESPONSE_OVERHEAD_BYTES
 
 IDLE_MS = 4 * 60_000

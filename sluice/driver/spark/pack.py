@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from sluice.config import Config
-from sluice.driver.spark import driver_cores, run
+from sluice.driver.spark.round import driver_cores, run
 from sluice.errors import ClaimLost, DriverLost, SluiceError, UnknownFileVersion
 from sluice.failpoints import failpoint
 from sluice.masking import mask
@@ -40,7 +40,7 @@ def run_pack(
 ) -> int:
     """Runs the rounds of a pack's plans. Writes a result or failure file next to each plan.
 
-    :param task_id: see :func:`sluice.driver.spark.run`.
+    :param task_id: see :func:`sluice.driver.spark.round.run`.
     :returns: the exit code: 1 if a round failed, else 0.
     :raises UnknownFileVersion: the pack file does not exist here, or has another version.
     """

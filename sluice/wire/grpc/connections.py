@@ -21,8 +21,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from sluice.clock import Clock
-from sluice.wire.admission import address_of, peer_of
-from sluice.wire.refusals import RefusalLog
+from sluice.wire.listeners.admission import address_of, peer_of
+from sluice.wire.listeners.refusals import RefusalLog
 
 _FILES = "/dev/fd"
 """The open files of this process, on Linux and macOS."""

@@ -30,15 +30,15 @@ import structlog
 
 from sluice.clock import Clock, SystemClock
 from sluice.errors import ConfigurationError, NetworkError, StorageBackpressure
-from sluice.wire.admission import Admission, peer_of
 from sluice.wire.apis import Role
-from sluice.wire.fair_turns import Turns
-from sluice.wire.handlers import Handlers
-from sluice.wire.native_connection import Connection, SharedState, send_failure
-from sluice.wire.native_memory import Limits
-from sluice.wire.refusals import RefusalLog
-from sluice.wire.sasl import Login
-from sluice.wire.tokens import UsersFile
+from sluice.wire.listeners.admission import Admission, peer_of
+from sluice.wire.listeners.fair_turns import Turns
+from sluice.wire.listeners.handlers import Handlers
+from sluice.wire.listeners.refusals import RefusalLog
+from sluice.wire.listeners.tokens import UsersFile
+from sluice.wire.native.connection import Connection, SharedState, send_failure
+from sluice.wire.native.memory import Limits
+from sluice.wire.native.sasl import Login
 
 ACCEPT_PAUSE_S = 0.1
 """How long to wait when the system has no more file handles."""

@@ -25,13 +25,13 @@ from sluice.errors import (
 )
 from sluice.masking import cut
 from sluice.model import NOBODY, Caller
-from sluice.wire.admission import Admission, Admitted, peer_of
 from sluice.wire.apis import APIS, Api
 from sluice.wire.error_codes import ERROR_KEY, to_error_response
-from sluice.wire.fair_turns import FairTurns, party_of
-from sluice.wire.handlers import Handler, serve_call
-from sluice.wire.refusals import RefusalLog
-from sluice.wire.tokens import UsersFile
+from sluice.wire.listeners.admission import Admission, Admitted, peer_of
+from sluice.wire.listeners.fair_turns import FairTurns, party_of
+from sluice.wire.listeners.handlers import Handler, serve_call
+from sluice.wire.listeners.refusals import RefusalLog
+from sluice.wire.listeners.tokens import UsersFile
 
 DETAIL_CHARS_MAX = 1024
 """Longest error text in the metadata of a status."""

@@ -30,7 +30,7 @@ import sluice.errors
 from sluice.artifacts.java import java_version
 from sluice.client.connection.reachability import OF_COMMAND
 from sluice.config import ENVIRONMENT_PREFIX, SETTINGS_VARIABLE, Config
-from sluice.driver.jvm import iceberg_class_path
+from sluice.driver.lakes.jvm import iceberg_class_path
 from sluice.errors import ConfigurationError, DriverRefused, QueryFailed, SluiceError
 from sluice.extras import install_command
 from sluice.masking import TEXT_CHARS_MAX, mask

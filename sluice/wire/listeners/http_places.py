@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from sluice.errors import ConfigurationError
-from sluice.wire.tcp import is_loopback
+from sluice.wire.sockets.tcp import is_loopback
 
 BACKLOG = 1_024
 """Connections that wait to be accepted. A further one would be tried again after a second."""

@@ -9,8 +9,8 @@ from sluice.checks.findings import Finding, line_of
 from sluice.checks.lake import KEYS
 from sluice.clock import Clock, SystemClock
 from sluice.config import Config
-from sluice.driver.jvm import Jvm
-from sluice.driver.open_lake import open_lake
+from sluice.driver.lakes.jvm import Jvm
+from sluice.driver.lakes.open_lake import open_lake
 from sluice.errors import SluiceError
 from sluice.lake.iceberg.catalog.write_check import NothingWritten, StoreReport
 from sluice.lake.iceberg.lake import IcebergLake

@@ -19,9 +19,9 @@ from sluice.client.client import Client
 from sluice.config import Config
 from sluice.driver.cleaning import all_tables
 from sluice.driver.conversions import SparkConversions
+from sluice.driver.lakes.open_lake import open_lake
 from sluice.driver.maintaining import maintain_table
-from sluice.driver.open_lake import open_lake
-from sluice.driver.spark import jvm_is_lost
+from sluice.driver.spark.round import jvm_is_lost
 from sluice.errors import DriverLost, FlussError, SluiceError, TableNotExist
 from sluice.failpoints import failpoint
 from sluice.lake.iceberg.lake import IcebergLake
