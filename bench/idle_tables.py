@@ -23,10 +23,10 @@ from sluice.client.tiering.idle import Waiting
 from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Claim, TableBucket, TableDescriptor, TablePath, TieringRound
 from sluice.rounds.records.files import claim_of
-from sluice_airflow.acquire import TOGETHER_MAX, acquire
-from sluice_airflow.claims import ClaimedTable
-from sluice_airflow.connection import FlussConnection
-from sluice_airflow.idle import finish_idle
+from sluice_airflow.acquire.acquire import TOGETHER_MAX, acquire
+from sluice_airflow.acquire.idle import finish_idle
+from sluice_airflow.claims.claims import ClaimedTable
+from sluice_airflow.config.connection import FlussConnection
 
 TABLES = 1_000
 REPEATS = 3

@@ -106,7 +106,7 @@ class Applications:
         :param is_small: whether Spark's UI is off; None: as the task decides by the rows. Two sizes
             that are subtracted must not differ in it.
         """
-        from sluice_airflow import leasing
+        from sluice_airflow.claims import leasing
 
         claims = [claim_when_due(self.client, path) for path in paths]
         self.packs += 1
@@ -140,9 +140,9 @@ class Applications:
         is_plain: bool,
         is_small: bool | None,
     ) -> list[str]:
-        from sluice_airflow.connection import FlussConnection
-        from sluice_airflow.group_submit import GroupSubmitHook
+        from sluice_airflow.config.connection import FlussConnection
         from sluice_airflow.operators.tier import FAIR, SMALL_ROWS
+        from sluice_airflow.submit.process_group import GroupSubmitHook
 
         lake = {"format": "iceberg", "iceberg.type": "hadoop", "iceberg.warehouse": str(self.lake)}
         connection = FlussConnection(self.client.config.bootstrap, datalake=lake)

@@ -10,13 +10,13 @@ from airflow.sdk import Asset, AssetAlias
 
 from sluice.errors import ConfigurationError, SluiceError
 from sluice.model import TablePath
-from sluice_airflow.settings import connection_id
-from sluice_airflow.snapshot_ids import id_text
+from sluice_airflow.claims.snapshot_ids import id_text
+from sluice_airflow.config.settings import connection_id
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from sluice_airflow.settle import Verdict
+    from sluice_airflow.outcomes.settle import Verdict
 
 LANDED = frozenset({"committed", "already_landed"})
 

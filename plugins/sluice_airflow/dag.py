@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from airflow.sdk import DAG
 
-from sluice_airflow.arguments import (
+from sluice_airflow.config.arguments import (
     OF_DAG,
     OF_SETTINGS,
     OfAirflow,
@@ -17,8 +17,8 @@ from sluice_airflow.arguments import (
     joined_params,
     split,
 )
+from sluice_airflow.config.params import run_params
 from sluice_airflow.group import add_failure_callback, add_tasks
-from sluice_airflow.params import run_params
 
 DOC = """\
 Tiers tables of the Apache Fluss cluster `{connection}` into the lake: {tables}.

@@ -19,8 +19,8 @@ from airflow.sdk import DAG, TaskGroup, task_group
 from airflow.sdk.definitions._internal.contextmanager import DagContext
 
 from sluice.errors import ConfigurationError
-from sluice_airflow.arguments import Tiering, TieringArguments, check_known
-from sluice_airflow.deployment import OPEN
+from sluice_airflow.config.arguments import Tiering, TieringArguments, check_known
+from sluice_airflow.config.deployment import OPEN
 from sluice_airflow.operators.acquire import SluiceAcquireOperator
 from sluice_airflow.operators.check import SluiceCheckOperator
 from sluice_airflow.operators.drop import SluiceDropOperator

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, Unpack
 
 from airflow.sdk import DAG
 
-from sluice_airflow.arguments import (
+from sluice_airflow.config.arguments import (
     OF_DAG,
     OF_SETTINGS,
     OfAirflow,
@@ -18,9 +18,9 @@ from sluice_airflow.arguments import (
     settings_given,
     split,
 )
+from sluice_airflow.config.params import ALL_TABLES, maintenance_params
+from sluice_airflow.config.settings import Settings
 from sluice_airflow.operators.maintain import SluiceMaintainOperator
-from sluice_airflow.params import ALL_TABLES, maintenance_params
-from sluice_airflow.settings import Settings
 
 MAINTAIN = "maintain_tables"
 

@@ -35,7 +35,7 @@ def get_provider_info() -> dict[str, Any]:
         "hooks": [_modules("hooks", "fluss")],
         "triggers": [_modules("triggers", "keep", "table")],
         "extra-links": [
-            f"sluice_airflow.links.{name}"
+            f"sluice_airflow.outcomes.links.{name}"
             for name in ("SparkApplicationLink", "LakeTableLink", "HealthLink")
         ],
         "asset-uris": [
@@ -253,7 +253,7 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
         "Whether Airflow's navigation and the pages of DAGs have the page 'Lake tiering'.",
     ),
 }
-"""Name -> type, default, description. :mod:`sluice_airflow.settings` reads the defaults here."""
+"""Name -> type, default, description; ``config/settings.py`` reads the defaults here."""
 
 
 def _option(kind: str, default: str, description: str) -> dict[str, Any]:

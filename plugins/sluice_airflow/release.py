@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 from airflow.sdk.execution_time.xcom import XCom
 
-from sluice_airflow import settle as settling
-from sluice_airflow.deployment import lease_of_run
+from sluice_airflow.airflow_api.task_states import ENDED
+from sluice_airflow.claims.packs import tables_of
+from sluice_airflow.config.deployment import lease_of_run
+from sluice_airflow.config.settings import connection_id
 from sluice_airflow.hooks.fluss import FlussHook
-from sluice_airflow.packs import tables_of
-from sluice_airflow.settings import connection_id
-from sluice_airflow.task_states import ENDED
+from sluice_airflow.outcomes import settle as settling
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -87,7 +87,7 @@ def iceberg_packages(binary: str, remedy: str) -> Check:
                 f"the Spark version of {submit} is unknown, so Iceberg's newest runtime is used,"
                 f" {runtime}; {remedy}"
             )
-        # A driver of this machine gets the file; see plugins/sluice_airflow/group_submit.py.
+        # A driver of this machine gets the file: sluice_airflow/submit/process_group.py.
         here = next((path for path in kept_places(jar) if path.is_file()), None)
         return NotChecked(f"spark-submit fetches {runtime}") if here is None else str(here)
 

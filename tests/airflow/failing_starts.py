@@ -219,7 +219,7 @@ STARTS: dict[str, Start] = {
 
 def command_of(start: Start, here: Path) -> tuple[list[str], dict[str, str]]:
     """The command line as the tier task has it, and the environment."""
-    from sluice_airflow.group_submit import GroupSubmitHook
+    from sluice_airflow.submit.process_group import GroupSubmitHook
 
     def filled(values: Mapping[str, Any]) -> dict[str, Any]:
         found = {k: v.replace("{here}", str(here)) if v else v for k, v in values.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sluice.model import TablePath, TieringStatus
-from sluice_airflow.account import (
+from sluice_airflow.outcomes.account import (
     FAILED,
     HELD,
     NOT_DUE,
@@ -23,7 +23,7 @@ from sluice_airflow.account import (
     tell,
     tell_attempts,
 )
-from sluice_airflow.settle import Verdict
+from sluice_airflow.outcomes.settle import Verdict
 from tests.docs.blocks import claimed_blocks
 
 NOW_MS = 1_800_000_000_000  # 2027-01-15 08:00:00 UTC

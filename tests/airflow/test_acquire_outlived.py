@@ -6,8 +6,8 @@ import pytest
 
 from sluice.errors import StoppedByUser
 from sluice.model import TablePath
-from sluice_airflow.acquire import acquire
-from sluice_airflow.settle import drop
+from sluice_airflow.acquire.acquire import acquire
+from sluice_airflow.outcomes.settle import drop
 from tests.airflow.test_claims import JOB, Run, waiting
 from tests.airflow.test_claims import run as run
 

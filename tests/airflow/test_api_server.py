@@ -23,12 +23,12 @@ from airflow.sdk.execution_time.comms import (
 )
 
 from sluice.errors import ConfigurationError
-from sluice_airflow.airflow_names import (
+from sluice_airflow.airflow_api.airflow_names import (
     AirflowFailException,
     AirflowNotFoundException,
     AirflowTaskTimeout,
 )
-from sluice_airflow.api_server import (
+from sluice_airflow.airflow_api.api_server import (
     AWAY_DELAY,
     AWAY_RETRIES,
     ApiServerAway,
@@ -38,16 +38,16 @@ from sluice_airflow.api_server import (
     is_away,
     variable_of,
 )
-from sluice_airflow.connection import FlussConnection
-from sluice_airflow.deployment import VARIABLE, deployment_id
+from sluice_airflow.config.connection import FlussConnection
+from sluice_airflow.config.deployment import VARIABLE, deployment_id
+from sluice_airflow.config.settings import load_settings
 from sluice_airflow.group import lake_tiering_group
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.maintain import SluiceMaintainOperator
 from sluice_airflow.operators.open import SluiceOpenOperator
-from sluice_airflow.operators.spark_driver import SparkDriverOperator
 from sluice_airflow.operators.tier import SluiceTierOperator
-from sluice_airflow.settings import load_settings
-from sluice_airflow.submission import submission_of
+from sluice_airflow.submit.submission import submission_of
+from sluice_airflow.tier.spark_driver import SparkDriverOperator
 
 pytestmark = pytest.mark.filterwarnings("default")
 """Airflow 3.1 warns of parts of its own."""

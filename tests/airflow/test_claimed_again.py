@@ -20,20 +20,21 @@ from sluice.rounds.records.files import (
     result_uri,
     write_json,
 )
-from sluice_airflow import keeper as keeper_module
-from sluice_airflow import leasing, settle
-from sluice_airflow.acquire import acquire
-from sluice_airflow.claimed_again import (
+from sluice_airflow.acquire import keeper as keeper_module
+from sluice_airflow.acquire.acquire import acquire
+from sluice_airflow.acquire.keeper import ClaimKeeper
+from sluice_airflow.claims import leasing
+from sluice_airflow.claims.claimed_again import (
     is_started,
     mark_ended,
     mark_started,
     newest_claim,
     replace_claim,
 )
-from sluice_airflow.claims import ClaimedTable, claimed_table
-from sluice_airflow.connection import FlussConnection
-from sluice_airflow.keeper import ClaimKeeper
-from sluice_airflow.operators import start_claims
+from sluice_airflow.claims.claims import ClaimedTable, claimed_table
+from sluice_airflow.config.connection import FlussConnection
+from sluice_airflow.outcomes import settle
+from sluice_airflow.tier import start_claims
 from tests.airflow.test_keep_task import Airflow
 from tests.airflow.test_keep_task import airflow as airflow
 from tests.airflow.test_keeper import INTERVAL_MS, JOB, TEN_MINUTES_MS, Shop, committed

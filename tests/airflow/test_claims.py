@@ -26,11 +26,11 @@ from sluice.rounds.records.files import (
     result_uri,
     write_json,
 )
-from sluice_airflow.acquire import acquire, check_conf_keys, requested_tables
-from sluice_airflow.claimed_again import mark_started
-from sluice_airflow.claims import ClaimedTable
-from sluice_airflow.connection import FlussConnection
-from sluice_airflow.settle import NOT_BEGUN, RUN_ENDED, TASK_LOST, drop, settle
+from sluice_airflow.acquire.acquire import acquire, check_conf_keys, requested_tables
+from sluice_airflow.claims.claimed_again import mark_started
+from sluice_airflow.claims.claims import ClaimedTable
+from sluice_airflow.config.connection import FlussConnection
+from sluice_airflow.outcomes.settle import NOT_BEGUN, RUN_ENDED, TASK_LOST, drop, settle
 from tests.airflow.place import AirflowProcess, Place
 from tests.support.status_shop import MINUTE_MS, foreign, status_shop
 

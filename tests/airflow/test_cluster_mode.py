@@ -20,8 +20,8 @@ from sluice.artifacts.java import pyspark_jars
 from sluice.artifacts.spark_files import driver_script
 from sluice.driver.lakes.jvm import Jvm, iceberg_jar
 from sluice.errors import DriverLost, DriverRefused, SparkSettingsWrong
-from sluice_airflow.operators.tier_errors import why_no_outcome
 from sluice_airflow.provider_info import OPTIONS
+from sluice_airflow.tier.errors import why_no_outcome
 from tests.docs.blocks import claimed_blocks
 from tests.support.installed import JARS
 from tests.support.kubernetes_api import KILLED, KubernetesApi, kubernetes_api
@@ -63,7 +63,7 @@ def with_package(monkeypatch: pytest.MonkeyPatch) -> Callable[[KubernetesApi], N
 
 
 def hook_of(monkeypatch: pytest.MonkeyPatch, connection: dict[str, Any], **words: Any) -> Any:
-    from sluice_airflow.group_submit import GroupSubmitHook
+    from sluice_airflow.submit.process_group import GroupSubmitHook
 
     monkeypatch.setenv("AIRFLOW_CONN_FAR", json.dumps(connection))
     hook = GroupSubmitHook(conn_id="far", application_args=ARGUMENTS, name="sluice x", **words)
@@ -94,7 +94,7 @@ def on_kubernetes(monkeypatch: pytest.MonkeyPatch, folder: Path, address: str) -
 
 def submit(hook: Any, application: str) -> str:
     """Runs spark-submit to its end. Returns the error."""
-    from sluice_airflow.airflow_names import AirflowException
+    from sluice_airflow.airflow_api.airflow_names import AirflowException
 
     with pytest.raises(AirflowException) as failed:
         hook.submit(application)
@@ -442,7 +442,7 @@ def test_a_yarn_that_does_not_end_the_driver(
     program: str,
     shown: str,
 ) -> None:
-    from sluice_airflow import group_submit
+    from sluice_airflow.submit import process_group as group_submit
 
     monkeypatch.setattr(group_submit, "_ANSWER_S", 0.3)
     ends(monkeypatch, tmp_path / "bin", 1, SAYS)

@@ -16,7 +16,7 @@ import yaml
 
 from sluice.artifacts.iceberg import iceberg_runtime
 from sluice.config import ClientConfig
-from sluice_airflow.connection import FlussConnection
+from sluice_airflow.config.connection import FlussConnection
 from sluice_airflow.provider_info import OPTIONS
 from tests.airflow.place import airflow_home
 from tests.docs.blocks import claimed, claimed_blocks

@@ -10,8 +10,8 @@ import pytest
 from sluice.artifacts.iceberg import NEWEST
 from sluice.config import load_config
 from sluice.errors import ConfigurationError
-from sluice_airflow.connection import FlussConnection
-from sluice_airflow.preflight import OF_SECTION
+from sluice_airflow.config.connection import FlussConnection
+from sluice_airflow.config.preflight import OF_SECTION
 from sluice_airflow.provider_info import get_provider_info
 from tests.airflow.place import Place
 

@@ -112,7 +112,7 @@ def test_provider_is_found_and_describes_its_connection(
         "manager = ProvidersManager()\n"
         "hook = manager.hooks['fluss']\n"
         "fields = [n for n in manager.connection_form_widgets if n.startswith('extra__fluss__')]\n"
-        "from sluice_airflow.settings import load_settings\n"
+        "from sluice_airflow.config.settings import load_settings\n"
         "heavy = {'pyspark', 'pyroaring', 'sluice.server', 'sluice.lake', 'grpc'}\n"
         "heavy = sorted(heavy & set(sys.modules))\n"
         "print(json.dumps([hook.hook_class_name, fields, load_settings().schedule, heavy]))\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice_airflow.driver_end import TEXT_MAX, DriverEnd, ended_by
-from sluice_airflow.oom_kills import OomKills
+from sluice_airflow.submit.driver_end import TEXT_MAX, DriverEnd, ended_by
+from sluice_airflow.submit.oom_kills import OomKills
 from tests.airflow.failing_starts import FOLDER, STARTS, neutral, run
 
 REASONS = tomllib.loads((FOLDER / "reasons.toml").read_text())

@@ -12,12 +12,12 @@ from sluice.config import ServerConfig
 from sluice.model import Reason, TablePath
 from sluice.rounds.records.files import RoundFailure, claim_of
 from sluice.server.cluster import EmbeddedCluster
-from sluice_airflow.account import FAILING, NOT_DUE, NOT_TIERED, error
-from sluice_airflow.claims import ClaimedTable
-from sluice_airflow.earlier_packs import NOTHING_EARLIER, NOTHING_LEFT, Earlier, write_packs
-from sluice_airflow.packs import Pack, PackLimits, tables_of
-from sluice_airflow.requests import Acquired, Request, acquire_request
-from sluice_airflow.settle import settle
+from sluice_airflow.acquire.earlier_packs import NOTHING_EARLIER, NOTHING_LEFT, Earlier, write_packs
+from sluice_airflow.acquire.requests import Acquired, Request, acquire_request
+from sluice_airflow.claims.claims import ClaimedTable
+from sluice_airflow.claims.packs import Pack, PackLimits, tables_of
+from sluice_airflow.outcomes.account import FAILING, NOT_DUE, NOT_TIERED, error
+from sluice_airflow.outcomes.settle import settle
 from tests.airflow.place import AirflowProcess, wait_until
 from tests.airflow.test_claims import JOB, Run, left_by, result_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sluice.errors import SparkSettingsWrong
-from sluice_airflow.failed_start import RUNS_MAX, WAIT_MAX_MS, WAIT_MS, FailedStarts
+from sluice_airflow.outcomes.failed_start import RUNS_MAX, WAIT_MAX_MS, WAIT_MS, FailedStarts
 
 AT_MS = 1_800_000_000_000
 WRONG = SparkSettingsWrong("Spark cannot start with its settings: [INVALID_DRIVER_MEMORY]")

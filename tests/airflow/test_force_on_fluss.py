@@ -25,12 +25,12 @@ from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Claim, Reason, TableDescriptor, TablePath
 from sluice.testing.table_creation import create_table
 from sluice.wire import fluss_api_pb2 as pb
-from sluice_airflow.account import HELD, NOT_DUE, PAUSED, WOULD_TIER
-from sluice_airflow.connection import FlussConnection
-from sluice_airflow.operators.next_rounds import NextRounds
-from sluice_airflow.operators.tried_table import TriedTable
-from sluice_airflow.packs import PackLimits
-from sluice_airflow.requests import ESTIMATE, Acquired, Request, acquire_request
+from sluice_airflow.acquire.requests import ESTIMATE, Acquired, Request, acquire_request
+from sluice_airflow.claims.packs import PackLimits
+from sluice_airflow.config.connection import FlussConnection
+from sluice_airflow.outcomes.account import HELD, NOT_DUE, PAUSED, WOULD_TIER
+from sluice_airflow.tier.next_rounds import NextRounds
+from sluice_airflow.tier.tried_table import TriedTable
 from tests.real_fluss.place import PATIENCE_MS, make_status_tables
 from tests.support.plain_fluss import plain_fluss
 

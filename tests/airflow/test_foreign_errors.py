@@ -10,9 +10,9 @@ import pytest
 
 from sluice.model import Claim, TablePath
 from sluice.rounds.records.files import PlanFile, RoundFailure, plan_uri, round_outcome, write_json
-from sluice_airflow.claims import claimed_table
+from sluice_airflow.claims.claims import claimed_table
+from sluice_airflow.claims.packs import Pack
 from sluice_airflow.operators.tier import SluiceTierOperator
-from sluice_airflow.packs import Pack
 
 pytestmark = pytest.mark.airflow
 

@@ -25,12 +25,12 @@ from sluice.rounds.records.files import claim_of, plan_uris
 from sluice.rounds.round.round import run_round
 from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.memory_lake import MemoryLake
-from sluice_airflow import acquire as acquiring
-from sluice_airflow import leasing
-from sluice_airflow.acquire import acquire
-from sluice_airflow.claims import ClaimedTable
-from sluice_airflow.connection import FlussConnection
-from sluice_airflow.settle import NOT_BEGUN, drop
+from sluice_airflow.acquire import acquire as acquiring
+from sluice_airflow.acquire.acquire import acquire
+from sluice_airflow.claims import leasing
+from sluice_airflow.claims.claims import ClaimedTable
+from sluice_airflow.config.connection import FlussConnection
+from sluice_airflow.outcomes.settle import NOT_BEGUN, drop
 from tests.airflow.place import LONG_MS
 from tests.support.plain_fluss import plain_fluss
 from tests.support.processes import environment
@@ -218,7 +218,7 @@ def test_no_lease_is_asked_for_where_no_round_could_use_one(
 
 def test_more_tables_than_one_batch(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acquiring, "TOGETHER_MAX", 3)
-    monkeypatch.setattr("sluice_airflow.idle.REPORTED_MAX", 2)
+    monkeypatch.setattr("sluice_airflow.acquire.idle.REPORTED_MAX", 2)
     paths = run.tiered(*(f"t{number}" for number in range(8)))
     run.append(paths[6], 1)
     assert names(run.acquire()) == ["t6"]
@@ -268,8 +268,8 @@ def test_what_was_claimed_with_a_table_whose_plan_cannot_be_written_goes_back(ru
 ACQUIRE = """
 import sys
 from sluice.client import connect
-from sluice_airflow.acquire import acquire
-from sluice_airflow.connection import FlussConnection
+from sluice_airflow.acquire.acquire import acquire
+from sluice_airflow.config.connection import FlussConnection
 address, work, job = sys.argv[1:]
 with connect(address) as client:
     client._clock = type("Clock", (), {"now_ms": lambda _: 1_790_000_000_000})()

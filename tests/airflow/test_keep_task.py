@@ -21,9 +21,9 @@ from airflow.sdk.execution_time.comms import SkipDownstreamTasks
 from sluice.client import Client
 from sluice.model import BucketSnapshot, Claim, Reason, TablePath
 from sluice.rounds.records.files import claim_of
-from sluice_airflow import leasing
-from sluice_airflow.claimed_again import mark_started, newest_claim
-from sluice_airflow.keeper import ClaimKeeper
+from sluice_airflow.acquire.keeper import ClaimKeeper
+from sluice_airflow.claims import leasing
+from sluice_airflow.claims.claimed_again import mark_started, newest_claim
 from sluice_airflow.operators import keep
 from sluice_airflow.operators.keep import TIMED_OUT, SluiceKeepOperator, end_keeper
 from sluice_airflow.triggers import keep as triggers

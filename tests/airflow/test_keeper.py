@@ -22,13 +22,13 @@ from sluice.rounds.records.files import (
     write_json,
 )
 from sluice.server.cluster import EmbeddedCluster
-from sluice_airflow import leasing
-from sluice_airflow.acquire import acquire
-from sluice_airflow.claimed_again import mark_started, newest_claim
-from sluice_airflow.claims import ClaimedTable
-from sluice_airflow.connection import FlussConnection
-from sluice_airflow.keeper import ClaimKeeper
-from sluice_airflow.settle import drop, settle
+from sluice_airflow.acquire.acquire import acquire
+from sluice_airflow.acquire.keeper import ClaimKeeper
+from sluice_airflow.claims import leasing
+from sluice_airflow.claims.claimed_again import mark_started, newest_claim
+from sluice_airflow.claims.claims import ClaimedTable
+from sluice_airflow.config.connection import FlussConnection
+from sluice_airflow.outcomes.settle import drop, settle
 from tests.airflow.place import AirflowProcess, Place, wait_until
 from tests.airflow.test_waiting import OwnedClock
 from tests.support.status_shop import MINUTE_MS, status_shop

@@ -10,15 +10,15 @@ from airflow.sdk.execution_time.comms import SkipDownstreamTasks
 from sluice.client import Client
 from sluice.model import BucketSnapshot, Claim, Reason
 from sluice.rounds.records.files import claim_of
-from sluice_airflow import keeper as keeper_module
-from sluice_airflow import leasing
-from sluice_airflow.airflow_names import AirflowFailException
-from sluice_airflow.claimed_again import mark_started, newest_claim
-from sluice_airflow.claims import ClaimedTable
+from sluice_airflow.acquire import keeper as keeper_module
+from sluice_airflow.acquire.keeper import ClaimKeeper
+from sluice_airflow.airflow_api.airflow_names import AirflowFailException
+from sluice_airflow.claims import leasing
+from sluice_airflow.claims.claimed_again import mark_started, newest_claim
+from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.group import ACQUIRE
-from sluice_airflow.keeper import ClaimKeeper
 from sluice_airflow.operators.drop import SluiceDropOperator
-from sluice_airflow.settle import drop
+from sluice_airflow.outcomes.settle import drop
 from tests.airflow.place import wait_until
 from tests.airflow.test_keep_task import DROP, KEEP, Airflow, Triggerer
 from tests.airflow.test_keep_task import airflow as airflow

@@ -31,11 +31,11 @@ from sluice.rounds.records.files import (
 )
 from sluice.server.cluster import EmbeddedCluster
 from sluice.server.coordinator.calls.lease_calls import LeaseService
-from sluice_airflow import leasing
-from sluice_airflow.acquire import acquire
-from sluice_airflow.claims import ClaimedTable
-from sluice_airflow.connection import FlussConnection
-from sluice_airflow.settle import drop, settle, settle_pack
+from sluice_airflow.acquire.acquire import acquire
+from sluice_airflow.claims import leasing
+from sluice_airflow.claims.claims import ClaimedTable
+from sluice_airflow.config.connection import FlussConnection
+from sluice_airflow.outcomes.settle import drop, settle, settle_pack
 from tests.airflow.place import LONG_MS, AirflowProcess, Place
 from tests.support.processes import environment
 from tests.unit.server.kv_support import KEYED, KvCaller
@@ -252,8 +252,8 @@ def test_the_lease_is_dropped_whatever_else_fails(
 ACQUIRE = """
 import sys
 from sluice.client import connect
-from sluice_airflow.acquire import acquire
-from sluice_airflow.connection import FlussConnection
+from sluice_airflow.acquire.acquire import acquire
+from sluice_airflow.config.connection import FlussConnection
 address, work, job = sys.argv[1:]
 with connect(address) as client:
     acquire(client, FlussConnection(address, work_uri=work), job, ["*"], 10)
@@ -261,7 +261,7 @@ with connect(address) as client:
 SETTLE = """
 import json, sys
 from sluice.client import connect
-from sluice_airflow.settle import settle
+from sluice_airflow.outcomes.settle import settle
 address, entry = sys.argv[1:]
 with connect(address) as client:
     settle(client, json.loads(entry), None, {"kind": "Broken", "reason": "it is"})
@@ -377,7 +377,7 @@ def test_a_table_dropped_after_its_claim_is_no_failure_of_the_run(
         if name == "airflow.acquire.after_claim":
             run.client.admin.drop_table(kv.path, ignore_if_not_exists=True)
 
-    monkeypatch.setattr("sluice_airflow.acquire.failpoint", failpoint)
+    monkeypatch.setattr("sluice_airflow.acquire.acquire.failpoint", failpoint)
     assert [entry["table"] for entry in run.acquire()] == ["shop.b"]
     assert run.refused == []
 

@@ -22,12 +22,12 @@ from sluice.rounds.records.files import (
     result_uri,
     write_json,
 )
-from sluice_airflow import lineage
-from sluice_airflow.claims import ClaimedTable
-from sluice_airflow.connection import FlussConnection
-from sluice_airflow.lineage import Lineage, Tiered
-from sluice_airflow.lineage_names import fluss_name, lake_name
-from sluice_airflow.operators.tried_table import TriedTable
+from sluice_airflow.claims.claims import ClaimedTable
+from sluice_airflow.config.connection import FlussConnection
+from sluice_airflow.outcomes import lineage
+from sluice_airflow.outcomes.lineage import Lineage, Tiered
+from sluice_airflow.outcomes.openlineage_names import fluss_name, lake_name
+from sluice_airflow.tier.tried_table import TriedTable
 
 HADOOP = {"iceberg.type": "hadoop"}
 JDBC = {"iceberg.type": "jdbc", "iceberg.warehouse": "s3://lake/w"}

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 import sluice_airflow
 from sluice.masking import know
-from sluice_airflow.logs import MaskedLogs
+from sluice_airflow.airflow_api.logs import MaskedLogs
 from sluice_airflow.operators.open import SluiceOpenOperator
 from sluice_airflow.operators.tier import SluiceTierOperator
 
@@ -29,7 +29,7 @@ def _planted() -> None:
     know(["planted-4731"])
 
 
-@pytest.mark.parametrize("name", ["sluice_airflow.leasing", "sluice.rounds.commit.commit"])
+@pytest.mark.parametrize("name", ["sluice_airflow.claims.leasing", "sluice.rounds.commit.commit"])
 def test_records_of_modules(name: str, caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger(name).warning("cannot: %s", OSError(SAID))
     assert caplog.messages == [SHOWN]
@@ -60,7 +60,7 @@ def test_a_traceback_is_part_of_its_record(caplog: pytest.LogCaptureFixture) -> 
 def test_a_message_that_cannot_be_formatted(
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    logging.getLogger("sluice_airflow.leasing").warning("%d rows", SAID)
+    logging.getLogger("sluice_airflow.claims.leasing").warning("%d rows", SAID)
     assert caplog.messages == ["a log message of Sluice cannot be formatted"]
     assert "planted" not in capsys.readouterr().err
 

@@ -16,7 +16,7 @@ from sluice.rounds.upkeep.maintain import MaintenanceReport
 from sluice.rounds.upkeep.maintenance import Conversion, TableHealth
 from sluice.rounds.upkeep.maintenance_files import TableReport, read_outcome, request_uri
 from sluice_airflow.maintenance import MaintenanceArguments
-from sluice_airflow.maintenance_report import (
+from sluice_airflow.outcomes.maintenance_report import (
     LINE_MAX,
     LINES_MAX,
     problems_text,

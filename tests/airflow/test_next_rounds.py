@@ -19,15 +19,15 @@ from sluice.model import Claim, Reason, TableBucket, TablePath
 from sluice.rounds.records.files import RoundFailure, RoundResult, read_json
 from sluice.server.cluster import EmbeddedCluster
 from sluice.testing.ports import kept_port
-from sluice_airflow import leasing
-from sluice_airflow.account import CLAIM_LOST, NOTHING_NEW, TIERED, of_verdict
-from sluice_airflow.claimed_again import mark_ended
-from sluice_airflow.connection import FlussConnection
-from sluice_airflow.operators.next_rounds import CLAIMS_LOST_MAX, NextRounds
-from sluice_airflow.operators.tried_table import TriedTable
-from sluice_airflow.packs import PackLimits
-from sluice_airflow.requests import Request, acquire_request
-from sluice_airflow.settle import settle
+from sluice_airflow.acquire.requests import Request, acquire_request
+from sluice_airflow.claims import leasing
+from sluice_airflow.claims.claimed_again import mark_ended
+from sluice_airflow.claims.packs import PackLimits
+from sluice_airflow.config.connection import FlussConnection
+from sluice_airflow.outcomes.account import CLAIM_LOST, NOTHING_NEW, TIERED, of_verdict
+from sluice_airflow.outcomes.settle import settle
+from sluice_airflow.tier.next_rounds import CLAIMS_LOST_MAX, NextRounds
+from sluice_airflow.tier.tried_table import TriedTable
 from tests.airflow.place import AirflowProcess, Place
 from tests.airflow.test_waiting import OwnedClock
 

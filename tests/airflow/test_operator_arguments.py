@@ -9,6 +9,7 @@ import pytest
 from airflow.sdk import DAG
 
 from sluice.errors import ConfigurationError
+from sluice_airflow.claims.packs import Pack
 from sluice_airflow.group import GroupArguments
 from sluice_airflow.operators.acquire import SluiceAcquireOperator
 from sluice_airflow.operators.drop import SluiceDropOperator
@@ -16,7 +17,6 @@ from sluice_airflow.operators.keep import SluiceKeepOperator
 from sluice_airflow.operators.open import SluiceOpenOperator
 from sluice_airflow.operators.settle import SluiceSettleOperator
 from sluice_airflow.operators.tier import SluiceTierOperator
-from sluice_airflow.packs import Pack
 from sluice_airflow.release import ReleaseOfFailedRun
 
 pytestmark = pytest.mark.airflow

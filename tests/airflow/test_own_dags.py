@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from sluice.errors import ConfigurationError
-from sluice_airflow.arguments import TieringArguments
+from sluice_airflow.config.arguments import TieringArguments
+from sluice_airflow.config.rendered import count_given, flag, properties_given, tables_given
 from sluice_airflow.dag import DagArguments
 from sluice_airflow.provider_info import OPTIONS
-from sluice_airflow.rendered import count_given, flag, properties_given, tables_given
 from tests.airflow.place import AirflowProcess, Place
 from tests.docs.blocks import ROOT, Page, claimed_blocks
 

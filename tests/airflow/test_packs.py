@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from sluice_airflow.claims import ClaimedTable
-from sluice_airflow.packs import LABEL_MAX, Pack, PackLimits, label_of, pack_tables, tables_of
+from sluice_airflow.claims.claims import ClaimedTable
+from sluice_airflow.claims.packs import (
+    LABEL_MAX,
+    Pack,
+    PackLimits,
+    label_of,
+    pack_tables,
+    tables_of,
+)
 
 LIMITS = PackLimits(tables=100, rows=5_000_000)
 

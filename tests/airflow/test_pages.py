@@ -19,11 +19,11 @@ from sluice.lake.storage.file_systems import FileSystems
 from sluice.lake.storage.small_files import storage_errors
 from sluice.rounds.values.reasons import reason_of
 from sluice.storage import file_system
-from sluice_airflow.connection import FlussConnection
-from sluice_airflow.operators.tier_errors import tier_error
-from sluice_airflow.params import run_params
-from sluice_airflow.preflight import Submission, find_obstacle
+from sluice_airflow.config.connection import FlussConnection
+from sluice_airflow.config.params import run_params
+from sluice_airflow.config.preflight import Submission, find_obstacle
 from sluice_airflow.provider_info import OPTIONS, get_provider_info
+from sluice_airflow.tier.errors import tier_error
 from tests.docs.blocks import ROOT, Page, claimed_blocks
 from tests.docs.outputs import matches
 from tests.support.s3_server import S3Server

@@ -15,8 +15,8 @@ from rich.markup import render
 from sluice.artifacts.iceberg import AUTO, CATALOGS, FENCE, RUNTIMES, install_spark
 from sluice.checks.findings import Finding
 from sluice.testing.ports import kept_port
-from sluice_airflow.connection import FlussConnection
-from sluice_airflow.preflight import (
+from sluice_airflow.config.connection import FlussConnection
+from sluice_airflow.config.preflight import (
     CLUSTER_TIMEOUT_S,
     Submission,
     check_all,

@@ -19,11 +19,11 @@ from sluice.model import Reason, TableDescriptor, TablePath
 from sluice.rounds.records.files import claim_of
 from sluice.testing.real_fluss import RealFluss
 from sluice.testing.table_creation import create_table
-from sluice_airflow.acquire import acquire
-from sluice_airflow.claimed_again import newest_claim
-from sluice_airflow.claims import ClaimedTable
-from sluice_airflow.connection import FlussConnection
-from sluice_airflow.keeper import ClaimKeeper
+from sluice_airflow.acquire.acquire import acquire
+from sluice_airflow.acquire.keeper import ClaimKeeper
+from sluice_airflow.claims.claimed_again import newest_claim
+from sluice_airflow.claims.claims import ClaimedTable
+from sluice_airflow.config.connection import FlussConnection
 from tests.airflow.place import AirflowProcess, results_of, wait_until
 from tests.airflow.test_login import holding
 from tests.airflow.test_spark_run import CONF, SPARK, lake_at

@@ -15,7 +15,9 @@ from sluice.model import Reason, TablePath
 from sluice.rounds.records.files import RoundResult, claim_of, result_uri, write_json
 from sluice.rounds.records.finished_runs import run_folders
 from sluice.rounds.records.run_names import RunName, RunNames
-from sluice_airflow.account import (
+from sluice_airflow.acquire.requests import Acquired, Request, acquire_request
+from sluice_airflow.claims.packs import PackLimits
+from sluice_airflow.outcomes.account import (
     HELD,
     NOT_DUE,
     NOTHING_NEW,
@@ -24,9 +26,7 @@ from sluice_airflow.account import (
     WOULD_TIER,
     TableAccount,
 )
-from sluice_airflow.packs import PackLimits
-from sluice_airflow.requests import Acquired, Request, acquire_request
-from sluice_airflow.settle import settle
+from sluice_airflow.outcomes.settle import settle
 from tests.airflow.place import wait_until
 from tests.airflow.test_claims import JOB, Run
 from tests.airflow.test_claims import run as run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sluice.model import TablePath, TieringRound
-from sluice_airflow.task_runs import TaskRun
+from sluice_airflow.claims.task_runs import TaskRun
 from tests.airflow.place import Place, claimed_in
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]

@@ -15,10 +15,10 @@ from sluice.errors import NetworkError, RequestTimeOut
 from sluice.model import Reason, TablePath
 from sluice.rounds.records.files import RoundFailure
 from sluice_airflow import release
-from sluice_airflow.claimed_again import mark_started
-from sluice_airflow.claims import ClaimedTable
-from sluice_airflow.connection import FlussConnection
-from sluice_airflow.settle import NO_TIME, RUN_ENDED, Verdict, drop
+from sluice_airflow.claims.claimed_again import mark_started
+from sluice_airflow.claims.claims import ClaimedTable
+from sluice_airflow.config.connection import FlussConnection
+from sluice_airflow.outcomes.settle import NO_TIME, RUN_ENDED, Verdict, drop
 from tests.airflow.test_claims import JOB, Run, left_by, waiting
 from tests.airflow.test_claims import run as run
 

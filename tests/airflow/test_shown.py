@@ -11,10 +11,10 @@ import pytest
 from sluice.errors import ConfigurationError
 from sluice.rounds.records.packs import SparkApplication
 from sluice_airflow.assets import check_uri, has_landed, lake_table, lake_tables
-from sluice_airflow.links import LinkTargets
+from sluice_airflow.claims.packs import LABEL_MAX
 from sluice_airflow.operators.settle import label_after
-from sluice_airflow.packs import LABEL_MAX
-from sluice_airflow.settle import Verdict
+from sluice_airflow.outcomes.links import LinkTargets
+from sluice_airflow.outcomes.settle import Verdict
 from tests.airflow.place import Place
 
 pytestmark = pytest.mark.airflow

@@ -10,11 +10,11 @@ import pytest
 from sluice.errors import ClaimLost
 from sluice.model import Claim, Reason, TablePath
 from sluice.rounds.records.files import claim_of
-from sluice_airflow.claims import ClaimedTable
-from sluice_airflow.operators import start_claims as start_module
+from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.operators.keep import missing_keeper
-from sluice_airflow.operators.start_claims import start_claims
 from sluice_airflow.operators.tier import CLAIMED_AGAIN_S
+from sluice_airflow.tier import start_claims as start_module
+from sluice_airflow.tier.start_claims import start_claims
 from tests.airflow.test_keep_task import KEEP, Airflow
 from tests.airflow.test_keep_task import airflow as airflow
 from tests.airflow.test_keeper import Shop

@@ -12,10 +12,10 @@ from sluice.cli.tiering.shown_status import print_notes
 from sluice.errors import DriverLost
 from sluice.model import Reason, TablePath, TieringStatus
 from sluice.rounds.records.files import RoundFailure, failure_uri, write_json
-from sluice_airflow.claimed_again import mark_started
-from sluice_airflow.claims import ClaimedTable
-from sluice_airflow.operators.tier_errors import stop_of
-from sluice_airflow.settle import NOT_STARTED, TASK_LOST, settle
+from sluice_airflow.claims.claimed_again import mark_started
+from sluice_airflow.claims.claims import ClaimedTable
+from sluice_airflow.outcomes.settle import NOT_STARTED, TASK_LOST, settle
+from sluice_airflow.tier.errors import stop_of
 from tests.airflow.test_claims import Run, left_by, result_of, waiting
 from tests.airflow.test_claims import run as run
 from tests.docs.blocks import claimed_blocks

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sluice_airflow.submit_output import LeveledLog, leveled
+from sluice_airflow.submit.output import LeveledLog, leveled
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ import psutil
 import pytest
 
 from sluice.masking import know
-from sluice_airflow.airflow_names import AirflowException, AirflowTaskTimeout
-from sluice_airflow.group_submit import GroupSubmitHook
-from sluice_airflow.submit_pipe import LINE_MAX, Leash, end_processes
+from sluice_airflow.airflow_api.airflow_names import AirflowException, AirflowTaskTimeout
+from sluice_airflow.submit.pipe import LINE_MAX, Leash, end_processes
+from sluice_airflow.submit.process_group import GroupSubmitHook
 
 pytestmark = pytest.mark.airflow
 GONE_S = 10.0
@@ -242,7 +242,7 @@ def is_alive(process: psutil.Process) -> bool:
 TASK = """
 import signal, sys
 from airflow.sdk.exceptions import AirflowException
-from sluice_airflow.group_submit import GroupSubmitHook
+from sluice_airflow.submit.process_group import GroupSubmitHook
 GroupSubmitHook(conn_id="scene").submit(sys.argv[1])
 """
 

@@ -36,7 +36,7 @@ def _machine(jar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def command(
     monkeypatch: pytest.MonkeyPatch, extra: dict[str, str] | None = None, **words: Any
 ) -> list[str]:
-    from sluice_airflow.group_submit import GroupSubmitHook
+    from sluice_airflow.submit.process_group import GroupSubmitHook
 
     connection = {"conn_type": "spark", "host": "local[2]", "extra": extra or {}}
     monkeypatch.setenv("AIRFLOW_CONN_START", json.dumps(connection))

@@ -17,7 +17,7 @@ import pytest
 from airflow.triggers.base import TriggerEvent
 
 from sluice.model import Reason, TablePath
-from sluice_airflow.airflow_names import (
+from sluice_airflow.airflow_api.airflow_names import (
     AirflowFailException,
     AirflowSensorTimeout,
     AirflowSkipException,
@@ -288,7 +288,7 @@ def test_now_is_resolved_before_the_deferral(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """While the cluster is away, the task stays: another triggerer would find other rows."""
-    monkeypatch.setattr("sluice_airflow.table_watch.CALL_MS", 300)
+    monkeypatch.setattr("sluice_airflow.goals.table_watch.CALL_MS", 300)
     cluster.stop()
     task = sensor(deferrable=True)
     running = pool.submit(task.execute, airflow.context())
@@ -308,7 +308,7 @@ def test_a_trigger_outlasts_a_cluster_and_a_connection_that_are_away(
     triggerer: Triggerer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("sluice_airflow.table_watch.CALL_MS", 300)
+    monkeypatch.setattr("sluice_airflow.goals.table_watch.CALL_MS", 300)
     trigger = deferred(sensor(deferrable=True), airflow)
     monkeypatch.delenv("AIRFLOW_CONN_FLUSS_DEFAULT")
     running = triggerer.start(trigger)

@@ -15,9 +15,9 @@ from sluice.client import Client, connect
 from sluice.config import ClientConfig
 from sluice.model import Reason, TableBucket, TablePath
 from sluice.testing.ports import kept_port
-from sluice_airflow.table_watch import Look, TableWatch
-from sluice_airflow.table_words import span
-from sluice_airflow.until import Until
+from sluice_airflow.goals.table_watch import Look, TableWatch
+from sluice_airflow.goals.table_words import span
+from sluice_airflow.goals.until import Until
 from tests.support.status_shop import status_shop
 from tests.unit.client.conftest import Cluster
 from tests.unit.client.conftest import client as client

@@ -14,8 +14,8 @@ from sluice.model import Claim, Column, Schema, TableBucket, TableDescriptor, Ta
 from sluice.model import types as t
 from sluice.testing.real_fluss import RealFluss
 from sluice.testing.table_creation import create_table
-from sluice_airflow.table_watch import TableWatch
-from sluice_airflow.until import Until
+from sluice_airflow.goals.table_watch import TableWatch
+from sluice_airflow.goals.until import Until
 from tests.airflow.place import wait_until
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.long]

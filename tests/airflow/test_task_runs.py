@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from sluice.model import Claim, TablePath
 from sluice.rounds.records.files import plan_uri, write_json
 from sluice.rounds.records.packs import SparkApplication, mark_running
-from sluice_airflow.claimed_again import mark_started
-from sluice_airflow.settle import settle
-from sluice_airflow.task_runs import TaskRun, ran_by
+from sluice_airflow.claims.claimed_again import mark_started
+from sluice_airflow.claims.task_runs import TaskRun, ran_by
+from sluice_airflow.outcomes.settle import settle
 from tests.airflow.test_claims import Run, left_by, result_of, run, waiting
 
 __all__ = ["run"]

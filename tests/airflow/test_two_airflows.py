@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from sluice_airflow.acquire import acquire
-from sluice_airflow.connection import FlussConnection
-from sluice_airflow.deployment import lease_of_run
-from sluice_airflow.settle import drop
+from sluice_airflow.acquire.acquire import acquire
+from sluice_airflow.config.connection import FlussConnection
+from sluice_airflow.config.deployment import lease_of_run
+from sluice_airflow.outcomes.settle import drop
 from tests.airflow.place import HERE, AirflowProcess, Place, airflow_home
 from tests.docs.blocks import claimed_blocks
 

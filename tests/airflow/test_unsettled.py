@@ -14,9 +14,9 @@ from sluice.rounds.records.files import (
     read_json,
     write_json,
 )
-from sluice_airflow.account import CLAIM_LOST, PAUSED, of_verdict
-from sluice_airflow.claims import ClaimedTable, claimed_table
-from sluice_airflow.settle import Verdict, unsettled
+from sluice_airflow.claims.claims import ClaimedTable, claimed_table
+from sluice_airflow.outcomes.account import CLAIM_LOST, PAUSED, of_verdict
+from sluice_airflow.outcomes.settle import Verdict, unsettled
 
 CLAIM = Claim(7, TablePath("shop", "orders"), 3, 1)
 FAILURE = RoundFailure(Reason("LakeNotWritable", "no space is left"))

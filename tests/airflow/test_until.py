@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sluice.errors import ConfigurationError
-from sluice_airflow.until import Until
+from sluice_airflow.goals.until import Until
 
 MAY_MS = 1_777_593_600_000
 MAY = datetime(2026, 5, 1, tzinfo=UTC)

@@ -10,9 +10,9 @@ from sluice.client import Heartbeats, connect
 from sluice.config import ServerConfig
 from sluice.rounds.records.files import claim_of
 from sluice.server.cluster import EmbeddedCluster
-from sluice_airflow.acquire import acquire
-from sluice_airflow.connection import FlussConnection
-from sluice_airflow.operators.waiting import WaitingClaims
+from sluice_airflow.acquire.acquire import acquire
+from sluice_airflow.config.connection import FlussConnection
+from sluice_airflow.tier.waiting import WaitingClaims
 from tests.airflow.place import AirflowProcess, Place, wait_until
 
 

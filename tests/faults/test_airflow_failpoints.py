@@ -18,7 +18,7 @@ import pytest
 
 from sluice.client import connect
 from sluice.rounds.records.files import claim_of
-from sluice_airflow.claimed_again import newest_claim
+from sluice_airflow.claims.claimed_again import newest_claim
 from tests.airflow.place import AirflowProcess, airflow_home, only, results_of
 from tests.airflow.test_claimed_again import lose, work
 from tests.airflow.test_keeper import JOB, TEN_MINUTES_MS, Shop
@@ -113,7 +113,7 @@ def test_killed_task(
 KEEPER = """
 import sys
 from sluice.client import connect
-from sluice_airflow.keeper import ClaimKeeper
+from sluice_airflow.acquire.keeper import ClaimKeeper
 
 address, work_uri, lease_id = sys.argv[1:]
 with connect(address) as client:

@@ -23,9 +23,9 @@ from sluice.rounds.records.files import claim_of
 from sluice.statuses import full_rounds
 from sluice.testing.real_fluss import RealFluss
 from sluice.testing.table_creation import create_table
-from sluice_airflow.acquire import acquire
-from sluice_airflow.claims import ClaimedTable
-from sluice_airflow.connection import FlussConnection
+from sluice_airflow.acquire.acquire import acquire
+from sluice_airflow.claims.claims import ClaimedTable
+from sluice_airflow.config.connection import FlussConnection
 
 from .place import DUE_S, LAKE, PATIENCE_MS, make_status_tables
 

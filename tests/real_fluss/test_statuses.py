@@ -43,9 +43,9 @@ from sluice.rounds.values.progress import NoProgress
 from sluice.stop_signals import Terminated, sigterm_raises
 from sluice.testing.table_creation import create_table
 from sluice.wire import fluss_api_pb2 as pb
-from sluice_airflow.acquire import acquire
-from sluice_airflow.connection import FlussConnection
-from sluice_airflow.settle import settle
+from sluice_airflow.acquire.acquire import acquire
+from sluice_airflow.config.connection import FlussConnection
+from sluice_airflow.outcomes.settle import settle
 from tests.support.driver_process import DriverProcess
 from tests.support.processes import SLUICE
 

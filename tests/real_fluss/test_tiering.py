@@ -15,8 +15,8 @@ from sluice.model import Column, Reason, TablePath
 from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult, claim_of
 from sluice.testing.conformance.every_type import every_value
-from sluice_airflow.acquire import acquire
-from sluice_airflow.connection import FlussConnection
+from sluice_airflow.acquire.acquire import acquire
+from sluice_airflow.config.connection import FlussConnection
 
 from .conftest import RealSite
 

@@ -22,7 +22,7 @@ from sluice.rounds.records.files import (
     result_uri,
     write_json,
 )
-from sluice_airflow import leasing
+from sluice_airflow.claims import leasing
 from tests.support.findings import finding
 
 from .conftest import STOCK, LocalStock

@@ -109,11 +109,11 @@ def test_other_ways_of_writing_would_be_found() -> None:
 
 AIRFLOW = ROOT / "plugins" / "sluice_airflow"
 LEVELS = {"debug", "info", "warning", "error", "log"}
-"""What `sluice_airflow.logs` masks of the logger of an operator."""
+"""What `sluice_airflow.airflow_api.logs` masks of the logger of an operator."""
 
 
 def bypasses(sources: list[str]) -> Iterator[str]:
-    """What logs below plugins/ beside `sluice_airflow.logs`."""
+    """What logs below plugins/ beside `sluice_airflow.airflow_api.logs`."""
     trees = [ast.parse(source) for source in sources]
     classes = [n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
     masked = {"MaskedLogs"}

@@ -9,8 +9,8 @@ from airflow.sdk import BaseHook
 from airflow.sdk.log import mask_secret
 
 from sluice.masking import encodings
-from sluice_airflow.api_server import connection_of
-from sluice_airflow.connection import FlussConnection
+from sluice_airflow.airflow_api.api_server import connection_of
+from sluice_airflow.config.connection import FlussConnection
 
 if TYPE_CHECKING:
     from sluice.client import Client
@@ -83,8 +83,9 @@ class FlussHook(BaseHook):
         """
         from sluice.errors import SluiceError
         from sluice.masking import reason_text
-        from sluice_airflow import preflight, submission
-        from sluice_airflow.settings import load_settings
+        from sluice_airflow.config import preflight
+        from sluice_airflow.config.settings import load_settings
+        from sluice_airflow.submit import submission
 
         try:
             connection, settings = self.config(), load_settings()

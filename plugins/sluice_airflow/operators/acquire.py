@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 from sluice.errors import SluiceError
 from sluice.masking import mask
 from sluice.rounds.records.run_names import RunName
-from sluice_airflow.airflow_names import AirflowException, AirflowFailException, conf
-from sluice_airflow.api_server import RetriedIfAway, fails_at_once
+from sluice_airflow.airflow_api.airflow_names import AirflowException, AirflowFailException, conf
+from sluice_airflow.airflow_api.api_server import RetriedIfAway, fails_at_once
+from sluice_airflow.airflow_api.task_states import mapped_states_of
+from sluice_airflow.claims.packs import Pack, PackLimits
+from sluice_airflow.claims.task_runs import is_manual
+from sluice_airflow.config.params import ALL_TABLES, TABLES_MAX
+from sluice_airflow.config.rendered import count_given, flag, properties_given, tables_given
+from sluice_airflow.config.settings import Settings, connection_id, load_settings, slots_at_once
 from sluice_airflow.hooks.fluss import FlussHook
-from sluice_airflow.packs import Pack, PackLimits
-from sluice_airflow.params import ALL_TABLES, TABLES_MAX
-from sluice_airflow.rendered import count_given, flag, properties_given, tables_given
-from sluice_airflow.settings import Settings, connection_id, load_settings, slots_at_once
-from sluice_airflow.task_runs import is_manual
-from sluice_airflow.task_states import mapped_states_of
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from sluice_airflow.requests import Acquired, Request
+    from sluice_airflow.acquire.requests import Acquired, Request
 
 ERROR = "error"
 """XCom key: why the task that claims has failed."""
@@ -149,10 +149,10 @@ class SluiceAcquireOperator(RetriedIfAway):
 
     def _acquire(self, context: Context) -> list[Pack]:
         # Imported here because they load pyarrow, which the DAG file itself does not need.
-        from sluice_airflow import preflight
-        from sluice_airflow.acquire import check_conf_keys
-        from sluice_airflow.failed_start import FailedStarts
-        from sluice_airflow.submission import submission_of
+        from sluice_airflow.acquire.acquire import check_conf_keys
+        from sluice_airflow.config import preflight
+        from sluice_airflow.outcomes.failed_start import FailedStarts
+        from sluice_airflow.submit.submission import submission_of
 
         ti = context["ti"]
         if self.conf_keys is not None:
@@ -176,8 +176,8 @@ class SluiceAcquireOperator(RetriedIfAway):
         return found.packs
 
     def _request(self, context: Context, work_uri: str) -> Request:
-        from sluice_airflow.earlier_packs import NOTHING_EARLIER, Earlier
-        from sluice_airflow.requests import Request
+        from sluice_airflow.acquire.earlier_packs import NOTHING_EARLIER, Earlier
+        from sluice_airflow.acquire.requests import Request
 
         ti = context["ti"]
         run = RunName(ti.dag_id, str(context["run_id"]))
@@ -197,7 +197,7 @@ class SluiceAcquireOperator(RetriedIfAway):
         )
 
     def _claim(self, request: Request, ti: Any) -> Acquired:
-        from sluice_airflow.requests import acquire_request
+        from sluice_airflow.acquire.requests import acquire_request
 
         settings = self.settings
         states = ["running", "queued"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sluice_airflow import account
-from sluice_airflow import settle as settling
-from sluice_airflow.airflow_names import AirflowFailException
-from sluice_airflow.api_server import RetriedIfAway, fails_at_once
+from sluice_airflow.airflow_api.airflow_names import AirflowFailException
+from sluice_airflow.airflow_api.api_server import RetriedIfAway, fails_at_once
+from sluice_airflow.claims.packs import Pack, tables_of
 from sluice_airflow.operators.acquire import ACCOUNT, ERROR
-from sluice_airflow.packs import Pack, tables_of
+from sluice_airflow.outcomes import account
+from sluice_airflow.outcomes import settle as settling
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.masking import mask
 from sluice.model import TablePath
-from sluice_airflow import account
-from sluice_airflow import settle as settling
-from sluice_airflow.airflow_names import AirflowFailException
-from sluice_airflow.api_server import RetriedIfAway, fails_at_once
-from sluice_airflow.claims import ClaimedTable
+from sluice_airflow.acquire.requests import statuses_of
+from sluice_airflow.airflow_api.airflow_names import AirflowFailException
+from sluice_airflow.airflow_api.api_server import RetriedIfAway, fails_at_once
+from sluice_airflow.airflow_api.task_states import state_of, states_of
+from sluice_airflow.claims.claims import ClaimedTable
+from sluice_airflow.claims.packs import Pack, tables_of
+from sluice_airflow.config.settings import connection_id
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.acquire import ACCOUNT, ERROR
 from sluice_airflow.operators.keep import end_keeper
 from sluice_airflow.operators.settle import VERDICTS, log_verdict
-from sluice_airflow.packs import Pack, tables_of
-from sluice_airflow.requests import statuses_of
-from sluice_airflow.settings import connection_id
-from sluice_airflow.task_states import state_of, states_of
+from sluice_airflow.outcomes import account
+from sluice_airflow.outcomes import settle as settling
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -12,10 +12,10 @@ from datetime import timedelta
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 
-from sluice_airflow.airflow_names import conf
-from sluice_airflow.api_server import RetriedIfAway, fails_at_once
-from sluice_airflow.settings import load_settings
-from sluice_airflow.task_states import ENDED, STARTED, state_of, states_of
+from sluice_airflow.airflow_api.airflow_names import conf
+from sluice_airflow.airflow_api.api_server import RetriedIfAway, fails_at_once
+from sluice_airflow.airflow_api.task_states import ENDED, STARTED, state_of, states_of
+from sluice_airflow.config.settings import load_settings
 from sluice_airflow.triggers.keep import KeepClaimsTrigger
 
 if TYPE_CHECKING:

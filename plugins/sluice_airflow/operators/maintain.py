@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any
 from sluice.clock import SystemClock
 from sluice.errors import SluiceError, SparkSettingsWrong
 from sluice.failpoints import failpoint
-from sluice_airflow.airflow_names import (
+from sluice_airflow.airflow_api.airflow_names import (
     AirflowException,
     AirflowFailException,
     AirflowTaskTimeout,
 )
+from sluice_airflow.config.params import ALL_TABLES
+from sluice_airflow.config.rendered import flag, properties_given, tables_given
+from sluice_airflow.config.settings import load_settings
 from sluice_airflow.hooks.fluss import FlussHook
-from sluice_airflow.operators.spark_driver import SparkDriverOperator, submit_arguments
-from sluice_airflow.operators.tier_arguments import spark_connection
-from sluice_airflow.params import ALL_TABLES
-from sluice_airflow.rendered import flag, properties_given, tables_given
-from sluice_airflow.settings import load_settings
+from sluice_airflow.tier.arguments import spark_connection
+from sluice_airflow.tier.spark_driver import SparkDriverOperator, submit_arguments
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from sluice.rounds.records.run_names import RunName
     from sluice.rounds.upkeep.maintenance_files import MaintenanceOutcome, TableReport
-    from sluice_airflow.connection import FlussConnection
+    from sluice_airflow.config.connection import FlussConnection
 
 REPORT = "report"
 """XCom key: numbers of all tables, and lines of those with problems or needs."""
@@ -147,7 +147,7 @@ class SluiceMaintainOperator(SparkDriverOperator):
             request_uri,
         )
         from sluice.rounds.values.reasons import reason_of
-        from sluice_airflow.deployment import lease_of_run
+        from sluice_airflow.config.deployment import lease_of_run
 
         ti, applied = context["ti"], not flag("dry_run", self.dry_run)
         connection = self._checked(context)
@@ -189,7 +189,7 @@ class SluiceMaintainOperator(SparkDriverOperator):
     ) -> Iterator[None]:
         """Names the run among the newest ones of this task, and says when the block has ended."""
         from sluice.rounds.records.maintenance_runs import MaintenanceRun, note_run
-        from sluice_airflow.deployment import lease_of_run
+        from sluice_airflow.config.deployment import lease_of_run
 
         noted = MaintenanceRun(
             folder=folder,
@@ -217,9 +217,9 @@ class SluiceMaintainOperator(SparkDriverOperator):
 
     def _checked(self, context: Context) -> FlussConnection:
         """Checks what the run needs on this machine, before Spark starts."""
-        from sluice_airflow import preflight
-        from sluice_airflow.acquire import check_conf_keys
-        from sluice_airflow.submission import submission_of
+        from sluice_airflow.acquire.acquire import check_conf_keys
+        from sluice_airflow.config import preflight
+        from sluice_airflow.submit.submission import submission_of
 
         if self.conf_keys is not None:
             check_conf_keys(context["dag_run"].conf, self.conf_keys)
@@ -238,7 +238,11 @@ class SluiceMaintainOperator(SparkDriverOperator):
         self, ti: Any, reports: Sequence[TableReport], request: str, applied: bool
     ) -> list[TableReport]:
         """Logs a line for each table, and pushes the XCom. Returns the newest report of each."""
-        from sluice_airflow.maintenance_report import sorted_reports, summary_line, summary_of
+        from sluice_airflow.outcomes.maintenance_report import (
+            sorted_reports,
+            summary_line,
+            summary_of,
+        )
 
         found = sorted_reports(reports, self._secrets)
         for report in found:
@@ -253,7 +257,7 @@ class SluiceMaintainOperator(SparkDriverOperator):
         self, reports: Sequence[TableReport], outcome: MaintenanceOutcome, why: SluiceError
     ) -> None:
         """:raises MaintenanceFailed, MaintenanceNotRetried: something did not work."""
-        from sluice_airflow.maintenance_report import problems_text
+        from sluice_airflow.outcomes.maintenance_report import problems_text
 
         missing, retryable = "", any(one.problems and one.retryable for one in reports)
         if outcome.error is not None:

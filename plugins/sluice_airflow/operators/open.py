@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sluice_airflow.api_server import RetriedIfAway, fails_at_once
-from sluice_airflow.deployment import lease_of_run
+from sluice_airflow.airflow_api.api_server import RetriedIfAway, fails_at_once
+from sluice_airflow.config.deployment import lease_of_run
+from sluice_airflow.config.settings import connection_id
 from sluice_airflow.hooks.fluss import FlussHook
-from sluice_airflow.settings import connection_id
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

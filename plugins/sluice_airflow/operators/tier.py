@@ -25,30 +25,30 @@ from sluice.rounds.records.files import RoundFailure, RoundResult, claim_of, wri
 from sluice.rounds.records.packs import PackFile, SparkApplication, pack_uri, run_file_names
 from sluice.rounds.records.result_line import result_line
 from sluice.rounds.values.reasons import failure_of, reason_of
-from sluice_airflow import leasing
-from sluice_airflow.airflow_names import AirflowTaskTimeout
-from sluice_airflow.claimed_again import newest_claim
-from sluice_airflow.claims import ClaimedTable
-from sluice_airflow.failed_start import FailedStarts
-from sluice_airflow.group_submit import GroupSubmitHook
+from sluice_airflow.airflow_api.airflow_names import AirflowTaskTimeout
+from sluice_airflow.airflow_api.task_states import mapped_states_of, state_of
+from sluice_airflow.claims import leasing
+from sluice_airflow.claims.claimed_again import newest_claim
+from sluice_airflow.claims.claims import ClaimedTable
+from sluice_airflow.claims.packs import Pack, label_of, tables_of
+from sluice_airflow.claims.task_runs import TaskRun
+from sluice_airflow.config.settings import load_settings
 from sluice_airflow.hooks.fluss import FlussHook
-from sluice_airflow.lineage import Lineage, facets_or_none
-from sluice_airflow.links import LINKS, SPARK_LINK, LinkTargets, push_link
 from sluice_airflow.operators.keep import missing_keeper
 from sluice_airflow.operators.labels import PACK_LABEL
-from sluice_airflow.operators.next_rounds import NextRounds
-from sluice_airflow.operators.pack_watch import PackWatch
-from sluice_airflow.operators.paused import stop_paused
-from sluice_airflow.operators.spark_driver import SparkDriverOperator, submit_arguments
-from sluice_airflow.operators.start_claims import start_claims
-from sluice_airflow.operators.tier_arguments import spark_connection, task_arguments
-from sluice_airflow.operators.tier_errors import stop_of, tier_error, why_lost
-from sluice_airflow.operators.tried_table import TriedTable
-from sluice_airflow.operators.waiting import WaitingClaims
-from sluice_airflow.packs import Pack, label_of, tables_of
-from sluice_airflow.settings import load_settings
-from sluice_airflow.task_runs import TaskRun
-from sluice_airflow.task_states import mapped_states_of, state_of
+from sluice_airflow.outcomes.failed_start import FailedStarts
+from sluice_airflow.outcomes.lineage import Lineage, facets_or_none
+from sluice_airflow.outcomes.links import LINKS, SPARK_LINK, LinkTargets, push_link
+from sluice_airflow.submit.process_group import GroupSubmitHook
+from sluice_airflow.tier.arguments import spark_connection, task_arguments
+from sluice_airflow.tier.errors import stop_of, tier_error, why_lost
+from sluice_airflow.tier.next_rounds import NextRounds
+from sluice_airflow.tier.pack_watch import PackWatch
+from sluice_airflow.tier.paused import stop_paused
+from sluice_airflow.tier.spark_driver import SparkDriverOperator, submit_arguments
+from sluice_airflow.tier.start_claims import start_claims
+from sluice_airflow.tier.tried_table import TriedTable
+from sluice_airflow.tier.waiting import WaitingClaims
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

@@ -15,7 +15,7 @@ from fastapi import Request
 
 from sluice.page.requests import guard
 from sluice.page.requests.ports import Act
-from sluice_airflow.airflow_names import conf
+from sluice_airflow.airflow_api.airflow_names import conf
 
 TEXT_MAX = 1_000
 """Characters of a lease id in the audit log: any text may be one."""

@@ -9,9 +9,9 @@ from airflow.api_fastapi.app import API_ROOT_PATH
 
 from sluice.model import TablePath, TieringRound
 from sluice.page.cluster.models import Link
+from sluice_airflow.claims.task_runs import TaskRun
 from sluice_airflow.page.runs import dag_url, run_url
 from sluice_airflow.page.tiering_dags import TieringDag
-from sluice_airflow.task_runs import TaskRun
 
 
 def links_of_table(dag: TieringDag, path: TablePath) -> list[Link]:

@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse, Response
 from starlette.datastructures import URL
 from starlette.exceptions import HTTPException
 
-import sluice_airflow.logs  # noqa: F401  (masks what the page logs in the API server)
+import sluice_airflow.airflow_api.logs  # noqa: F401  (masks what the page logs in the API server)
 from sluice.page.actions.acts import require_checks
 from sluice.page.app import API, page_app
 from sluice.page.requests.guard import problem, refused

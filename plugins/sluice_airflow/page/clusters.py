@@ -17,9 +17,9 @@ from sluice.clock import Clock, SystemClock
 from sluice.errors import ConfigurationError
 from sluice.masking import encodings, mask
 from sluice.page.cluster.cluster_reader import ClusterReader
-from sluice_airflow.airflow_names import AirflowNotFoundException
-from sluice_airflow.connection import FlussConnection
-from sluice_airflow.deployment import VARIABLE
+from sluice_airflow.airflow_api.airflow_names import AirflowNotFoundException
+from sluice_airflow.config.connection import FlussConnection
+from sluice_airflow.config.deployment import VARIABLE
 from sluice_airflow.page.access import has_teams
 
 _log = logging.getLogger(__name__)

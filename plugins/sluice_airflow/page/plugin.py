@@ -31,7 +31,7 @@ class LakeTieringPlugin(AirflowPlugin):
     @cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:
         try:
-            from sluice_airflow.settings import page_is_on
+            from sluice_airflow.config.settings import page_is_on
 
             if not page_is_on():
                 return []

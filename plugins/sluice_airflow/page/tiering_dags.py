@@ -17,8 +17,8 @@ from sluice.clock import Clock, SystemClock
 from sluice.errors import ConfigurationError
 from sluice.model import TablePath
 from sluice.model.table_patterns import TablePatterns
-from sluice_airflow.rendered import tables_given
-from sluice_airflow.settings import load_settings
+from sluice_airflow.config.rendered import tables_given
+from sluice_airflow.config.settings import load_settings
 
 KEPT_S = 30.0
 """After so long, a DAG that is new or has changed is noticed."""

@@ -10,24 +10,24 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseSensorOperator, PokeReturnValue
 
 from sluice.errors import SluiceError
-from sluice_airflow.airflow_names import (
+from sluice_airflow.airflow_api.airflow_names import (
     AirflowFailException,
     AirflowSensorTimeout,
     AirflowSkipException,
     conf,
 )
+from sluice_airflow.airflow_api.logs import MaskedLogs
+from sluice_airflow.claims.snapshot_ids import id_text
+from sluice_airflow.config.settings import connection_id
 from sluice_airflow.hooks.fluss import FlussHook
-from sluice_airflow.logs import MaskedLogs
 from sluice_airflow.operators.keep import TIMED_OUT, missing_triggerer
-from sluice_airflow.settings import connection_id
-from sluice_airflow.snapshot_ids import id_text
 from sluice_airflow.triggers.table import TableTieredTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
     from sluice.client import Client
-    from sluice_airflow.table_watch import TableWatch
+    from sluice_airflow.goals.table_watch import TableWatch
 
 GRACE_S = 120.0
 """Airflow ends the deferral so long after the trigger should have ended it, with a reason."""
@@ -167,7 +167,7 @@ class SluiceTableSensor(MaskedLogs, BaseSensorOperator):
         :raises AirflowFailException: an argument or the connection is wrong.
         """
         # Not at the top: it loads pyarrow, and the DAG processor imports this module.
-        from sluice_airflow.table_watch import TableWatch, open_client
+        from sluice_airflow.goals.table_watch import TableWatch, open_client
 
         try:
             self._watch = TableWatch.begin(

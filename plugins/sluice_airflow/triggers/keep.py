@@ -12,13 +12,13 @@ from airflow.triggers.base import BaseTrigger, TaskSuccessEvent, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from sluice.masking import mask
+from sluice_airflow.airflow_api.logs import MaskedLogs
+from sluice_airflow.airflow_api.task_states import STARTED
 from sluice_airflow.hooks.fluss import FlussHook
-from sluice_airflow.logs import MaskedLogs
-from sluice_airflow.task_states import STARTED
 
 if TYPE_CHECKING:
     from sluice.client import Client
-    from sluice_airflow.keeper import ClaimKeeper
+    from sluice_airflow.acquire.keeper import ClaimKeeper
 
 ARGUMENTS = (
     "fluss_conn_id",
@@ -161,7 +161,7 @@ async def _in_thread(work: Callable[[], T], stop: Callable[[], None] = lambda: N
 
 def _open(connection: Any, lease_id: str, interval_s: float) -> tuple[Client, ClaimKeeper]:
     from sluice.client import connect
-    from sluice_airflow.keeper import ClaimKeeper
+    from sluice_airflow.acquire.keeper import ClaimKeeper
 
     work_uri = connection.require_work_uri()
     client = connect(connection.client_config())

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
+from sluice_airflow.airflow_api.logs import MaskedLogs
 from sluice_airflow.hooks.fluss import FlussHook
-from sluice_airflow.logs import MaskedLogs
 
 if TYPE_CHECKING:
     from sluice.client import Client
-    from sluice_airflow.table_watch import Look, TableWatch
+    from sluice_airflow.goals.table_watch import Look, TableWatch
 
 T = TypeVar("T")
 
@@ -121,12 +121,12 @@ def _event(watch: TableWatch, found: Look) -> dict[str, Any] | None:
 
 
 def _watch(content: dict[str, Any]) -> TableWatch:
-    from sluice_airflow.table_watch import TableWatch
+    from sluice_airflow.goals.table_watch import TableWatch
 
     return TableWatch.from_json(content)
 
 
 def _open(config: Any) -> Client:
-    from sluice_airflow.table_watch import open_client
+    from sluice_airflow.goals.table_watch import open_client
 
     return open_client(config)

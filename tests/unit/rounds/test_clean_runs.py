@@ -16,8 +16,8 @@ from sluice.rounds.records.files import PlanFile, keys_uri, plan_uri, result_uri
 from sluice.rounds.records.finished_runs import RunFolder, remove_run, run_folders
 from sluice.rounds.records.packs import PackFile, mark_running, pack_uri, write_stops
 from sluice.rounds.upkeep.maintenance_files import MaintenanceFiles, keys_uri_beside, request_uri
-from sluice_airflow.claimed_again import mark_ended, mark_started, replace_claim
-from sluice_airflow.claims import claimed_table
+from sluice_airflow.claims.claimed_again import mark_ended, mark_started, replace_claim
+from sluice_airflow.claims.claims import claimed_table
 
 DAY_MS = 86_400_000
 NOW_MS = 100 * DAY_MS
