@@ -37,10 +37,10 @@ demo: setup ## tier real data with Airflow and Spark, compare lake and source (F
 	@$(PYTHON) -m demo --fluss $(FLUSS) --catalog $(or $(CATALOG),folder)
 
 matrix: setup ## run the same scenarios on the embedded server and Apache Fluss, compare all answers
-	@$(PYTHON) -m sluice.testing.conformance $(ARGS)
+	@$(PYTHON) -m tests.conformance $(ARGS)
 
 quick-java: setup
-	@$(PYTHON) -m tests.support.quick_java
+	@$(PYTHON) -m tests.support.harness.quick_java
 
 test: setup quick-java lint ## run lint and the quick tests (about 13 minutes on 2 cores)
 	$(PYTEST) -m "not slow and not long" $(ARGS)

@@ -29,7 +29,7 @@ from sluice.client import Client, connect
 from sluice.driver.lakes.jvm import iceberg_jar
 from sluice.driver.lakes.start_archive import make_start_archive
 from sluice.model import TableDescriptor, TablePath
-from sluice.testing.table_creation import create_table
+from tests.support.fluss.table_creation import create_table
 
 TABLES = 100
 IDLE_TABLES = 20

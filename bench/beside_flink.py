@@ -37,8 +37,8 @@ from bench.submit import Applications, submitting
 from sluice.client import Client, connect
 from sluice.config import ClientConfig
 from sluice.model import TableDescriptor, TablePath
-from sluice.testing.real_fluss import RealFluss
-from sluice.testing.table_creation import create_table
+from tests.support.fluss.real_fluss import RealFluss
+from tests.support.fluss.table_creation import create_table
 
 REPEATS = 3
 TABLET_HEAP_MB = 1536

@@ -20,7 +20,7 @@ from sluice.config import load_config
 from sluice.driver.lakes.jvm import iceberg_jar
 from sluice.driver.local import tier_once
 from sluice.model import TablePath
-from sluice.testing.table_creation import create_table
+from tests.support.fluss.table_creation import create_table
 
 SPLITS = (1, 2, 4)
 """Splits that a process copies at once."""

@@ -15,7 +15,7 @@ import psutil
 from sluice.artifacts.java import java, pyspark_jars
 from sluice.client import Client
 from sluice.model import TablePath
-from sluice.testing.fluss_jars import LAKE_PLUGIN, fetch_jars
+from tests.support.fluss.fluss_jars import LAKE_PLUGIN, fetch_jars
 
 HOME, JARS = "FLINK_HOME", "FLINK_JARS"
 """Environment variables: Flink's folder, and a folder with Fluss's two jars for it. Without

@@ -26,7 +26,7 @@ from sluice.rounds.records.files import RoundResult
 from sluice.rounds.upkeep.maintain import MaintenanceReport
 from sluice.rounds.upkeep.maintenance import TableHealth
 from sluice.server.cluster import EmbeddedCluster
-from sluice.testing.table_creation import create_table
+from tests.support.fluss.table_creation import create_table
 
 BUCKETS = 4
 WARM_ROUNDS = 5

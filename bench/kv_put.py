@@ -18,7 +18,7 @@ from bench.log_to_iceberg import pyarrow_limit, server
 from bench.measure import Cost, Line, cost, report
 from sluice.client import Client, connect
 from sluice.model import TablePath
-from sluice.testing.table_creation import create_table
+from tests.support.fluss.table_creation import create_table
 
 BUCKETS = 4
 ROWS_MAX = 2_000_000

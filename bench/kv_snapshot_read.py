@@ -18,7 +18,7 @@ from sluice.client.kv.rocksdb_values import read_values
 from sluice.config import ServerConfig
 from sluice.model import BucketSnapshot
 from sluice.server.cluster import EmbeddedCluster
-from sluice.testing.table_creation import create_table
+from tests.support.fluss.table_creation import create_table
 
 BUCKETS = 4
 ROWS_MAX = 2_000_000

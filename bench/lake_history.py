@@ -1,7 +1,7 @@
 """Compares a round on a lake table of 10,000 snapshots with the same round on one of 10.
 
 The long history is one metadata file with copies of the newest snapshot
-(`sluice/testing/long_history.py`). Iceberg reads and writes all snapshots with each commit; the
+(`tests/support/lake/long_history.py`). Iceberg reads and writes all snapshots with each commit; the
 lines say how much of the difference is Iceberg's, and how much is spent in Sluice's other calls.
 The same is measured with snapshots of other writers on top of the newest tiering snapshot.
 """
@@ -26,7 +26,7 @@ from sluice.config import Config, load_config
 from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.model import TablePath
-from sluice.testing.long_history import lengthen_history
+from tests.support.lake.long_history import lengthen_history
 
 SHORT, LONG = 10, 10_000
 OTHERS = 20

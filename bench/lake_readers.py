@@ -159,7 +159,7 @@ def _environment(engine: str) -> tuple[str, dict[str, str]]:
         jar = iceberg_jar(os.environ.get("SLUICE_TIERING_JARS", "")).absolute()
         own = {"ICEBERG_JAR": str(jar), "SPARK_LOCAL_IP": "127.0.0.1", "TZ": "UTC"}
         return sys.executable, {**os.environ, **own}
-    from tests.support import lake_engines
+    from tests.support.lake import lake_engines
 
     kept = lake_engines.duckdb() if engine == "duckdb" else lake_engines.python_engines()
     return kept.python, kept.variables

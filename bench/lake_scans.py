@@ -28,7 +28,7 @@ from bench.past_scans import LAST, Past, compare_past_scans
 from bench.replay import Replay
 from bench.table_scans import Tables, compare_first_scans
 from sluice.model import TablePath
-from sluice.testing.table_creation import create_table
+from tests.support.fluss.table_creation import create_table
 
 TABLE, COPY = TablePath("bench", "changed"), TablePath("bench", "copy")
 COMPACTION, BUDGET = "tiering.auto_compaction", "tiering.compaction_bytes"

@@ -15,7 +15,7 @@ from bench.log_to_iceberg import pyarrow_limit, server
 from bench.measure import Line, cost, report
 from sluice.client import connect
 from sluice.model import TablePath
-from sluice.testing.table_creation import create_table
+from tests.support.fluss.table_creation import create_table
 
 BUCKETS = 4
 PATH = TablePath("bench", "appended")

@@ -24,7 +24,7 @@ from bench.replay import Appended
 from bench.table_scans import Tables
 from sluice.client import Client
 from sluice.model import TablePath
-from sluice.testing.table_creation import create_table
+from tests.support.fluss.table_creation import create_table
 
 TABLE, COPY = TablePath("bench", "appended"), TablePath("bench", "copy")
 ROUND_ROWS = 1_000

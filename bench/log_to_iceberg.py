@@ -29,7 +29,7 @@ from sluice.config import Config, load_config
 from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.model import Claim, Reason, TableBucket, TablePath
-from sluice.testing.table_creation import create_table
+from tests.support.fluss.table_creation import create_table
 
 BUCKETS = 4
 WARM_ROUNDS = 5

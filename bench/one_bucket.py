@@ -36,7 +36,7 @@ from sluice.rounds.records.files import (
     result_uri,
     write_json,
 )
-from sluice.testing.table_creation import create_table
+from tests.support.fluss.table_creation import create_table
 
 REPEATS = 2
 WARM_ROUNDS = 3

@@ -17,7 +17,7 @@ from urllib.request import HTTPCookieProcessor, build_opener
 import psutil
 
 from bench.measure import Line, report
-from sluice.testing.ports import kept_port
+from tests.support.network.ports import kept_port
 
 REPEATS = 21
 FIRST_ROW_S, FILTER_MS, RSS_MB = 1.0, 100.0, 300.0

@@ -13,7 +13,7 @@ import psutil
 
 from bench.log_to_iceberg import measure, pyarrow_limit
 from bench.measure import Line, report
-from sluice.testing.real_fluss import RealFluss
+from tests.support.fluss.real_fluss import RealFluss
 
 TABLET_HEAP_MB = 1536
 

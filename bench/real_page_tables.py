@@ -24,8 +24,8 @@ from sluice.client.statuses.watch import DESCRIBED_MAX, WatchedTable
 from sluice.config import ClientConfig
 from sluice.model import Claim, TableBucket, TablePath, TieringRound
 from sluice.statuses import RecordedStatus, recorded
-from sluice.testing.real_fluss import COORDINATOR, TABLET, ZOOKEEPER, RealFluss
-from sluice.testing.table_creation import create_table
+from tests.support.fluss.real_fluss import COORDINATOR, TABLET, ZOOKEEPER, RealFluss
+from tests.support.fluss.table_creation import create_table
 
 HEAPS_MB = {ZOOKEEPER: 256, COORDINATOR: 1_024, TABLET: 1_536}
 SNAPSHOTS = 1_000

@@ -20,9 +20,11 @@ PHASES = ("recover", "lake_commit", "total")
 
 def run(rows: int) -> None:
     """Ignores ``rows``: what a catalog costs does not depend on them."""
-    from sluice.testing.catalogs.aws_bundle import jars_with_s3  # servers that only a checkout has
-    from sluice.testing.catalogs.catalog import Catalog
-    from sluice.testing.catalogs.iam_s3 import IamS3
+    from tests.support.catalog_servers.aws_bundle import (
+        jars_with_s3,  # servers that only a checkout has
+    )
+    from tests.support.catalog_servers.catalog import Catalog
+    from tests.support.catalog_servers.iam_s3 import IamS3
     from tests.support.catalogs.oauth_rest import RestSettings, rest_server
     from tests.support.catalogs.operations import fill, numbers_table
     from tests.support.catalogs.rounds import round_site

@@ -25,7 +25,7 @@ from sluice.server.coordinator.tiering.rounds import TieringRounds
 from sluice.server.coordinator.tiering.rows import TieringRows
 from sluice.server.storage.database import Database
 from sluice.statuses import TableStatus
-from sluice.testing.real_fluss import RealFluss
+from tests.support.fluss.real_fluss import RealFluss
 
 ROUNDS = 2 * ROUNDS_KEPT
 TABLE_ID = 1_000_000

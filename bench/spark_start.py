@@ -13,7 +13,7 @@ from bench.log_to_iceberg import BUCKETS, load
 from bench.measure import Line, report
 from bench.submit import Applications, applications
 from sluice.model import TablePath
-from sluice.testing.table_creation import create_table
+from tests.support.fluss.table_creation import create_table
 
 REPEATS = 3
 ROWS = 1_000

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from demo.processes import Processes, ProcessFailed
-from sluice.testing.ports import held_port, port_of
+from tests.support.network.ports import held_port, port_of
 
 ROOT = Path(__file__).resolve().parent.parent
 DAG_ID = "sluice_lake_tiering"

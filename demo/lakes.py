@@ -10,10 +10,10 @@ from demo.airflow import ROOT
 from demo.rest_servers import KEYS_LIVE_S
 from demo.servers import Kind
 from sluice.artifacts.iceberg import installed_iceberg
-from sluice.testing.catalogs.aws_bundle import jars_with_s3
-from sluice.testing.catalogs.iam_s3 import BUCKET
-from sluice.testing.catalogs.nessie import JAVA_MIN, NESSIE
-from sluice.testing.catalogs.newer_java import java_of
+from tests.support.catalog_servers.aws_bundle import jars_with_s3
+from tests.support.catalog_servers.iam_s3 import BUCKET
+from tests.support.catalog_servers.nessie import JAVA_MIN, NESSIE
+from tests.support.catalog_servers.newer_java import java_of
 
 KINDS = ("folder", "rest")
 REST = Kind(

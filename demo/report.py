@@ -157,7 +157,7 @@ def print_where_next(console: Console, folder: Path, fluss: str, catalog: str, k
     if fluss == "real":
         options = f"--home {folder / 'fluss'} --conf datalake.iceberg.warehouse={lake}"
         cluster = (
-            f".venv/bin/python -m sluice.testing.real_fluss {options}   (prints its address)",
+            f".venv/bin/python -m tests.support.fluss.real_fluss {options}   (prints its address)",
             ".venv/bin/sluice tables --bootstrap fluss://...   (in another terminal)",
         )
     lines = (

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from sluice.errors import SluiceError
 from sluice.stop_signals import StopSignals
-from sluice.testing.catalogs.iam_s3 import IamS3
-from sluice.testing.catalogs.nessie import nessie
+from tests.support.catalog_servers.iam_s3 import IamS3
+from tests.support.catalog_servers.nessie import nessie
 
 KEYS_LIVE_S = 900
 """The shortest life that AWS gives to keys of a session."""

@@ -20,7 +20,7 @@ from demo.processes import Processes
 from demo.readers import READ_S, Readers
 from demo.steps import Say, Steps
 from sluice.client import Client, connect
-from sluice.testing.table_creation import create_table
+from tests.support.fluss.table_creation import create_table
 
 # Timeouts for a busy machine.
 AIRFLOW_START_S = 400.0

@@ -26,7 +26,7 @@ class Kind:
     start_s: float
     environment: Mapping[str, str] = field(default_factory=dict)
     misses_tables: bool = False
-    """Its coordinator may miss a new table; see :mod:`sluice.testing.table_creation`."""
+    """Its coordinator may miss a new table; see :mod:`tests.support.fluss.table_creation`."""
 
 
 KINDS: dict[str, Kind] = {
@@ -40,7 +40,7 @@ KINDS: dict[str, Kind] = {
     ),
     "real": Kind(
         "Start Apache Fluss 0.9.1",
-        ("sluice.testing.real_fluss", "--home", "{folder}/fluss")
+        ("tests.support.fluss.real_fluss", "--home", "{folder}/fluss")
         + (
             "--conf",
             "datalake.iceberg.warehouse={folder}/lake",

@@ -33,15 +33,15 @@ from sluice.client import connect  # noqa: E402
 from sluice.formats.kv.kv_batch import parse_kv_batch  # noqa: E402
 from sluice.formats.log.batch import iter_batches  # noqa: E402
 from sluice.model import Schema, TableDescriptor, TablePath  # noqa: E402
-from sluice.testing.fluss_jars import VERSION  # noqa: E402
-from sluice.testing.native_call import NativeCall  # noqa: E402
-from sluice.testing.real_fluss import RealFluss  # noqa: E402
-from sluice.testing.recorder import Recorder  # noqa: E402
-from sluice.testing.table_creation import create_table  # noqa: E402
 from sluice.wire import apis  # noqa: E402
 from sluice.wire import fluss_api_pb2 as pb  # noqa: E402
 from tests.golden import tables  # noqa: E402
-from tests.support.official_client import OfficialClient  # noqa: E402
+from tests.support.clients.official_client import OfficialClient  # noqa: E402
+from tests.support.fluss.fluss_jars import VERSION  # noqa: E402
+from tests.support.fluss.native_call import NativeCall  # noqa: E402
+from tests.support.fluss.real_fluss import RealFluss  # noqa: E402
+from tests.support.fluss.recorder import Recorder  # noqa: E402
+from tests.support.fluss.table_creation import create_table  # noqa: E402
 
 DATA = ROOT / "tests" / "golden" / "data"
 DATABASE = "golden"

@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from sluice.driver.lakes.jvm import Jvm  # noqa: E402
 from tests.golden.vectors import VECTORS, positions_of  # noqa: E402
-from tests.support.iceberg_vectors import write_by_iceberg  # noqa: E402
+from tests.support.lake.iceberg_vectors import write_by_iceberg  # noqa: E402
 
 DATA = ROOT / "tests" / "golden" / "iceberg"
 

@@ -17,8 +17,8 @@ from hypothesis.internal.conjecture import providers
 
 from sluice import failpoints
 from sluice.masking import forget_all
-from tests.support import quick_java
-from tests.support.spark_session import start_session
+from tests.support.clusters.spark_session import start_session
+from tests.support.harness import quick_java
 
 settings.register_profile("default", max_examples=100, deadline=None)
 settings.register_profile(
@@ -37,10 +37,10 @@ if PROFILE == "ci":
     vars(providers)["_get_local_constants"] = lambda: providers._local_constants
 
 pytest_plugins = [
-    "tests.support.parsing",
-    "tests.support.rerun_alone",
-    "tests.support.crashed_workers",
-    "tests.support.grouped_tests",
+    "tests.support.harness.parsing",
+    "tests.support.harness.rerun_alone",
+    "tests.support.harness.crashed_workers",
+    "tests.support.harness.grouped_tests",
 ]
 
 PROGRAMS_TIMEOUT_S = 900
@@ -168,8 +168,8 @@ def lake_sql(spark: Any) -> Callable[[Path, str], list[Any]]:
 def real_fluss(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One real Fluss for all tests (a ``RealFluss``); each test takes a database of its own."""
     from sluice.errors import ConfigurationError
-    from sluice.testing.fluss_jars import fetch_jars
-    from sluice.testing.real_fluss import RealFluss
+    from tests.support.fluss.fluss_jars import fetch_jars
+    from tests.support.fluss.real_fluss import RealFluss
 
     try:
         jars = fetch_jars()

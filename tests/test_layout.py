@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.parsing import parsed
+from tests.support.harness.parsing import parsed
 
 ROOT = Path(__file__).resolve().parent.parent
 

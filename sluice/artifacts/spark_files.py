@@ -15,7 +15,7 @@ MAINTENANCE = "maintain_tables.py"
 REHEARSAL = "rehearse_start.py"
 _PACKAGES = ("sluice", "sluice_spark", "pyspark_sluice")
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
-_NOT_SHIPPED = ("__pycache__", "testing")
+_NOT_SHIPPED = ("__pycache__",)
 
 
 def driver_script() -> Path:

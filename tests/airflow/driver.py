@@ -88,7 +88,7 @@ def act(kind: str, uri: str, pack: str, arguments: list[str], tries: int, table:
     if kind == "hung":
         return hang_until_stopped(uri, pack, attempt, folder / "started")
     if kind == "leaky":
-        from tests.support.repeating_server import ENCODINGS
+        from tests.support.network.repeating_server import ENCODINGS
 
         for name, value in json.loads(os.environ["SLUICE_SETTINGS"]).items():
             print("in other words", *(encode(value) for encode in ENCODINGS), flush=True)

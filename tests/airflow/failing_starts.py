@@ -27,8 +27,8 @@ from typing import Any
 
 from sluice.artifacts.java import pyspark_jars
 from sluice.driver.lakes.jvm import iceberg_jar
-from tests.support.installed import JARS
-from tests.support.versions import interpreter
+from tests.support.harness.versions import interpreter
+from tests.support.programs.installed import JARS
 
 FOLDER = Path(__file__).with_name("failed_starts")
 ROOT = Path(__file__).parents[2]

@@ -27,8 +27,8 @@ from sluice.config import ServerConfig
 from sluice.model import TablePath
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.place import LONG_MS, AirflowProcess, Place, new_database, wait_until
-from tests.support.postgres import running_postgres
-from tests.support.processes import ServerProcess
+from tests.support.clusters.postgres import running_postgres
+from tests.support.programs.processes import ServerProcess
 
 SQLITE, POSTGRES = "sqlite", "postgres"
 DATABASES = [

@@ -21,9 +21,9 @@ from sluice.client import Client, connect
 from sluice.model import TablePath
 from tests.airflow.live import SQL_ALCHEMY_CONN, Live
 from tests.airflow.place import Place, wait_until
-from tests.support.findings import finding
-from tests.support.living import lives, living
-from tests.support.processes import ServerProcess
+from tests.support.harness.findings import finding
+from tests.support.programs.living import lives, living
+from tests.support.programs.processes import ServerProcess
 from tests.unit.server.kv_support import KvCaller
 from tests.unit.server.support import Caller
 

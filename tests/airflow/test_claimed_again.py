@@ -40,7 +40,7 @@ from tests.airflow.test_keep_task import airflow as airflow
 from tests.airflow.test_keeper import INTERVAL_MS, JOB, TEN_MINUTES_MS, Shop, committed
 from tests.airflow.test_keeper import shop as shop
 from tests.airflow.test_start_claim import start
-from tests.support.status_shop import MINUTE_MS, status_shop
+from tests.support.statuses.status_shop import MINUTE_MS, status_shop
 
 STEPS = ["lease_snapshots", "replace_claim", "write_json"]
 """Functions that the keeper calls after it has claimed a table again."""

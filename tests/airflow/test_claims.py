@@ -32,7 +32,7 @@ from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.config.connection import FlussConnection
 from sluice_airflow.outcomes.settle import NOT_BEGUN, RUN_ENDED, TASK_LOST, drop, settle
 from tests.airflow.place import AirflowProcess, Place
-from tests.support.status_shop import MINUTE_MS, foreign, status_shop
+from tests.support.statuses.status_shop import MINUTE_MS, foreign, status_shop
 
 JOB = "sluice-job"
 

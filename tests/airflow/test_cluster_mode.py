@@ -23,10 +23,10 @@ from sluice.errors import DriverLost, DriverRefused, SparkSettingsWrong
 from sluice_airflow.provider_info import OPTIONS
 from sluice_airflow.tier.errors import why_no_outcome
 from tests.docs.blocks import claimed_blocks
-from tests.support.installed import JARS
-from tests.support.kubernetes_api import KILLED, KubernetesApi, kubernetes_api
-from tests.support.processes import wait_for
-from tests.support.yarn_client import launch_of
+from tests.support.clusters.kubernetes_api import KILLED, KubernetesApi, kubernetes_api
+from tests.support.clusters.yarn_client import launch_of
+from tests.support.programs.installed import JARS
+from tests.support.programs.processes import wait_for
 
 pytestmark = pytest.mark.airflow
 PAGE = [block.content for block in claimed_blocks("docs/spark-clusters.md", __file__)]

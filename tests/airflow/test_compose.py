@@ -20,8 +20,8 @@ from sluice_airflow.config.connection import FlussConnection
 from sluice_airflow.provider_info import OPTIONS
 from tests.airflow.place import airflow_home
 from tests.docs.blocks import claimed, claimed_blocks
-from tests.support.installed import JARS
-from tests.support.processes import SLUICE
+from tests.support.programs.installed import JARS
+from tests.support.programs.processes import SLUICE
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())

@@ -13,10 +13,10 @@ from typing import Any
 import airflow as airflow_package
 import pytest
 
-from sluice.testing.ports import kept_port
 from sluice_airflow.provider_info import get_provider_info
 from tests.airflow.place import AirflowProcess
 from tests.docs.blocks import claimed_blocks
+from tests.support.network.ports import kept_port
 
 pytestmark = pytest.mark.airflow
 

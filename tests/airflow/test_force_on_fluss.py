@@ -23,7 +23,6 @@ from sluice.config import ClientConfig
 from sluice.errors import ClaimLost
 from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Claim, Reason, TableDescriptor, TablePath
-from sluice.testing.table_creation import create_table
 from sluice.wire import fluss_api_pb2 as pb
 from sluice_airflow.acquire.requests import ESTIMATE, Acquired, Request, acquire_request
 from sluice_airflow.claims.packs import PackLimits
@@ -32,7 +31,8 @@ from sluice_airflow.outcomes.account import HELD, NOT_DUE, PAUSED, WOULD_TIER
 from sluice_airflow.tier.next_rounds import NextRounds
 from sluice_airflow.tier.tried_table import TriedTable
 from tests.real_fluss.place import PATIENCE_MS, make_status_tables
-from tests.support.plain_fluss import plain_fluss
+from tests.support.fluss.plain_fluss import plain_fluss
+from tests.support.fluss.table_creation import create_table
 
 LIMITS = PackLimits(100, 5_000_000)
 ROWS = pa.table({"id": pa.array(range(3), pa.int64())})

@@ -24,7 +24,6 @@ from sluice.model import Claim, Reason, TableBucket, TablePath
 from sluice.rounds.records.files import claim_of, plan_uris
 from sluice.rounds.round.round import run_round
 from sluice.server.cluster import EmbeddedCluster
-from sluice.testing.memory_lake import MemoryLake
 from sluice_airflow.acquire import acquire as acquiring
 from sluice_airflow.acquire.acquire import acquire
 from sluice_airflow.claims import leasing
@@ -32,9 +31,10 @@ from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.config.connection import FlussConnection
 from sluice_airflow.outcomes.settle import NOT_BEGUN, drop
 from tests.airflow.place import LONG_MS
-from tests.support.plain_fluss import plain_fluss
-from tests.support.processes import environment
-from tests.support.status_shop import MINUTE_MS, OwnClock, Shop
+from tests.support.fluss.plain_fluss import plain_fluss
+from tests.support.models.memory_lake import MemoryLake
+from tests.support.programs.processes import environment
+from tests.support.statuses.status_shop import MINUTE_MS, OwnClock, Shop
 
 JOB = "sluice-job"
 

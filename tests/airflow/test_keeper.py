@@ -31,7 +31,7 @@ from sluice_airflow.config.connection import FlussConnection
 from sluice_airflow.outcomes.settle import drop, settle
 from tests.airflow.place import AirflowProcess, Place, wait_until
 from tests.airflow.test_waiting import OwnedClock
-from tests.support.status_shop import MINUTE_MS, status_shop
+from tests.support.statuses.status_shop import MINUTE_MS, status_shop
 
 INTERVAL_MS = 20_000
 TEN_MINUTES_MS = 600_000

@@ -37,7 +37,7 @@ from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.config.connection import FlussConnection
 from sluice_airflow.outcomes.settle import drop, settle, settle_pack
 from tests.airflow.place import LONG_MS, AirflowProcess, Place
-from tests.support.processes import environment
+from tests.support.programs.processes import environment
 from tests.unit.server.kv_support import KEYED, KvCaller
 from tests.unit.server.support import Caller
 

@@ -16,8 +16,8 @@ import pytest
 from sluice.model import TablePath
 from tests.airflow.live import DATABASES, POOL, SETTLE, SLOTS, TIMEOUT_S, Live, running_live
 from tests.docs.blocks import claimed_blocks, commands
-from tests.support.findings import finding
-from tests.support.living import lives
+from tests.support.harness.findings import finding
+from tests.support.programs.living import lives
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(1200)]
 DEFAULT_SLOTS = 128

@@ -16,8 +16,8 @@ import pytest
 from sluice.model import TablePath
 from tests.airflow.live import SLOTS, Live, running_live
 from tests.airflow.place import ROOT
-from tests.support.findings import finding
-from tests.support.living import lives
+from tests.support.harness.findings import finding
+from tests.support.programs.living import lives
 
 pytestmark = [pytest.mark.airflow, pytest.mark.long, pytest.mark.timeout(1800)]
 FULL_S = 600.0

@@ -15,8 +15,8 @@ from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import AuthenticateError
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.place import AirflowProcess, Place, only, results_of
-from tests.support.contents import contents
-from tests.support.sasl_listener import SaslListener
+from tests.support.harness.contents import contents
+from tests.support.network.sasl_listener import SaslListener
 
 pytestmark = pytest.mark.airflow
 PASSWORD = "gehéim-4711-pässwort"

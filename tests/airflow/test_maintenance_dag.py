@@ -27,7 +27,7 @@ from sluice_airflow.outcomes.maintenance_report import (
 from tests.airflow.place import HERE, ROOT, AirflowProcess, Place
 from tests.airflow.test_own_dags import shapes
 from tests.docs.blocks import Page, claimed_blocks
-from tests.support.living import lives
+from tests.support.programs.living import lives
 
 pytestmark = pytest.mark.airflow
 PAGE = "docs/airflow-maintenance.md"

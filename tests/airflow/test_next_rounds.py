@@ -18,7 +18,6 @@ from sluice.errors import ClaimLost, LeaseNotObtained
 from sluice.model import Claim, Reason, TableBucket, TablePath
 from sluice.rounds.records.files import RoundFailure, RoundResult, read_json
 from sluice.server.cluster import EmbeddedCluster
-from sluice.testing.ports import kept_port
 from sluice_airflow.acquire.requests import Request, acquire_request
 from sluice_airflow.claims import leasing
 from sluice_airflow.claims.claimed_again import mark_ended
@@ -30,6 +29,7 @@ from sluice_airflow.tier.next_rounds import CLAIMS_LOST_MAX, NextRounds
 from sluice_airflow.tier.tried_table import TriedTable
 from tests.airflow.place import AirflowProcess, Place
 from tests.airflow.test_waiting import OwnedClock
+from tests.support.network.ports import kept_port
 
 JOB = "sluice-job"
 OTHER = "host:7"

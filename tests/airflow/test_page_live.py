@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 from tests.airflow.page_live import LEASE, Scene, running_scene
 from tests.airflow.page_people import WAIT_MS, Person
 from tests.airflow.place import wait_until
-from tests.support.browser import chromium
+from tests.support.page.browser import chromium
 
 pytestmark = [
     pytest.mark.airflow,

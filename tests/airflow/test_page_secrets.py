@@ -9,7 +9,7 @@ import pytest
 
 from tests.airflow.page_process import ASKS_ITSELF, PLANTED, PagePlace, api
 from tests.airflow.place import wait_until
-from tests.support.leaks import leaks
+from tests.support.harness.leaks import leaks
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("page")]
 

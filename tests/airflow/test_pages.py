@@ -26,7 +26,7 @@ from sluice_airflow.provider_info import OPTIONS, get_provider_info
 from sluice_airflow.tier.errors import tier_error
 from tests.docs.blocks import ROOT, Page, claimed_blocks
 from tests.docs.outputs import matches
-from tests.support.s3_server import S3Server
+from tests.support.clusters.s3_server import S3Server
 
 pytestmark = pytest.mark.airflow
 AIRFLOW = Page(ROOT / "docs/airflow.md")

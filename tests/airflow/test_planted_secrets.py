@@ -24,13 +24,13 @@ from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.driver import SIGNATURE
 from tests.airflow.place import AirflowProcess, Place, failures_of, only
 from tests.airflow.test_spark_run import CONF, SPARK
-from tests.support.contents import contents
-from tests.support.findings import finding
-from tests.support.leaks import leaks as leaks_of
-from tests.support.local_page import local_page
-from tests.support.processes import SLUICE, environment
-from tests.support.repeating_server import RepeatingServer
-from tests.support.s3_server import REGION, S3Server
+from tests.support.clusters.s3_server import REGION, S3Server
+from tests.support.harness.contents import contents
+from tests.support.harness.findings import finding
+from tests.support.harness.leaks import leaks as leaks_of
+from tests.support.network.repeating_server import RepeatingServer
+from tests.support.page.local_page import local_page
+from tests.support.programs.processes import SLUICE, environment
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 

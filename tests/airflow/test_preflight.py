@@ -14,7 +14,6 @@ from rich.markup import render
 
 from sluice.artifacts.iceberg import AUTO, CATALOGS, FENCE, RUNTIMES, install_spark
 from sluice.checks.findings import Finding
-from sluice.testing.ports import kept_port
 from sluice_airflow.config.connection import FlussConnection
 from sluice_airflow.config.preflight import (
     CLUSTER_TIMEOUT_S,
@@ -23,9 +22,10 @@ from sluice_airflow.config.preflight import (
     check_connection,
     find_obstacle,
 )
-from tests.support.findings import finding
-from tests.support.java import jar_of, java_that
-from tests.support.s3_server import S3Server
+from tests.support.clusters.s3_server import S3Server
+from tests.support.harness.findings import finding
+from tests.support.harness.java import jar_of, java_that
+from tests.support.network.ports import kept_port
 
 PACKAGES = RUNTIMES["4.0"].coordinates
 

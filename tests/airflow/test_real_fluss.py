@@ -17,8 +17,6 @@ from sluice.config import ClientConfig
 from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Reason, TableDescriptor, TablePath
 from sluice.rounds.records.files import claim_of
-from sluice.testing.real_fluss import RealFluss
-from sluice.testing.table_creation import create_table
 from sluice_airflow.acquire.acquire import acquire
 from sluice_airflow.acquire.keeper import ClaimKeeper
 from sluice_airflow.claims.claimed_again import newest_claim
@@ -27,7 +25,9 @@ from sluice_airflow.config.connection import FlussConnection
 from tests.airflow.place import AirflowProcess, results_of, wait_until
 from tests.airflow.test_login import holding
 from tests.airflow.test_spark_run import CONF, SPARK, lake_at
-from tests.support.guarded_fluss import PASSWORD, USERNAME, GuardedFluss
+from tests.support.fluss.guarded_fluss import PASSWORD, USERNAME, GuardedFluss
+from tests.support.fluss.real_fluss import RealFluss
+from tests.support.fluss.table_creation import create_table
 
 pytestmark = [
     pytest.mark.airflow,

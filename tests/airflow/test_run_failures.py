@@ -17,8 +17,8 @@ from tests.airflow.failure_dags import live as live
 from tests.airflow.failure_dags import together as together
 from tests.airflow.live import Live
 from tests.airflow.row_dags import Row, kill, pause, served_row
-from tests.support.findings import finding
-from tests.support.living import lives
+from tests.support.harness.findings import finding
+from tests.support.programs.living import lives
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(1200)]
 

@@ -12,7 +12,6 @@ from sluice.artifacts.iceberg import NEWEST
 from sluice.model import Reason
 from sluice.rounds.records.files import PlanFile, read_json
 from sluice.statuses.full_rounds import FULL_ROUND_MS
-from sluice.testing.ports import kept_port
 from tests.airflow.place import (
     Place,
     claimed_in,
@@ -22,8 +21,9 @@ from tests.airflow.place import (
     settled_of,
     wait_until,
 )
-from tests.support.findings import finding
-from tests.support.living import lives
+from tests.support.harness.findings import finding
+from tests.support.network.ports import kept_port
+from tests.support.programs.living import lives
 
 pytestmark = pytest.mark.airflow
 

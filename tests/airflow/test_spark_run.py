@@ -13,7 +13,7 @@ from sluice.artifacts.iceberg import installed_iceberg
 from sluice_airflow.claims.task_runs import TaskRun
 from tests.airflow.place import ROOT, Place, failures_of, only, results_of
 from tests.docs.blocks import claimed_blocks
-from tests.support.spark_cluster import EXECUTOR_MEMORY, SparkCluster
+from tests.support.clusters.spark_cluster import EXECUTOR_MEMORY, SparkCluster
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 

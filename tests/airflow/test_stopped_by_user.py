@@ -19,7 +19,7 @@ from sluice_airflow.tier.errors import stop_of
 from tests.airflow.test_claims import Run, left_by, result_of, waiting
 from tests.airflow.test_claims import run as run
 from tests.docs.blocks import claimed_blocks
-from tests.support.status_shop import status_shop
+from tests.support.statuses.status_shop import status_shop
 
 MARKED = "StoppedByUser: a user marked the task tier as success before it had a result"
 

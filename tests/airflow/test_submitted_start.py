@@ -14,7 +14,7 @@ from sluice.artifacts.class_archive import JAVA_OPTIONS, archive_folder, archive
 from sluice.artifacts.iceberg import installed_iceberg
 from sluice.artifacts.java import java, pyspark_jars
 from sluice.driver.lakes.jvm import iceberg_jar
-from tests.support.installed import JARS
+from tests.support.programs.installed import JARS
 
 pytestmark = pytest.mark.airflow
 OPTIONS = "spark.driver.extraJavaOptions"

@@ -14,11 +14,11 @@ import pytest
 from sluice.client import Client, connect
 from sluice.config import ClientConfig
 from sluice.model import Reason, TableBucket, TablePath
-from sluice.testing.ports import kept_port
 from sluice_airflow.goals.table_watch import Look, TableWatch
 from sluice_airflow.goals.table_words import span
 from sluice_airflow.goals.until import Until
-from tests.support.status_shop import status_shop
+from tests.support.network.ports import kept_port
+from tests.support.statuses.status_shop import status_shop
 from tests.unit.client.conftest import Cluster
 from tests.unit.client.conftest import client as client
 from tests.unit.client.conftest import cluster as cluster

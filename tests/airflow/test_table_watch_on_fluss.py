@@ -12,11 +12,11 @@ import pytest
 from sluice.client import Client, connect
 from sluice.model import Claim, Column, Schema, TableBucket, TableDescriptor, TablePath
 from sluice.model import types as t
-from sluice.testing.real_fluss import RealFluss
-from sluice.testing.table_creation import create_table
 from sluice_airflow.goals.table_watch import TableWatch
 from sluice_airflow.goals.until import Until
 from tests.airflow.place import wait_until
+from tests.support.fluss.real_fluss import RealFluss
+from tests.support.fluss.table_creation import create_table
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.long]
 COLUMNS = (Column("id", t.BIGINT.not_null(), 0), Column("day", t.STRING.not_null(), 1))

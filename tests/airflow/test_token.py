@@ -15,8 +15,8 @@ from sluice.config import ClientConfig, ServerConfig
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.place import AirflowProcess, Place, only, results_of
 from tests.airflow.test_login import holding
-from tests.support.certificates import authority
-from tests.support.users import ANY_TOKEN, write_users
+from tests.support.network.certificates import authority
+from tests.support.network.users import ANY_TOKEN, write_users
 
 pytestmark = pytest.mark.airflow
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from sluice.driver.lakes.jvm import Jvm
-from sluice.testing.catalogs.aws_bundle import jars_with_s3
-from sluice.testing.catalogs.iam_s3 import IamS3
+from tests.support.catalog_servers.aws_bundle import jars_with_s3
+from tests.support.catalog_servers.iam_s3 import IamS3
 from tests.support.catalogs.rounds import RoundSite, round_site
 from tests.support.catalogs.servers import vended_by_prefix
 

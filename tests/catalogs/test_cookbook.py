@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from sluice.model import TablePath
-from sluice.testing.catalogs.catalog import Catalog
-from sluice.testing.catalogs.iam_s3 import IamS3
 from tests.docs.blocks import ROOT, Block, Page, claimed_blocks
+from tests.support.catalog_servers.catalog import Catalog
+from tests.support.catalog_servers.iam_s3 import IamS3
 from tests.support.catalogs.cookbook_cases import CASES, Case
 from tests.support.catalogs.readers import duckdb_rows, pyiceberg_rows, spark_rows
 from tests.support.catalogs.rounds import (

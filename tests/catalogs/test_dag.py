@@ -14,17 +14,17 @@ from sluice.cli.main import cli
 from sluice.driver.lakes.jvm import Jvm
 from sluice.model import TablePath
 from sluice.rounds.records.files import RoundFailure, RoundResult
-from sluice.testing.catalogs.catalog import Catalog
-from sluice.testing.catalogs.iam_s3 import IamS3
-from sluice.testing.catalogs.keys import Keys
+from tests.support.catalog_servers.catalog import Catalog
+from tests.support.catalog_servers.iam_s3 import IamS3
+from tests.support.catalog_servers.keys import Keys
 from tests.support.catalogs.dag_runs import DagRuns, dag_runs, keyed_table, log_table
 from tests.support.catalogs.iceberg_client import opened
 from tests.support.catalogs.jdbc import sqlite
 from tests.support.catalogs.servers import COLUMNS, VENDED
-from tests.support.command_lines import command_lines
-from tests.support.contents import contents
-from tests.support.findings import finding
-from tests.support.leaks import leaks
+from tests.support.harness.contents import contents
+from tests.support.harness.findings import finding
+from tests.support.harness.leaks import leaks
+from tests.support.programs.command_lines import command_lines
 
 pytestmark = [pytest.mark.long, pytest.mark.airflow, pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -8,8 +8,8 @@ import pytest
 
 from sluice.driver.lakes.jvm import Jvm
 from sluice.lake.iceberg.catalog.java import JavaThrew
-from sluice.testing.catalogs.catalog import jars_with
-from sluice.testing.catalogs.iam_s3 import IamS3
+from tests.support.catalog_servers.catalog import jars_with
+from tests.support.catalog_servers.iam_s3 import IamS3
 from tests.support.catalogs.hive_metastore import CLIENT_3, CLIENT_4, hive_options, metastore
 from tests.support.catalogs.iceberg_client import opened
 

@@ -10,8 +10,8 @@ from urllib.request import urlopen
 import pytest
 from botocore.exceptions import ClientError
 
-from sluice.testing.catalogs.iam_s3 import BUCKET, IamS3
-from sluice.testing.catalogs.keys import Keys
+from tests.support.catalog_servers.iam_s3 import BUCKET, IamS3
+from tests.support.catalog_servers.keys import Keys
 
 pytestmark = pytest.mark.slow
 FILE = f"{BUCKET}/a folder/day=2026-01-01/x=%23/part +1.txt"

@@ -16,17 +16,17 @@ from sluice.client.connection.addresses import Address
 from sluice.model import Column, Schema, TableDescriptor
 from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult
-from sluice.testing.catalogs.aws_bundle import jars_with_s3
-from sluice.testing.catalogs.catalog import Catalog
-from sluice.testing.catalogs.iam_s3 import IamS3
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
+from tests.support.catalog_servers.aws_bundle import jars_with_s3
+from tests.support.catalog_servers.catalog import Catalog
+from tests.support.catalog_servers.iam_s3 import IamS3
 from tests.support.catalogs.oauth_rest import RestSettings, rest_server
 from tests.support.catalogs.rounds import RoundSite, round_site
 from tests.support.catalogs.spark_round import spark_round
 from tests.support.catalogs.vending import Vending
-from tests.support.keyed_stock import DUE
-from tests.support.proxy import Answer, Proxy
+from tests.support.network.proxy import Answer, Proxy
+from tests.support.tables.keyed_stock import DUE
 
 pytestmark = pytest.mark.long
 LIFE_S = 60

@@ -13,7 +13,7 @@ from sluice.lake.iceberg.catalog.loaded_table import LakeOptions, LoadedTable
 from sluice.lake.iceberg.upkeep.snapshot_expiry import expire_snapshots
 from sluice.model import TablePath
 from sluice.rounds.values.expiry import Expired, ExpiryRule
-from sluice.testing.catalogs.iam_s3 import IamS3
+from tests.support.catalog_servers.iam_s3 import IamS3
 from tests.support.catalogs.iceberg_client import IcebergClient, opened
 from tests.support.catalogs.servers import vended_by_prefix
 

@@ -19,14 +19,14 @@ from sluice.lake.iceberg.commit.new_files import to_iceberg_files
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import TablePath
 from sluice.rounds.values.lake_files import DataFile
-from sluice.testing.catalogs.iam_s3 import IamS3
+from tests.support.catalog_servers.iam_s3 import IamS3
 from tests.support.catalogs.iceberg_client import IcebergClient, opened
 from tests.support.catalogs.oauth_rest import RestSettings, rest_server
 from tests.support.catalogs.operations import Meanwhile, check, fill, numbers_table
 from tests.support.catalogs.rounds import RoundSite
 from tests.support.catalogs.servers import LIFE_S
 from tests.support.catalogs.vending import Vending
-from tests.support.lease_parts import ManualClock
+from tests.support.statuses.lease_parts import ManualClock
 
 pytestmark = pytest.mark.long
 

@@ -11,11 +11,11 @@ import pytest
 
 from sluice.driver.cleaning import clean_tables
 from sluice.driver.maintaining import maintain_tables
-from sluice.testing.catalogs.iam_s3 import IamS3
+from tests.support.catalog_servers.iam_s3 import IamS3
 from tests.support.catalogs.operations import check, files_of_a_killed_driver, fill, numbers_table
 from tests.support.catalogs.rounds import RoundSite
 from tests.support.catalogs.servers import LIFE_S
-from tests.support.keyed_stock import Stock, stock_table
+from tests.support.tables.keyed_stock import Stock, stock_table
 
 pytestmark = pytest.mark.long
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sluice.testing.catalogs.iam_s3 import IamS3
 from tests.docs.blocks import ROOT
+from tests.support.catalog_servers.iam_s3 import IamS3
 from tests.support.catalogs.matrix import CELLS, EXCEPTIONS, ROWS, Elsewhere, Refusal
 from tests.support.catalogs.rounds import RoundSite, round_site
 from tests.support.catalogs.servers import COLUMNS, VENDED

@@ -17,7 +17,7 @@ from sluice.errors import LakeNotWritable
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Column, Schema, TableDescriptor, TableInfo, TablePath
 from sluice.model import types as t
-from sluice.testing.catalogs.catalog import jars_with
+from tests.support.catalog_servers.catalog import jars_with
 from tests.support.catalogs.jdbc import SQLITE
 
 pytestmark = pytest.mark.long

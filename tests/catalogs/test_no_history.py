@@ -11,7 +11,7 @@ from sluice.catalog_options import CATALOG_NAME
 from sluice.errors import LakeRolledBack, LakeTableMismatch
 from sluice.lake.iceberg.catalog.java import java_map
 from sluice.lake.iceberg.snapshots.tiering_note import PROPERTY
-from sluice.testing.catalogs.iam_s3 import IamS3
+from tests.support.catalog_servers.iam_s3 import IamS3
 from tests.support.catalogs.foreign_writer import foreign_writer
 from tests.support.catalogs.iceberg_client import IcebergClient, opened
 from tests.support.catalogs.jdbc import sqlite

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sluice.testing.catalogs.aws_bundle import jars_with_s3
-from sluice.testing.catalogs.catalog import Catalog
-from sluice.testing.catalogs.iam_s3 import IamS3
+from tests.support.catalog_servers.aws_bundle import jars_with_s3
+from tests.support.catalog_servers.catalog import Catalog
+from tests.support.catalog_servers.iam_s3 import IamS3
 from tests.support.catalogs.oauth_rest import RestSettings, rest_server
 from tests.support.catalogs.operations import fill, numbers_table
 from tests.support.catalogs.rounds import round_site

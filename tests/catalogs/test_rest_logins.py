@@ -6,7 +6,7 @@ import pytest
 
 from sluice.driver.lakes.jvm import Jvm
 from sluice.lake.iceberg.catalog.java import JavaThrew
-from sluice.testing.catalogs.iam_s3 import IamS3
+from tests.support.catalog_servers.iam_s3 import IamS3
 from tests.support.catalogs.iceberg_client import opened
 from tests.support.catalogs.other_names import basic_rest, signed_rest
 

@@ -15,15 +15,15 @@ from sluice.lake.iceberg.catalog.java import lake_errors
 from sluice.lake.iceberg.catalog.loaded_table import LakeOptions, LoadedTable
 from sluice.lake.storage.table_storage import RENEW_AFTER
 from sluice.model import TablePath
-from sluice.testing.catalogs.aws_bundle import jars_with_s3
-from sluice.testing.catalogs.catalog import Catalog
-from sluice.testing.catalogs.iam_s3 import IamS3
+from tests.support.catalog_servers.aws_bundle import jars_with_s3
+from tests.support.catalog_servers.catalog import Catalog
+from tests.support.catalog_servers.iam_s3 import IamS3
 from tests.support.catalogs.iceberg_client import opened
 from tests.support.catalogs.oauth_rest import RestSettings, rest_server
 from tests.support.catalogs.operations import Meanwhile, fill, numbers_table
 from tests.support.catalogs.rounds import round_site
 from tests.support.catalogs.vending import Vending
-from tests.support.lease_parts import ManualClock
+from tests.support.statuses.lease_parts import ManualClock
 
 pytestmark = pytest.mark.long
 LIFE_S = 600

@@ -8,7 +8,7 @@ import pytest
 
 from sluice.driver.lakes.jvm import Jvm
 from sluice.lake.iceberg.catalog.java import JavaThrew
-from sluice.testing.catalogs.iam_s3 import IamS3
+from tests.support.catalog_servers.iam_s3 import IamS3
 from tests.support.catalogs.iceberg_client import opened
 from tests.support.catalogs.nessie import nessie
 from tests.support.catalogs.oauth_rest import RestSettings, rest_server

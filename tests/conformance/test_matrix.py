@@ -17,18 +17,13 @@ from click.testing import CliRunner
 
 from sluice.client import Client, connect
 from sluice.config import ClientConfig
-from sluice.testing.conformance import (
-    SCENARIOS,
-    Answer,
-    ScenarioContext,
-    answer_fields,
-    field_differences,
-)
-from sluice.testing.conformance.__main__ import main
-from sluice.testing.conformance.answer_fields import recorded_fields
-from sluice.testing.conformance.difference import Difference
-from sluice.testing.conformance.matrix import SERVERS, judge, play, record_fields
 from sluice.wire.apis import APIS
+from tests.conformance import answer_fields, field_differences
+from tests.conformance.__main__ import main
+from tests.conformance.answer_fields import recorded_fields
+from tests.conformance.difference import Difference
+from tests.conformance.matrix import SERVERS, judge, play, record_fields
+from tests.conformance.scenarios import SCENARIOS, Answer, ScenarioContext
 
 FAST_ON_REAL = "lake_snapshots"
 SLOW_ON_REAL = frozenset({"fields_of_logs", "fields_of_keyed_rows", "fields_of_kv_snapshots"})

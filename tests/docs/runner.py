@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.docs.blocks import ROOT, Block, Command, Comment, Page, commands, pages
 from tests.docs.outputs import difference, matches
 from tests.docs.session import COMMAND_TIMEOUT_S, CommandFailed, Ran, Session
-from tests.support import quick_java
+from tests.support.harness import quick_java
 
 _STARTS_A_JVM = re.compile(
     r"\bsluice (--\S+ )*(tier|sql|clean|repair|doctor|jars)\b|\bspark-(sql|submit|shell)\b|pyspark"

@@ -24,8 +24,8 @@ from pathlib import Path
 
 from sluice.artifacts.iceberg import NEWEST, installed_iceberg
 from tests.docs.blocks import ROOT, Command
-from tests.support.living import living
-from tests.support.processes import environment
+from tests.support.programs.living import living
+from tests.support.programs.processes import environment
 
 COMMAND_TIMEOUT_S = 240.0
 READY_TIMEOUT_S = 60.0

@@ -14,7 +14,7 @@ from tests.docs.blocks import ROOT, Page, claimed, commands
 from tests.docs.outputs import matches
 from tests.docs.runner import Outcome, has_runs, main, run_page, starts_a_jvm, write
 from tests.docs.session import aligned
-from tests.support.living import living
+from tests.support.programs.living import living
 
 
 def a_page(tmp_path: Path, text: str) -> Page:

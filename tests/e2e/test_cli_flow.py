@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.processes import ServerProcess, served, sluice
+from tests.support.programs.processes import ServerProcess, served, sluice
 
 SCHEMA = "id BIGINT NOT NULL, item STRING, price DECIMAL(10, 2)"
 NOBODY = "grpc://127.0.0.1:1"

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from demo.processes import MARK, Processes, ProcessFailed
-from tests.support.findings import finding
-from tests.support.living import Living, living
+from tests.support.harness.findings import finding
+from tests.support.programs.living import Living, living
 
 ROOT = Path(__file__).resolve().parents[2]
 STUBBORN = """

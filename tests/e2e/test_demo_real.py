@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from demo.processes import MARK
-from tests.support.findings import finding
-from tests.support.installed import JARS
-from tests.support.living import living
+from tests.support.harness.findings import finding
+from tests.support.programs.installed import JARS
+from tests.support.programs.living import living
 
 pytestmark = [
     pytest.mark.slow,

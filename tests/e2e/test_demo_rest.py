@@ -15,11 +15,11 @@ import pytest
 
 from demo.processes import MARK
 from sluice.errors import ConfigurationError
-from sluice.testing.catalogs.nessie import JAVA_MIN
-from sluice.testing.catalogs.newer_java import java_of
-from tests.support.findings import finding
-from tests.support.installed import JARS
-from tests.support.living import Living, living
+from tests.support.catalog_servers.nessie import JAVA_MIN
+from tests.support.catalog_servers.newer_java import java_of
+from tests.support.harness.findings import finding
+from tests.support.programs.installed import JARS
+from tests.support.programs.living import Living, living
 
 pytestmark = [pytest.mark.long, pytest.mark.airflow, pytest.mark.spark]
 ROOT = Path(__file__).resolve().parents[2]

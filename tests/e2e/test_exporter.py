@@ -6,8 +6,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from tests.support.processes import SLUICE, ServerProcess, environment, sluice, wait_for
-from tests.support.scrapes import scrape
+from tests.support.network.scrapes import scrape
+from tests.support.programs.processes import SLUICE, ServerProcess, environment, sluice, wait_for
 
 
 def test_it_waits_for_its_cluster_and_ends_cleanly(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from sluice.client import connect
 from sluice.config import ClientConfig
 from sluice.errors import NetworkError
 from sluice.model import TablePath
-from tests.support.processes import SLUICE, ServerProcess, served, sluice
+from tests.support.programs.processes import SLUICE, ServerProcess, served, sluice
 
 
 def test_it_prints_its_real_address_and_ends_cleanly_on_sigterm(tmp_path: Path) -> None:

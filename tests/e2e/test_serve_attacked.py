@@ -21,10 +21,10 @@ from sluice.config import ClientConfig
 from sluice.wire import apis
 from sluice.wire.apis import Role
 from sluice.wire.messages import frames
-from tests.support.certificates import authority
-from tests.support.http2_peer import Http2Peer, message_head, unverified_tls
-from tests.support.processes import SLUICE, environment, wait_for
-from tests.support.users import ANY_TOKEN, TOKENS, write_users
+from tests.support.network.certificates import authority
+from tests.support.network.http2_peer import Http2Peer, message_head, unverified_tls
+from tests.support.network.users import ANY_TOKEN, TOKENS, write_users
+from tests.support.programs.processes import SLUICE, environment, wait_for
 
 FILES_KEPT = 8
 """gRPC opens some more files for its own threads."""

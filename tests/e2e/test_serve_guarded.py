@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sluice.cli.main import cli
-from tests.support.certificates import Authority, authority
-from tests.support.contents import contents
-from tests.support.processes import SLUICE, ServerProcess, sluice
-from tests.support.users import ANY_TOKEN, TOKENS, write_users
+from tests.support.harness.contents import contents
+from tests.support.network.certificates import Authority, authority
+from tests.support.network.users import ANY_TOKEN, TOKENS, write_users
+from tests.support.programs.processes import SLUICE, ServerProcess, sluice
 
 
 @pytest.fixture

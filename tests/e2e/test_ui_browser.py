@@ -15,10 +15,10 @@ from demo.page_scene import running_scene
 from demo.page_tables import FAILING as BROKEN
 from demo.page_tables import LATE, TABLES_MIN, WAITING
 from sluice.model import TieringStatus
-from tests.support.browser import WAIT_MS, Watched, chromium
-from tests.support.page_cluster import FAILING, KEYED, LEASE, REASON, PageCluster, page_cluster
-from tests.support.processes import wait_for
-from tests.support.ui_process import LinkedUi, linked_ui, origin_of, ui_process
+from tests.support.page.browser import WAIT_MS, Watched, chromium
+from tests.support.page.page_cluster import FAILING, KEYED, LEASE, REASON, PageCluster, page_cluster
+from tests.support.page.ui_process import LinkedUi, linked_ui, origin_of, ui_process
+from tests.support.programs.processes import wait_for
 
 pytestmark = pytest.mark.slow
 expect.set_options(timeout=WAIT_MS)

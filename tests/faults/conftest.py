@@ -17,7 +17,7 @@ import pytest
 from sluice.model import TablePath
 from tests.faults.keyed_world import KeyedScene, KeyedTable
 from tests.faults.scene import Scene
-from tests.support.processes import ServerProcess, served
+from tests.support.programs.processes import ServerProcess, served
 
 _numbers = itertools.count()
 

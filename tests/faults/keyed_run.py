@@ -10,8 +10,8 @@ from sluice.model import Partition
 from sluice.rounds.records.files import RoundResult
 from tests.faults.keyed_world import REGIONS, KeyedScene, KeyedTable
 from tests.faults.scene import COMPACT
-from tests.support.meanwhile import Meanwhile
-from tests.support.processes import wait_for
+from tests.support.harness.meanwhile import Meanwhile
+from tests.support.programs.processes import wait_for
 
 DRIVER_STEPS = (
     "round.plan.after",

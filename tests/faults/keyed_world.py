@@ -25,9 +25,9 @@ from sluice.model import Column, Schema, TableBucket, TableDescriptor
 from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult
 from tests.faults.scene import Scene
-from tests.support.findings import finding
-from tests.support.lake_checker import LakeChecker, Report
-from tests.support.server_files import Bucket, read_logs
+from tests.support.harness.findings import finding
+from tests.support.lake.lake_checker import LakeChecker, Report
+from tests.support.tables.server_files import Bucket, read_logs
 
 BUCKETS = 2
 REGIONS = ("eu", "us")

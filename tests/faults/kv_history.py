@@ -20,8 +20,8 @@ from sluice.model import TablePath
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
-from tests.support.findings import finding
-from tests.support.forked_server import ForkedServer
+from tests.support.harness.findings import finding
+from tests.support.programs.forked_server import ForkedServer
 from tests.unit.server.kv_support import KvCaller, Row, replayed, row_count, snapshot_rows
 from tests.unit.server.support import Caller
 

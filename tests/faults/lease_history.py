@@ -27,10 +27,10 @@ from sluice.server.storage.database import Database
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
-from tests.support.clocked_server import ClockedServerProcess
-from tests.support.findings import finding
-from tests.support.lease_parts import Model
-from tests.support.processes import wait_for
+from tests.support.harness.findings import finding
+from tests.support.programs.clocked_server import ClockedServerProcess
+from tests.support.programs.processes import wait_for
+from tests.support.statuses.lease_parts import Model
 from tests.unit.server.kv_support import KV_PATH, KvCaller
 from tests.unit.server.support import Caller
 

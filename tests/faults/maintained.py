@@ -23,11 +23,11 @@ from typing import Any
 
 from tests.faults.keyed_world import IDS, REGIONS, KeyedScene, KeyedTable, compaction_of
 from tests.faults.scene import COMPACT
-from tests.support.changelogs import DELETE, UPDATE_BEFORE
-from tests.support.findings import finding
-from tests.support.lake_checker import OURS
-from tests.support.processes import ROOT, environment
-from tests.support.server_files import read_offsets, read_partitions, table_folder
+from tests.support.harness.findings import finding
+from tests.support.lake.lake_checker import OURS
+from tests.support.programs.processes import ROOT, environment
+from tests.support.tables.changelogs import DELETE, UPDATE_BEFORE
+from tests.support.tables.server_files import read_offsets, read_partitions, table_folder
 
 PATIENCE_S = 180.0
 REFUSED = ("ValidationException", "CommitFailedException", "Cannot commit", "conflict")

@@ -12,15 +12,15 @@ from sluice.client import Client, connect
 from sluice.config import ClientConfig, Config
 from sluice.model import Claim, Reason, TableDescriptor
 from sluice.rounds.records.files import RoundResult
-from sluice.testing.native_call import NativeCall
-from sluice.testing.table_creation import create_table
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.faults.scene import BUCKETS, COLUMNS, DUE_S, SCHEMA, Scene
-from tests.support.driver_process import DriverProcess
-from tests.support.findings import finding
-from tests.support.lake_checker import LakeChecker, Report
-from tests.support.server_files import Registered, read_logs, table_folder
+from tests.support.fluss.native_call import NativeCall
+from tests.support.fluss.table_creation import create_table
+from tests.support.harness.findings import finding
+from tests.support.lake.lake_checker import LakeChecker, Report
+from tests.support.programs.driver_process import DriverProcess
+from tests.support.tables.server_files import Registered, read_logs, table_folder
 
 
 class RealScene(Scene):

@@ -34,12 +34,12 @@ from sluice.rounds.records.files import (
 )
 from sluice.rounds.upkeep.orphans import CleanReport
 from sluice.wire import fluss_api_pb2 as pb
-from tests.support.driver_process import DriverProcess
-from tests.support.findings import finding
-from tests.support.lake_checker import LakeChecker, Report
-from tests.support.meanwhile import Meanwhile
-from tests.support.processes import ROOT, SLUICE, ServerProcess, environment, wait_for
-from tests.support.server_files import (
+from tests.support.harness.findings import finding
+from tests.support.harness.meanwhile import Meanwhile
+from tests.support.lake.lake_checker import LakeChecker, Report
+from tests.support.programs.driver_process import DriverProcess
+from tests.support.programs.processes import ROOT, SLUICE, ServerProcess, environment, wait_for
+from tests.support.tables.server_files import (
     Bucket,
     read_logs,
     read_partitions,

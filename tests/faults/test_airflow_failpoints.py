@@ -24,7 +24,7 @@ from tests.airflow.test_claimed_again import lose, work
 from tests.airflow.test_keeper import JOB, TEN_MINUTES_MS, Shop
 from tests.airflow.test_keeper import shop as shop
 from tests.faults.scene import Scene
-from tests.support.processes import ROOT, wait_for
+from tests.support.programs.processes import ROOT, wait_for
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -18,8 +18,8 @@ from sluice.client import connect
 from tests.airflow.place import new_database
 from tests.faults.conftest import new_scene
 from tests.faults.scene import Scene
-from tests.support.findings import finding
-from tests.support.processes import ROOT, environment, wait_for
+from tests.support.harness.findings import finding
+from tests.support.programs.processes import ROOT, environment, wait_for
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from sluice.client import connect
-from tests.support.appending import LAYOUTS, ROWS, Appending, told
-from tests.support.forked_server import ForkedServer
-from tests.support.processes import wait_for
+from tests.support.programs.forked_server import ForkedServer
+from tests.support.programs.processes import wait_for
+from tests.support.tables.appending import LAYOUTS, ROWS, Appending, told
 
 SERVER, CLIENT = ("before_write", "after_write"), ("noted", "answered")
 

@@ -14,7 +14,7 @@ from sluice.config import ClientConfig
 from sluice.errors import FlussError
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model.types import BIGINT, STRING
-from tests.support.clocked_server import FIRST_MS, ClockedServerProcess
+from tests.support.programs.clocked_server import FIRST_MS, ClockedServerProcess
 
 DAY_MS = 86_400_000
 PATH = TablePath("shop", "days")

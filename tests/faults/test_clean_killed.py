@@ -8,9 +8,9 @@ import signal
 import pytest
 
 from tests.faults.scene import Scene
-from tests.support.driver_process import DriverProcess
-from tests.support.findings import finding
-from tests.support.processes import SLUICE
+from tests.support.harness.findings import finding
+from tests.support.programs.driver_process import DriverProcess
+from tests.support.programs.processes import SLUICE
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.scene import Scene
-from tests.support.findings import finding
+from tests.support.harness.findings import finding
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

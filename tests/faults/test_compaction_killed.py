@@ -11,7 +11,7 @@ import pytest
 from tests.faults.conftest import BeginKeyed
 from tests.faults.keyed_world import REGIONS, KeyedTable
 from tests.faults.scene import COMPACT, Scene
-from tests.support.findings import finding
+from tests.support.harness.findings import finding
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 LONG = [pytest.mark.long]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.scene import Scene
-from tests.support.findings import finding
+from tests.support.harness.findings import finding
 
 pytestmark = pytest.mark.spark  # the checker reads with Spark
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.scene import Scene
-from tests.support.processes import wait_for
+from tests.support.programs.processes import wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -10,8 +10,8 @@ import pytest
 
 from sluice.model import TieringRound
 from tests.faults.scene import COMPACT, Scene
-from tests.support.aged_lake import age_snapshots
-from tests.support.findings import finding
+from tests.support.harness.findings import finding
+from tests.support.lake.aged_lake import age_snapshots
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ROUNDS = 6

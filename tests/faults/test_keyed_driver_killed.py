@@ -13,7 +13,7 @@ from tests.faults.conftest import BeginKeyed
 from tests.faults.keyed_world import REGIONS, KeyedTable, compaction_of
 from tests.faults.scene import COMPACT
 from tests.faults.test_driver_killed import LEAVE_FILES, OTHERS, QUICK, SLOW
-from tests.support.findings import finding
+from tests.support.harness.findings import finding
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 LONG = [pytest.mark.long]

@@ -17,9 +17,9 @@ import pytest
 from sluice.model import TablePath
 from tests.faults.keyed_run import Event, Run
 from tests.faults.keyed_world import KeyedScene, KeyedTable
-from tests.support.meanwhile import Meanwhile
-from tests.support.nightly import NIGHTLY
-from tests.support.processes import ServerProcess, served
+from tests.support.harness.meanwhile import Meanwhile
+from tests.support.harness.nightly import NIGHTLY
+from tests.support.programs.processes import ServerProcess, served
 
 ROUNDS = 40
 """Of one run."""

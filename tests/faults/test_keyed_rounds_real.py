@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from sluice.model import TablePath
-from sluice.testing.real_fluss import RealFluss
-from sluice.testing.table_creation import create_table
 from tests.faults.keyed_run import Run
 from tests.faults.keyed_world import REGIONS, KeyedScene
 from tests.faults.real_scene import RealScene
+from tests.support.fluss.real_fluss import RealFluss
+from tests.support.fluss.table_creation import create_table
 
 pytestmark = [
     pytest.mark.spark,

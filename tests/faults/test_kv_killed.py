@@ -19,8 +19,8 @@ import pytest
 from sluice.errors import FlussError
 from sluice.server.tablet.kv.store import KvResources, KvStore
 from tests.faults.kv_steps import PUTS, SNAPSHOTS
-from tests.support.findings import finding
-from tests.support.processes import ServerProcess
+from tests.support.harness.findings import finding
+from tests.support.programs.processes import ServerProcess
 from tests.unit.server.kv_support import KvCaller, Row, replayed, snapshot_rows
 from tests.unit.server.support import Caller
 

@@ -20,7 +20,7 @@ from sluice.errors import FlussError
 from sluice.model import TableDescriptor
 from tests.faults.kv_history import BUCKETS, IMAGES, TIMEOUT_MS, Checker, Model, Writer
 from tests.faults.kv_steps import PUTS, SNAPSHOTS
-from tests.support.forked_server import ForkedServer, NotStarted
+from tests.support.programs.forked_server import ForkedServer, NotStarted
 from tests.unit.server.kv_support import KEYED
 from tests.unit.server.support import Caller
 

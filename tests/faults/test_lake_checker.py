@@ -16,8 +16,8 @@ import pytest
 
 from tests.faults.conftest import new_scene
 from tests.faults.scene import Scene
-from tests.support.parsing import parsed
-from tests.support.processes import ROOT, ServerProcess
+from tests.support.harness.parsing import parsed
+from tests.support.programs.processes import ROOT, ServerProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.no_rerun]
 ROWS = 150

@@ -20,11 +20,11 @@ from sluice.rounds.values.write_ids import write_ids_in
 from tests.faults.keyed_world import KeyedScene, KeyedTable
 from tests.faults.maintained import Maintenance, play, replayed, rows_at
 from tests.faults.scene import COMPACT, Scene
-from tests.support.findings import finding
-from tests.support.meanwhile import Meanwhile
-from tests.support.nightly import NIGHTLY
-from tests.support.processes import ServerProcess
-from tests.support.rest_catalog import RestCatalog
+from tests.support.clusters.rest_catalog import RestCatalog
+from tests.support.harness.findings import finding
+from tests.support.harness.meanwhile import Meanwhile
+from tests.support.harness.nightly import NIGHTLY
+from tests.support.programs.processes import ServerProcess
 
 pytestmark = pytest.mark.spark
 

@@ -15,8 +15,8 @@ from sluice.client.leases.ids import lease_id
 from sluice.client.round_leases import RoundLeases
 from sluice.model import TablePath
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.planned_rounds import claim_and_plan
-from tests.support.processes import environment
+from tests.support.programs.processes import environment
+from tests.support.statuses.planned_rounds import claim_and_plan
 from tests.unit.server.kv_support import KvCaller
 from tests.unit.server.support import Caller, config
 

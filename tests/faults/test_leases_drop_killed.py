@@ -20,8 +20,8 @@ from sluice.errors import LeaseNotExist, RequestTimeOut
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.faults.lease_history import DAY_MS, DEAD, History, PatientCaller
-from tests.support.clocked_server import ClockedServerProcess
-from tests.support.processes import wait_for
+from tests.support.programs.clocked_server import ClockedServerProcess
+from tests.support.programs.processes import wait_for
 
 LEASE = "kept"
 

@@ -11,7 +11,7 @@ import pytest
 
 from sluice.leases import RESTART_GRACE_MS
 from tests.faults.lease_history import DAY_MS, DEAD, MINUTE_MS, STEPS_MS, History
-from tests.support.clocked_server import ClockedServerProcess
+from tests.support.programs.clocked_server import ClockedServerProcess
 
 SHORT, LONG = "short", "long"
 

@@ -22,8 +22,8 @@ from sluice.errors import FlussError
 from sluice.model import TableBucket
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from tests.support.findings import finding
-from tests.support.processes import ServerProcess
+from tests.support.harness.findings import finding
+from tests.support.programs.processes import ServerProcess
 from tests.unit.server.kv_support import KV_PATH, KvCaller
 from tests.unit.server.support import Caller
 

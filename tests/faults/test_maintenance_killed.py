@@ -17,7 +17,7 @@ from sluice.rounds.upkeep.maintain import METADATA_AGE_MS, MaintenanceReport
 from tests.faults.conftest import BeginKeyed
 from tests.faults.keyed_world import KeyedTable
 from tests.faults.scene import Scene
-from tests.support.findings import finding
+from tests.support.harness.findings import finding
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 LONG = [pytest.mark.long]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.faults.conftest import new_scene
 from tests.faults.scene import Scene
-from tests.support.processes import ServerProcess
+from tests.support.programs.processes import ServerProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from sluice.model import Claim, Reason, TablePath
-from sluice.testing.real_fluss import RealFluss
 from tests.faults.real_scene import RealScene
 from tests.faults.scene import DUE_S
-from tests.support.findings import finding
-from tests.support.meanwhile import Meanwhile
+from tests.support.fluss.real_fluss import RealFluss
+from tests.support.harness.findings import finding
+from tests.support.harness.meanwhile import Meanwhile
 
 pytestmark = [
     pytest.mark.spark,

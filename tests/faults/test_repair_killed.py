@@ -9,8 +9,8 @@ import pytest
 
 from sluice.driver.repairing import diagnose_table, repair
 from tests.faults.scene import Scene
-from tests.support.driver_process import DriverProcess
-from tests.support.processes import SLUICE, sluice
+from tests.support.programs.driver_process import DriverProcess
+from tests.support.programs.processes import SLUICE, sluice
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 EXPIRE = (

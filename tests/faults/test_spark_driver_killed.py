@@ -23,7 +23,7 @@ from sluice.rounds.records.files import (
 )
 from sluice.rounds.records.packs import PackFile, pack_uri, running_uri
 from tests.faults.scene import Scene
-from tests.support.processes import ROOT, environment
+from tests.support.programs.processes import ROOT, environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -199,7 +199,7 @@ def spread(name: str) -> list[Any]:
 
 
 def plain_rows(table: pa.Table, schema: Schema) -> list[list[Any]]:
-    """Rows as ``tests.support.row_by_row`` takes and gives them."""
+    """Rows as ``tests.support.tables.row_by_row`` takes and gives them."""
     columns = [
         _plain_values(table[each.name].combine_chunks(), each.data_type) for each in schema.columns
     ]

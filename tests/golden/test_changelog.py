@@ -20,8 +20,8 @@ from sluice.formats.types.types import arrow_schema
 from sluice.model import ChangeType, TableDescriptor, TableInfo, TablePath
 from tests.golden import tables
 from tests.golden.files import columns, read, read_arrow
-from tests.support.fetch_server import BUCKET, reading
-from tests.support.row_by_row import row_log_batch
+from tests.support.network.fetch_server import BUCKET, reading
+from tests.support.tables.row_by_row import row_log_batch
 
 CHANGES = ["+A", "+I", "-U", "+U", "-D"]
 SCHEMA = tables.KEYED

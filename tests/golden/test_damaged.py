@@ -21,7 +21,7 @@ from sluice.formats.rows.arrays import COMPACTED, decode_rows
 from sluice.formats.types.types import arrow_schema
 from tests.golden import tables
 from tests.golden.files import DATA, read
-from tests.support.arrow_memory import all_given_back
+from tests.support.programs.arrow_memory import all_given_back
 
 NULLABLE, KEYED = arrow_schema(tables.NULLABLE), arrow_schema(tables.KEYED)
 TYPES = [column.data_type for column in tables.KEYED.columns]

@@ -13,7 +13,7 @@ import pytest
 
 from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.java_client import CLIENT, CLIENT_1_0, compiled, sent_by
+from tests.support.clients.java_client import CLIENT, CLIENT_1_0, compiled, sent_by
 
 SUBJECTS = ("types", "upserts", "row_formats")
 

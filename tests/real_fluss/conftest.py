@@ -21,8 +21,8 @@ from sluice.errors import TableNotDue
 from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Claim, TableDescriptor, TablePath
 from sluice.rounds.records.files import RoundResult
-from sluice.testing.real_fluss import RealFluss
-from sluice.testing.table_creation import create_table
+from tests.support.fluss.real_fluss import RealFluss
+from tests.support.fluss.table_creation import create_table
 
 from .place import DUE_S, LAKE, PATIENCE_MS, Place, make_status_tables
 

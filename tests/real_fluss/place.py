@@ -22,8 +22,8 @@ from sluice.errors import DatabaseAlreadyExist, TableNotDue
 from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Claim, Reason, TableDescriptor, TablePath, TieringStatus
 from sluice.rounds.records.files import RoundResult
-from sluice.testing.real_fluss import RealFluss
-from sluice.testing.table_creation import create_table, has_leaders
+from tests.support.fluss.real_fluss import RealFluss
+from tests.support.fluss.table_creation import create_table, has_leaders
 
 LAKE = {"table.datalake.enabled": "true", "table.datalake.freshness": "1s"}
 DUE_S = 120.0

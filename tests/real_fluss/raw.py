@@ -8,11 +8,11 @@ from typing import Any
 
 from sluice.client import connect
 from sluice.model import Schema, TableDescriptor, TablePath
-from sluice.testing.native_call import NativeCall
-from sluice.testing.real_fluss import RealFluss
-from sluice.testing.table_creation import create_table
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
+from tests.support.fluss.native_call import NativeCall
+from tests.support.fluss.real_fluss import RealFluss
+from tests.support.fluss.table_creation import create_table
 
 _TIMEOUT_MS = 30_000
 _FETCH_BYTES = 8 << 20

@@ -14,8 +14,8 @@ import pytest
 from sluice.client import connect
 from sluice.model import AggFunction, Column, Schema, TableDescriptor
 from sluice.model import types as t
-from sluice.testing.real_fluss import RealFluss
-from tests.support.appending import ROWS, Appending, told
+from tests.support.fluss.real_fluss import RealFluss
+from tests.support.tables.appending import ROWS, Appending, told
 
 pytestmark = pytest.mark.real_fluss
 

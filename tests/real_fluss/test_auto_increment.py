@@ -9,9 +9,9 @@ import pytest
 
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
-from sluice.testing.real_fluss import RealFluss
-from sluice.testing.table_creation import create_table
-from tests.support.row_log_replay import replayed
+from tests.support.fluss.real_fluss import RealFluss
+from tests.support.fluss.table_creation import create_table
+from tests.support.tables.row_log_replay import replayed
 
 from .conftest import RealSite
 from .raw import RawCluster

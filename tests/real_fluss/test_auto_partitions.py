@@ -16,7 +16,7 @@ from sluice.errors import SluiceError
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model.types import BIGINT, STRING
 from sluice.server.cluster import EmbeddedCluster
-from sluice.testing.real_fluss import RealFluss
+from tests.support.fluss.real_fluss import RealFluss
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.slow]
 

@@ -16,8 +16,8 @@ import pytest
 
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Claim, TableBucket, TablePath
-from sluice.testing.table_creation import create_table
-from tests.support.keyed_stock import Stock, stock_table
+from tests.support.fluss.table_creation import create_table
+from tests.support.tables.keyed_stock import Stock, stock_table
 
 from .conftest import RealSite
 

@@ -28,13 +28,13 @@ from sluice.errors import (
 )
 from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableBucket, TableDescriptor, TablePath
-from sluice.testing.real_fluss import RealFluss, RealFlussNotStarted
-from sluice.testing.table_creation import create_table
 from sluice.wire import apis
-from tests.support import proxy as faults
-from tests.support.checkpoints import wait_for_checkpoint
-from tests.support.findings import finding
-from tests.support.proxy import Fault, Proxy
+from tests.support.fluss.checkpoints import wait_for_checkpoint
+from tests.support.fluss.real_fluss import RealFluss, RealFlussNotStarted
+from tests.support.fluss.table_creation import create_table
+from tests.support.harness.findings import finding
+from tests.support.network import proxy as faults
+from tests.support.network.proxy import Fault, Proxy
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.slow]
 

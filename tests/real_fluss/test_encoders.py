@@ -24,12 +24,12 @@ from sluice.formats.rows.arrays import encode_rows
 from sluice.formats.types.types import arrow_schema, arrow_type
 from sluice.model import Column, DataType, RowField, Schema, TypeRoot
 from sluice.model import types as t
-from sluice.testing.real_fluss import RealFluss
 from tests.golden import tables
 from tests.golden.files import columns
 from tests.real_fluss.raw import RawCluster
-from tests.support.needs import needs_pyfluss
-from tests.support.official_client import OfficialClient
+from tests.support.clients.official_client import OfficialClient
+from tests.support.fluss.real_fluss import RealFluss
+from tests.support.harness.needs import needs_pyfluss
 
 COMPRESSION = "table.log.arrow.compression.type"
 pytestmark = pytest.mark.real_fluss

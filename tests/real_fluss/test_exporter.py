@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pytest
 
 from sluice.model import Reason
-from tests.support.processes import SLUICE, environment
-from tests.support.scrapes import Samples, scrape
+from tests.support.network.scrapes import Samples, scrape
+from tests.support.programs.processes import SLUICE, environment
 
 from .place import DUE_S, Place
 

@@ -16,10 +16,10 @@ import pytest
 from bench.flink_job import FlinkJob
 from sluice.driver.local import tier_once
 from sluice.model import TablePath
-from sluice.testing.table_creation import create_table
-from tests.support.flink_rounds import Turns, fetched_flink_jars
-from tests.support.keyed_stock import Stock, stock_table
-from tests.support.processes import wait_for
+from tests.support.clients.flink_rounds import Turns, fetched_flink_jars
+from tests.support.fluss.table_creation import create_table
+from tests.support.programs.processes import wait_for
+from tests.support.tables.keyed_stock import Stock, stock_table
 
 from .conftest import RealSite
 

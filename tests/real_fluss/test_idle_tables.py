@@ -21,11 +21,11 @@ from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Claim, Column, TableBucket, TableDescriptor, TablePath, TieringRound
 from sluice.rounds.records.files import claim_of
 from sluice.statuses import full_rounds
-from sluice.testing.real_fluss import RealFluss
-from sluice.testing.table_creation import create_table
 from sluice_airflow.acquire.acquire import acquire
 from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.config.connection import FlussConnection
+from tests.support.fluss.real_fluss import RealFluss
+from tests.support.fluss.table_creation import create_table
 
 from .place import DUE_S, LAKE, PATIENCE_MS, make_status_tables
 

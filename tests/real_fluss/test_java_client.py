@@ -2,7 +2,7 @@
 
 The program in tests/java_client makes databases, tables and partitions, writes and reads rows in
 every way that the client has, and prints each answer. Answers that differ are listed with a reason
-in tests/support/java_differences.py.
+in tests/support/clients/java_differences.py.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ import pytest
 from sluice.artifacts.jars import Jar
 from sluice.config import DatalakeConfig, ServerConfig
 from sluice.server.cluster import EmbeddedCluster
-from sluice.testing.real_fluss import RealFluss
-from tests.support.fluss_versions import RELEASES
-from tests.support.java_client import (
+from tests.support.clients.java_client import (
     CLIENT,
     CLIENT_1_0,
     CLIENTS,
@@ -30,8 +28,16 @@ from tests.support.java_client import (
     register_lake_snapshots,
     tour,
 )
-from tests.support.java_differences import LISTED, LISTED_1_0, OWN_WORDS, OWN_WORDS_1_0, wrong
-from tests.support.users import TOKENS, write_users
+from tests.support.clients.java_differences import (
+    LISTED,
+    LISTED_1_0,
+    OWN_WORDS,
+    OWN_WORDS_1_0,
+    wrong,
+)
+from tests.support.fluss.fluss_versions import RELEASES
+from tests.support.fluss.real_fluss import RealFluss
+from tests.support.network.users import TOKENS, write_users
 
 pytestmark = [pytest.mark.real_fluss]
 TRIES = 4

@@ -15,12 +15,12 @@ from sluice.config import ServerConfig
 from sluice.errors import FlussError
 from sluice.model import TableDescriptor, TablePath
 from sluice.server.cluster import EmbeddedCluster
-from sluice.testing.real_fluss import RealFluss
-from sluice.testing.table_creation import create_table
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
 from sluice.wire.native.transport import NativeTransport
+from tests.support.fluss.real_fluss import RealFluss
+from tests.support.fluss.table_creation import create_table
 from tests.unit.server.kv_support import KEYED, KvCaller
 from tests.unit.server.support import Caller
 

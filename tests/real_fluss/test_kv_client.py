@@ -27,21 +27,21 @@ from sluice.errors import (
 from sluice.formats.types.types import arrow_schema
 from sluice.model import BucketSnapshot, Column, Schema, TableBucket, TableDescriptor, TablePath
 from sluice.model import types as t
-from sluice.testing.conformance.every_type import EVERY_TYPE, every_value
-from sluice.testing.real_fluss import RealFluss
-from sluice.testing.table_creation import create_table
 from sluice.wire import apis
-from tests.support import keyed_orders
-from tests.support import proxy as faults
-from tests.support.checkpoints import wait_for_checkpoint
-from tests.support.findings import finding
-from tests.support.keyed_orders import REGIONAL, Row, changelog, keys, replayed, rows, tuples
-from tests.support.needs import needs_pyfluss
-from tests.support.official_client import CHANGE, OfficialClient
-from tests.support.processes import wait_for
-from tests.support.proxy import Proxy
-from tests.support.s3_fluss import CLUSTER_KEY, S3Fluss
-from tests.support.s3_server import S3Server
+from tests.conformance.every_type import EVERY_TYPE, every_value
+from tests.support.clients.official_client import CHANGE, OfficialClient
+from tests.support.clusters.s3_server import S3Server
+from tests.support.fluss.checkpoints import wait_for_checkpoint
+from tests.support.fluss.real_fluss import RealFluss
+from tests.support.fluss.s3_fluss import CLUSTER_KEY, S3Fluss
+from tests.support.fluss.table_creation import create_table
+from tests.support.harness.findings import finding
+from tests.support.harness.needs import needs_pyfluss
+from tests.support.network import proxy as faults
+from tests.support.network.proxy import Proxy
+from tests.support.programs.processes import wait_for
+from tests.support.tables import keyed_orders
+from tests.support.tables.keyed_orders import REGIONAL, Row, changelog, keys, replayed, rows, tuples
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.slow]
 

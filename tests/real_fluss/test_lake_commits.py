@@ -15,9 +15,9 @@ import pytest
 from sluice.driver.repairing import diagnose_table, repair
 from sluice.errors import LakeRolledBack
 from sluice.model import Claim, TableBucket, TablePath
-from sluice.testing.native_call import NativeCall
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
+from tests.support.fluss.native_call import NativeCall
 
 from .conftest import RealSite
 

@@ -17,8 +17,8 @@ from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Column, DataType, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
-from sluice.testing.real_fluss import RealFluss
-from sluice.testing.table_creation import create_table
+from tests.support.fluss.real_fluss import RealFluss
+from tests.support.fluss.table_creation import create_table
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.slow]
 

@@ -19,7 +19,7 @@ from sluice.rounds.records.files import (
     result_uri,
     write_json,
 )
-from sluice.testing.table_creation import create_table
+from tests.support.fluss.table_creation import create_table
 
 from .conftest import RealSite
 

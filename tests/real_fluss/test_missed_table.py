@@ -15,8 +15,8 @@ from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.page.cluster.health import verdict
 from sluice.page.cluster.seen import SeenTable
-from sluice.testing.table_creation import has_leaders
-from tests.support.missed_table import miss_table
+from tests.support.fluss.missed_table import miss_table
+from tests.support.fluss.table_creation import has_leaders
 
 from .place import LAKE, Place
 

@@ -28,12 +28,12 @@ from sluice.formats.log.batch import iter_batches
 from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableBucket, TableDescriptor, TablePath
 from sluice.rounds.values.types import OffsetRange
-from sluice.testing.real_fluss import RealFluss
-from sluice.testing.table_creation import create_table
-from tests.support.checkpoints import wait_for_checkpoint
-from tests.support.findings import finding
-from tests.support.guarded_fluss import PASSWORD, USERNAME, GuardedFluss
-from tests.support.processes import wait_for
+from tests.support.fluss.checkpoints import wait_for_checkpoint
+from tests.support.fluss.guarded_fluss import PASSWORD, USERNAME, GuardedFluss
+from tests.support.fluss.real_fluss import RealFluss
+from tests.support.fluss.table_creation import create_table
+from tests.support.harness.findings import finding
+from tests.support.programs.processes import wait_for
 
 pytestmark = pytest.mark.real_fluss
 

@@ -21,12 +21,12 @@ from sluice.formats.kv.kv_batch import build_kv_batch
 from sluice.formats.rows.arrays import encode_rows
 from sluice.model import BucketSnapshot, Column, Schema, TableBucket, TablePath
 from sluice.model.types import BIGINT, STRING
-from sluice.testing.native_call import NativeCall
-from sluice.testing.real_fluss import RealFluss
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.real_fluss.raw import RawCluster
-from tests.support.processes import wait_for
+from tests.support.fluss.native_call import NativeCall
+from tests.support.fluss.real_fluss import RealFluss
+from tests.support.programs.processes import wait_for
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.slow]
 

@@ -15,9 +15,9 @@ from sluice.config import ClientConfig
 from sluice.errors import StorageError
 from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableBucket, TableDescriptor, TablePath
-from sluice.testing.table_creation import create_table
-from tests.support.s3_fluss import CLUSTER_KEY, S3Fluss
-from tests.support.s3_server import S3Server
+from tests.support.clusters.s3_server import S3Server
+from tests.support.fluss.s3_fluss import CLUSTER_KEY, S3Fluss
+from tests.support.fluss.table_creation import create_table
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.long]
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.float64())])

@@ -11,10 +11,10 @@ import pytest
 
 from sluice.errors import InvalidColumnProjection
 from sluice.model import TablePath
-from sluice.testing.real_fluss import RealFluss
-from sluice.testing.table_creation import create_table
-from tests.support.keyed_stock import Stock, stock_table
-from tests.support.row_log_replay import Record, replayed
+from tests.support.fluss.real_fluss import RealFluss
+from tests.support.fluss.table_creation import create_table
+from tests.support.tables.keyed_stock import Stock, stock_table
+from tests.support.tables.row_log_replay import Record, replayed
 
 from .conftest import RealSite
 from .raw import RawCluster

@@ -16,12 +16,12 @@ import pytest
 
 from sluice.client import connect
 from sluice.model import TablePath
-from sluice.testing.real_fluss import RealFluss, RealFlussNotStarted
-from sluice.testing.table_creation import has_leaders
 from tests.docs.blocks import claimed
-from tests.support.checkpoints import wait_for_checkpoint
-from tests.support.needs import needs_pyfluss
-from tests.support.official_client import BUCKET, OFFSET, OfficialClient
+from tests.support.clients.official_client import BUCKET, OFFSET, OfficialClient
+from tests.support.fluss.checkpoints import wait_for_checkpoint
+from tests.support.fluss.real_fluss import RealFluss, RealFlussNotStarted
+from tests.support.fluss.table_creation import has_leaders
+from tests.support.harness.needs import needs_pyfluss
 
 pytestmark = pytest.mark.real_fluss
 ROOT = Path(__file__).resolve().parents[2]

@@ -41,13 +41,13 @@ from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.values.progress import NoProgress
 from sluice.stop_signals import Terminated, sigterm_raises
-from sluice.testing.table_creation import create_table
 from sluice.wire import fluss_api_pb2 as pb
 from sluice_airflow.acquire.acquire import acquire
 from sluice_airflow.config.connection import FlussConnection
 from sluice_airflow.outcomes.settle import settle
-from tests.support.driver_process import DriverProcess
-from tests.support.processes import SLUICE
+from tests.support.fluss.table_creation import create_table
+from tests.support.programs.driver_process import DriverProcess
+from tests.support.programs.processes import SLUICE
 
 from .place import DUE_S, LAKE, ROWS, Place
 

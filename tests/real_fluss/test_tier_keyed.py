@@ -9,9 +9,9 @@ import pytest
 
 from sluice.model import TablePath
 from sluice.rounds.records.files import RoundResult
-from sluice.testing.table_creation import create_table
-from tests.support.keyed_stock import Stock, stock_table
-from tests.support.processes import wait_for
+from tests.support.fluss.table_creation import create_table
+from tests.support.programs.processes import wait_for
+from tests.support.tables.keyed_stock import Stock, stock_table
 
 from .conftest import RealSite
 

@@ -14,9 +14,9 @@ from sluice.errors import LakeTableAlreadyExist, TableNotDue, TableNotExist, Unk
 from sluice.model import Column, Reason, TablePath
 from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult, claim_of
-from sluice.testing.conformance.every_type import every_value
 from sluice_airflow.acquire.acquire import acquire
 from sluice_airflow.config.connection import FlussConnection
+from tests.conformance.every_type import every_value
 
 from .conftest import RealSite
 

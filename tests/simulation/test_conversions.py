@@ -10,14 +10,14 @@ import pytest
 from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.rounds.upkeep.maintenance import Conversion
-from sluice.testing.simulation import faults
-from sluice.testing.simulation.actors import Actor
-from sluice.testing.simulation.lake import DriverTable
-from sluice.testing.simulation.lake_context import LakeContext
-from sluice.testing.simulation.rewrites import Change, group_of, rewritten
-from sluice.testing.simulation.stored_lake import SimLake, SimTable
-from sluice.testing.tables import table_info
+from tests.simulation import faults
+from tests.simulation.actors import Actor
+from tests.simulation.lake.context import LakeContext
+from tests.simulation.lake.lake import DriverTable
+from tests.simulation.lake.rewrites import Change, group_of, rewritten
+from tests.simulation.lake.stored_lake import SimLake, SimTable
 from tests.simulation.test_rewrites import data_files, land, rows, tier
+from tests.support.models.tables import table_info
 
 INFO = table_info({"a": t.BIGINT})
 MEMORY = 1 << 20

@@ -14,9 +14,7 @@ from sluice.model import LOG_OFFSET, TableBucket
 from sluice.model import types as t
 from sluice.rounds.values.lake_files import PlannedCommit, PositionLookup
 from sluice.rounds.values.types import KeyedSplitOptions, Split
-from sluice.testing.memory_lake import TwoVectors
-from sluice.testing.memory_writer import MemoryWriter
-from sluice.testing.simulation.rewrites import (
+from tests.simulation.lake.rewrites import (
     Change,
     dangling,
     group_of,
@@ -28,8 +26,10 @@ from sluice.testing.simulation.rewrites import (
     update_conflict,
     updated,
 )
-from sluice.testing.simulation.stored_lake import SimLake, SimTable
-from sluice.testing.tables import table_info
+from tests.simulation.lake.stored_lake import SimLake, SimTable
+from tests.support.models.memory_lake import TwoVectors
+from tests.support.models.memory_writer import MemoryWriter
+from tests.support.models.tables import table_info
 
 KEYED = KeyedSplitOptions(("a",))
 SPLIT = Split(TableBucket(1, None, 0), (), 0, 9, keyed=KEYED)

@@ -9,11 +9,11 @@ from collections import Counter
 
 import pytest
 
-from sluice.testing.simulation.__main__ import main
-from sluice.testing.simulation.controls import CONTROLS
-from sluice.testing.simulation.faults import KINDS
-from sluice.testing.simulation.simulation import run_seed
 from tests.docs.blocks import claimed
+from tests.simulation.__main__ import main
+from tests.simulation.controls import CONTROLS
+from tests.simulation.faults import KINDS
+from tests.simulation.simulation import run_seed
 
 pytestmark = pytest.mark.no_rerun
 FEW, MANY = 250, 6_000
@@ -29,7 +29,7 @@ def run(seeds: range) -> Counter[str]:
             trace = "\n".join(run_seed(seed, trace=True).trace)
             pytest.fail(
                 f"{trace}\nseed {seed}: {outcome.violation}\n"
-                f"python -m sluice.testing.simulation --seed {seed} --trace"
+                f"python -m tests.simulation --seed {seed} --trace"
             )
         happened += outcome.happened
     return happened
@@ -124,7 +124,7 @@ def test_the_commands_of_the_page_find_no_violation() -> None:
     """On fewer seeds."""
     for command in claimed("docs/design/testing.md", __file__):
         python, m, module, *words = shlex.split(command.text)
-        assert (python, m, module) == ("python", "-m", "sluice.testing.simulation")
+        assert (python, m, module) == ("python", "-m", "tests.simulation")
         assert main(["1-20" if word == "1-1000" else word for word in words]) == 0
 
 

@@ -11,12 +11,12 @@ from dataclasses import replace
 
 import pytest
 
-from sluice.testing.simulation.__main__ import main
-from sluice.testing.simulation.controls import CONTROLS
-from sluice.testing.simulation.faults import KEYED_KINDS
-from sluice.testing.simulation.keyed import draw_budget
-from sluice.testing.simulation.maintenance import draw_habits
-from sluice.testing.simulation.simulation import Variant, run_seed
+from tests.simulation.__main__ import main
+from tests.simulation.controls import CONTROLS
+from tests.simulation.faults import KEYED_KINDS
+from tests.simulation.fluss.keyed import draw_budget
+from tests.simulation.lake.maintenance import draw_habits
+from tests.simulation.simulation import Variant, run_seed
 
 pytestmark = pytest.mark.no_rerun
 FEW, MANY = 100, 3_000
@@ -62,7 +62,7 @@ def run(seeds: Iterable[int]) -> Counter[str]:
             trace = "\n".join(run_seed(seed, trace=True, variant=KEYED).trace)
             pytest.fail(
                 f"{trace}\nseed {seed}: {outcome.violation}\n"
-                f"python -m sluice.testing.simulation --keyed --seed {seed} --trace"
+                f"python -m tests.simulation --keyed --seed {seed} --trace"
             )
         happened += outcome.happened
     return happened

@@ -23,7 +23,7 @@ from sluice.model import Claim, Column, DataType, Schema, TableDescriptor, Table
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.values.progress import NoProgress, Progress
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.keyed_stock import Stock, stock_table
+from tests.support.tables.keyed_stock import Stock, stock_table
 
 STOCK = TablePath("shop", "stock")
 JARS = os.environ.get("SLUICE_TIERING_JARS", "")

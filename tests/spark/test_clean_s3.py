@@ -17,8 +17,8 @@ from sluice.config import ServerConfig
 from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
 from sluice.server.cluster import EmbeddedCluster
-from sluice.testing.catalogs.aws_bundle import jars_with_s3
-from tests.support.s3_server import S3Server
+from tests.support.catalog_servers.aws_bundle import jars_with_s3
+from tests.support.clusters.s3_server import S3Server
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 PATH = TablePath("shop", "orders")

@@ -23,7 +23,7 @@ from sluice.rounds.records.files import (
     write_json,
 )
 from sluice.rounds.values.expiry import ROUND_MS_KEY
-from tests.support.aged_lake import age_snapshots
+from tests.support.lake.aged_lake import age_snapshots
 
 from .conftest import Site
 

@@ -23,12 +23,12 @@ from sluice.driver.local import tier_once
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.changelogs import compare_keyed
-from tests.support.flink_rounds import FLINK_ROUND_S, fetched_flink_jars
-from tests.support.keyed_stock import Stock, stock_table
-from tests.support.lake_checker import LakeChecker, Report
-from tests.support.processes import wait_for
-from tests.support.server_files import (
+from tests.support.clients.flink_rounds import FLINK_ROUND_S, fetched_flink_jars
+from tests.support.lake.lake_checker import LakeChecker, Report
+from tests.support.programs.processes import wait_for
+from tests.support.tables.changelogs import compare_keyed
+from tests.support.tables.keyed_stock import Stock, stock_table
+from tests.support.tables.server_files import (
     Bucket,
     Registered,
     read_logs,

@@ -16,7 +16,7 @@ from sluice.driver.local import tier_once
 from sluice.model import TablePath
 from sluice.server.cluster import EmbeddedCluster
 from tests.docs.blocks import claimed_blocks
-from tests.support.flink_sql import ALL, flink_sql
+from tests.support.clients.flink_sql import ALL, flink_sql
 
 from .conftest import JARS
 

@@ -23,14 +23,14 @@ from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import TableBucket
 from sluice.model import types as t
 from sluice.rounds.values.types import LogRecords, Split
-from sluice.testing.tables import table_info
 from tests.golden.vectors import VECTORS, positions_of
-from tests.support.iceberg_vectors import (
+from tests.support.lake.iceberg_vectors import (
     delete_file,
     load_by_iceberg,
     positions_in,
     write_by_iceberg,
 )
+from tests.support.models.tables import table_info
 
 pytestmark = pytest.mark.spark
 Positions = npt.NDArray[np.int64]

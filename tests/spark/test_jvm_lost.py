@@ -12,7 +12,7 @@ import pytest
 
 from sluice.model import TablePath
 from sluice.model import types as t
-from tests.support.processes import SLUICE, environment, wait_for
+from tests.support.programs.processes import SLUICE, environment, wait_for
 
 from .conftest import JARS, Site
 

@@ -10,9 +10,14 @@ import pyarrow as pa
 import pytest
 
 from sluice.lake.iceberg.lake import IcebergLake
-from tests.support.lake_checker import LakeChecker, Report
-from tests.support.position_damage import DamagedLake, spelled_otherwise
-from tests.support.server_files import read_logs, read_partitions, read_registered, table_folder
+from tests.support.lake.lake_checker import LakeChecker, Report
+from tests.support.lake.position_damage import DamagedLake, spelled_otherwise
+from tests.support.tables.server_files import (
+    read_logs,
+    read_partitions,
+    read_registered,
+    table_folder,
+)
 
 from .conftest import STOCK, LocalStock
 

@@ -21,7 +21,7 @@ from sluice.lake.iceberg.table import IcebergTable
 from sluice.model import types as t
 from sluice.rounds.values.expiry import TAG
 from sluice.rounds.values.reasons import reason_of
-from sluice.testing.tables import table_info
+from tests.support.models.tables import table_info
 
 pytestmark = pytest.mark.spark
 STACK_TRACES = "spark.sql.pyspark.jvmStacktrace.enabled"

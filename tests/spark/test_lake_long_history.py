@@ -15,8 +15,8 @@ from sluice.lake.iceberg.lake import IcebergLake
 from sluice.lake.iceberg.table import IcebergTable
 from sluice.model import types as t
 from sluice.rounds.values.types import LakeSnapshot
-from sluice.testing.long_history import lengthen_history
-from sluice.testing.tables import table_info
+from tests.support.lake.long_history import lengthen_history
+from tests.support.models.tables import table_info
 
 pytestmark = pytest.mark.spark
 INFO = table_info({"a": t.BIGINT})

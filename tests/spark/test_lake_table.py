@@ -29,7 +29,7 @@ from sluice.model import types as t
 from sluice.rounds.values.expiry import TAG
 from sluice.rounds.values.lake_files import DataFile
 from sluice.rounds.values.types import LakePart, LakeSnapshot, LogRecords, Split
-from sluice.testing.tables import table_info
+from tests.support.models.tables import table_info
 
 pytestmark = pytest.mark.spark
 Sql = Callable[[Path, str], list[Any]]

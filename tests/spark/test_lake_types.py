@@ -21,7 +21,7 @@ from sluice.model import TableBucket, TableInfo, TablePath
 from sluice.model import types as t
 from sluice.rounds.values.lake_files import DataFile
 from sluice.rounds.values.types import LogRecords, Split
-from sluice.testing.tables import table_info
+from tests.support.models.tables import table_info
 
 pytestmark = pytest.mark.spark
 

@@ -1,6 +1,6 @@
 """Each layout, each kind of table, and whatever happens to it: the lake equals a replay.
 
-The replay is plain Python (``tests/support/layout_tables.py``). A test is one cell of
+The replay is plain Python (``tests/support/lake/layout_tables.py``). A test is one cell of
 :data:`CELLS`. Those of :data:`SLOW` are in the slow tests, all others in the long ones.
 """
 
@@ -16,8 +16,8 @@ from sluice.driver.repairing import RepairResult, diagnose_table, repair
 from sluice.driver.table_health import table_findings
 from sluice.errors import SplitFailed
 from sluice.rounds.upkeep.compaction import AUTO_COMPACTION
-from tests.support.aged_lake import age_snapshots
-from tests.support.layout_tables import KINDS
+from tests.support.lake.aged_lake import age_snapshots
+from tests.support.lake.layout_tables import KINDS
 
 from .conftest import STOCK, LocalStock
 from .test_bucket_repairs import damage_last

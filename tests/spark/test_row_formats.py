@@ -13,7 +13,7 @@ from sluice.errors import TableNotDue
 from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult
-from tests.support.row_log_replay import replayed
+from tests.support.tables.row_log_replay import replayed
 
 from .conftest import LocalStock, Site
 

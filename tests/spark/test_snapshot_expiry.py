@@ -24,8 +24,8 @@ from sluice.rounds.values.expiry import MAIN, NOTHING_EXPIRED, TAG, ExpiryRule, 
 from sluice.rounds.values.lake_files import DataFile
 from sluice.rounds.values.offsets import store_offsets
 from sluice.rounds.values.types import LakePart, LakeSnapshot, LogRecords, Split
-from sluice.testing.tables import table_info
-from tests.support.rest_catalog import RestCatalog
+from tests.support.clusters.rest_catalog import RestCatalog
+from tests.support.models.tables import table_info
 
 pytestmark = pytest.mark.spark
 INFO = table_info({"a": t.BIGINT})

@@ -20,12 +20,12 @@ from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
-from tests.support.contents import contents
-from tests.support.findings import finding
-from tests.support.living import Living, living
-from tests.support.processes import SLUICE, environment, sluice, wait_for
-from tests.support.proxy import hang
-from tests.support.sasl_listener import SaslListener
+from tests.support.harness.contents import contents
+from tests.support.harness.findings import finding
+from tests.support.network.proxy import hang
+from tests.support.network.sasl_listener import SaslListener
+from tests.support.programs.living import Living, living
+from tests.support.programs.processes import SLUICE, environment, sluice, wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 QUERY = "SELECT * FROM sys.lake_tiering_status"

@@ -17,8 +17,7 @@ from sluice.artifacts.spark_start import Application, start_here
 from sluice.driver.lakes.jvm import iceberg_jar
 from sluice.driver.spark.round import DRIVER_THREADS, EXECUTORS
 from sluice.rounds.records.files import RoundResult, round_outcome
-from tests.support.processes import ROOT, environment, wait_for
-from tests.support.spark_cluster import (
+from tests.support.clusters.spark_cluster import (
     EXECUTOR_MEMORY,
     QUICK,
     SparkCluster,
@@ -26,6 +25,7 @@ from tests.support.spark_cluster import (
     lost_tasks,
     tasks_by_executor,
 )
+from tests.support.programs.processes import ROOT, environment, wait_for
 
 from .conftest import JARS, Site
 from .packs import pack, plan, table

@@ -25,10 +25,10 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from tests.docs.blocks import claimed_blocks
-from tests.support.plain_fluss import plain_fluss
-from tests.support.processes import environment, wait_for
-from tests.support.sasl_listener import SaslListener
-from tests.support.wire_server import WireServer
+from tests.support.fluss.plain_fluss import plain_fluss
+from tests.support.network.sasl_listener import SaslListener
+from tests.support.network.wire_server import WireServer
+from tests.support.programs.processes import environment, wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,8 +17,8 @@ from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.rounds.records.files import PlanFile, plan_uri, read_json, result_uri, write_json
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.certificates import authority
-from tests.support.users import ANY_TOKEN, write_users
+from tests.support.network.certificates import authority
+from tests.support.network.users import ANY_TOKEN, write_users
 
 from .conftest import Site
 

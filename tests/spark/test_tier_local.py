@@ -28,7 +28,7 @@ from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.values.progress import NoProgress
 from sluice.rounds.values.types import LogRecords, Split
-from sluice.testing.ports import kept_port
+from tests.support.network.ports import kept_port
 
 from .conftest import Site
 

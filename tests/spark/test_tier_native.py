@@ -20,8 +20,8 @@ from sluice.errors import TableNotDue
 from sluice.model import TablePath
 from sluice.rounds.records.files import RoundResult
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.needs import needs_pyfluss
-from tests.support.official_client import OfficialClient
+from tests.support.clients.official_client import OfficialClient
+from tests.support.harness.needs import needs_pyfluss
 
 pytestmark = pytest.mark.spark
 PATH = TablePath("shop", "orders")

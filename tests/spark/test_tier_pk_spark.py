@@ -23,7 +23,7 @@ from sluice.rounds.records.files import (
     write_json,
 )
 from sluice_airflow.claims import leasing
-from tests.support.findings import finding
+from tests.support.harness.findings import finding
 
 from .conftest import STOCK, LocalStock
 

@@ -12,8 +12,8 @@ import pytest
 from sluice.formats.types.types import arrow_schema
 from sluice.model import Column, DataType, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
-from sluice.testing.conformance.every_type import EVERY_TYPE
-from tests.support.keyed_stock import DUE
+from tests.conformance.every_type import EVERY_TYPE
+from tests.support.tables.keyed_stock import DUE
 
 from .conftest import STOCK, LocalStock
 

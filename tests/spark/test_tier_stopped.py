@@ -25,8 +25,8 @@ from sluice.errors import LeaseLost
 from sluice.model import Claim, LeaseInfo, TieringStatus
 from sluice.stop_signals import Terminated, sigterm_raises
 from sluice.wire import fluss_api_pb2 as pb
-from tests.support.driver_process import DriverProcess
-from tests.support.processes import SLUICE, wait_for
+from tests.support.programs.driver_process import DriverProcess
+from tests.support.programs.processes import SLUICE, wait_for
 
 from .conftest import STOCK, At, LocalStock
 

@@ -23,7 +23,7 @@ from sluice.model import Column, Schema, TableBucket, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.forged_batches import append_unchecked, sealed_again
+from tests.support.tables.forged_batches import append_unchecked, sealed_again
 
 pytestmark = pytest.mark.spark
 PATH = TablePath("shop", "orders")

@@ -13,9 +13,14 @@ from pyiceberg.table import StaticTable
 
 from sluice.driver.repairing import diagnose_table
 from sluice.rounds.records.files import RoundResult
-from tests.support.lake_checker import LakeChecker
-from tests.support.layout_tables import FEW, NESTED, STEP, Kind, Replay, day_of
-from tests.support.server_files import read_logs, read_partitions, read_registered, table_folder
+from tests.support.lake.lake_checker import LakeChecker
+from tests.support.lake.layout_tables import FEW, NESTED, STEP, Kind, Replay, day_of
+from tests.support.tables.server_files import (
+    read_logs,
+    read_partitions,
+    read_registered,
+    table_folder,
+)
 
 from .conftest import STOCK, LocalStock
 from .test_maintain import lake_table

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from sluice.driver.lakes.jvm import Jvm
-from sluice.testing.catalogs.aws_bundle import BUNDLE as AWS
-from tests.support.s3_server import S3Server
+from tests.support.catalog_servers.aws_bundle import BUNDLE as AWS
+from tests.support.clusters.s3_server import S3Server
 from tests.support.stores.azurite import Azurite
 from tests.support.stores.bundles import AZURE, GCP, jars_with
 from tests.support.stores.fake_gcs import FakeGcs

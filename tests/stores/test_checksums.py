@@ -14,9 +14,9 @@ import pytest
 from sluice.driver.lakes.jvm import Jvm
 from sluice.lake.iceberg.catalog.java import JavaThrew
 from sluice.storage import CHECKSUM_VARIABLE, is_checksum_refusal
-from sluice.testing.catalogs.aws_bundle import jars_with_s3
-from sluice.testing.catalogs.iam_s3 import BUCKET
 from tests.stores.conftest import S3_IO
+from tests.support.catalog_servers.aws_bundle import jars_with_s3
+from tests.support.catalog_servers.iam_s3 import BUCKET
 from tests.support.catalogs.s3proxy import PlainStore, s3proxy
 from tests.support.stores.iceberg_io import IcebergIO
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice.testing.catalogs.catalog import Catalog, jars_with
 from tests.stores.conftest import ADLS_IO, GCS_IO, needs_sas
+from tests.support.catalog_servers.catalog import Catalog, jars_with
 from tests.support.catalogs.jdbc import SQLITE
 from tests.support.catalogs.matrix import ROWS
 from tests.support.catalogs.rounds import RoundSite, round_site

@@ -20,8 +20,8 @@ from pyarrow import fs
 
 from sluice.errors import ConfigurationError
 from sluice.storage import StorageTimeouts, file_system
-from tests.support.certificates import authority
-from tests.support.s3_server import REGION, S3Server
+from tests.support.clusters.s3_server import REGION, S3Server
+from tests.support.network.certificates import authority
 
 pytestmark = pytest.mark.slow
 ARN = "arn:aws:iam::123456789012:role/lake"

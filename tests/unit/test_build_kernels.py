@@ -17,7 +17,7 @@ import pytest
 
 from sluice.formats.kernels.objects import VARIANTS
 from tests.docs.blocks import claimed
-from tests.support.shared_kernels import ROOT, SCRIPT, shared_objects
+from tests.support.harness.shared_kernels import ROOT, SCRIPT, shared_objects
 
 IS_BUILT_HERE = any(each.platform == sysconfig.get_platform() for each in VARIANTS)
 built_here = pytest.mark.skipif(not IS_BUILT_HERE, reason="no loops are built on this platform")

@@ -8,7 +8,7 @@ import pytest
 
 from sluice.cache_folder import cache_folder
 from sluice.errors import ConfigurationError
-from tests.support.no_home import take_home
+from tests.support.programs.no_home import take_home
 
 
 def test_it_is_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.contents import contents
+from tests.support.harness.contents import contents
 
 
 def test_a_file_that_goes_is_passed_over(tmp_path: Path) -> None:

@@ -6,8 +6,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from sluice.testing.conformance.difference import Difference
-from tests.support.java_differences import LISTED, LISTED_1_0, OWN_WORDS, OWN_WORDS_1_0, wrong
+from tests.conformance.difference import Difference
+from tests.support.clients.java_differences import (
+    LISTED,
+    LISTED_1_0,
+    OWN_WORDS,
+    OWN_WORDS_1_0,
+    wrong,
+)
 
 REAL = {
     ("tables", "a"): "1",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.living import lives, living
+from tests.support.programs.living import lives, living
 
 MARK = "LIVING_OF"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import ROOT
+from tests.support.programs.processes import ROOT
 
 
 def make(*words: str, **environment: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.parsing import no_collection, parsed
+from tests.support.harness.parsing import no_collection, parsed
 
 
 class Garbage:
@@ -71,7 +71,7 @@ def test_it(beside_garbage):
 def test_a_failure_is_reported_beside_garbage(tmp_path: Path) -> None:
     """Without the plugin the first of these ends the whole run."""
     (tmp_path / "test_failing.py").write_text(FAILING)
-    plugins = ["-p", "no:cacheprovider", "-p", "tests.support.parsing"]
+    plugins = ["-p", "no:cacheprovider", "-p", "tests.support.harness.parsing"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *plugins, "--rootdir", str(tmp_path), str(tmp_path)],
         cwd=Path(__file__).resolve().parents[2],

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluice.lake.iceberg.deletes.deletion_vectors import DeletionVector, write_vectors
-from tests.support.position_files import (
+from tests.support.lake.position_files import (
     DATA,
     EQUALITY,
     MARKS,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sluice.artifacts.java import java
-from tests.support import quick_java
+from tests.support.harness import quick_java
 
 
 def flags(command: str, *program: str) -> tuple[set[str], str]:

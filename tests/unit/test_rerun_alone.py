@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import ROOT
+from tests.support.programs.processes import ROOT
 
 HEAD = """
 import os, time
 from pathlib import Path
 import pytest
-from tests.support.findings import finding
+from tests.support.harness.findings import finding
 
 def first_time(name):
     file = Path(__file__).with_name(name)
@@ -48,10 +48,10 @@ def run(tmp_path: Path) -> Run:
         (tmp_path / "test_small.py").write_text(HEAD + text)
         kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
         plugins = (
-            "tests.support.rerun_alone",
+            "tests.support.harness.rerun_alone",
             "xdist.plugin",
-            "tests.support.crashed_workers",
-            "tests.support.grouped_tests",
+            "tests.support.harness.crashed_workers",
+            "tests.support.harness.grouped_tests",
             "pytest_timeout",
         )
         loaded = [word for name in plugins for word in ("-p", name)]

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from sluice.artifacts.java import pyspark_jars
-from tests.support.built_wheel import ROOT, Environment
-from tests.support.installed import installed
-from tests.support.ui_process import look_at, ui_process
-from tests.support.versions import End, constraints, interpreter, version_in, wheel_at
+from tests.support.harness.versions import End, constraints, interpreter, version_in, wheel_at
+from tests.support.page.ui_process import look_at, ui_process
+from tests.support.programs.built_wheel import ROOT, Environment
+from tests.support.programs.installed import installed
 
 LOG = "id BIGINT NOT NULL, item STRING"
 KEYED = f"{LOG}, PRIMARY KEY (id)"

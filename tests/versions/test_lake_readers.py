@@ -26,10 +26,10 @@ import pytest
 
 from sluice.formats.kernels import cache as kernel_cache
 from tests.docs.blocks import Block, claimed_blocks, commands
-from tests.support.built_wheel import ROOT, Environment, locked_versions, new_environment
-from tests.support.installed import JARS
-from tests.support.lake_engines import DUCKDB, INSTALL_EXTENSIONS, PYTHON, pyarrow_pin
-from tests.support.processes import SLUICE, ServerProcess, environment
+from tests.support.lake.lake_engines import DUCKDB, INSTALL_EXTENSIONS, PYTHON, pyarrow_pin
+from tests.support.programs.built_wheel import ROOT, Environment, locked_versions, new_environment
+from tests.support.programs.installed import JARS
+from tests.support.programs.processes import SLUICE, ServerProcess, environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 

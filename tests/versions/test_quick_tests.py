@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.built_wheel import ROOT
-from tests.support.versions import End, development_at, interpreter
+from tests.support.harness.versions import End, development_at, interpreter
+from tests.support.programs.built_wheel import ROOT
 
 QUICK = "not slow and not long and not spark and not real_fluss"
 TIMEOUT_S = 3_000

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import ROOT, claimed_blocks
-from tests.support.built_wheel import Environment, new_environment
+from tests.support.programs.built_wheel import Environment, new_environment
 
 pytestmark = pytest.mark.long
 BUILD_S, INSTALL_S = 900, 900

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.built_wheel import Environment, locked, new_environment
+from tests.support.programs.built_wheel import Environment, locked, new_environment
 
 
 @pytest.fixture(scope="session")

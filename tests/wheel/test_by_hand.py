@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import claimed
-from tests.support.built_wheel import Environment
-from tests.support.installed import JARS, Installed, InstalledServer
+from tests.support.programs.built_wheel import Environment
+from tests.support.programs.installed import JARS, Installed, InstalledServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 

@@ -21,8 +21,8 @@ from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
 from sluice.server.cluster import EmbeddedCluster
 from tests.docs.blocks import Command, claimed
-from tests.support.built_wheel import Environment
-from tests.support.installed import JARS
+from tests.support.programs.built_wheel import Environment
+from tests.support.programs.installed import JARS
 
 pytestmark = [pytest.mark.slow, pytest.mark.airflow, pytest.mark.spark]
 

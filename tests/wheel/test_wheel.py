@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from sluice.page.app import STATIC
-from tests.support.built_wheel import ROOT, Environment, built_wheel, new_sdist
-from tests.support.ui_process import look_at, ui_process
+from tests.support.page.ui_process import look_at, ui_process
+from tests.support.programs.built_wheel import ROOT, Environment, built_wheel, new_sdist
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +55,7 @@ def test_it_holds_what_a_cluster_needs_and_no_tests() -> None:
         "pyspark_sluice",
         "fluss_sluice",
     }
-    assert not [name for name in names if "testing" in name]
+    assert not [name for name in names if name.startswith("tests")]
     built = {f"sluice/page/static/{path.relative_to(STATIC)}" for path in STATIC.rglob("*.*")}
     assert built == {name for name in names if name.startswith("sluice/page/static/")}
     assert not [name for name in names if "node_modules" in name or name.endswith(".tsx")]

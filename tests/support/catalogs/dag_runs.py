@@ -18,10 +18,10 @@ from sluice.client import Client
 from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
 from sluice.rounds.records.files import RoundFailure, RoundResult, round_outcome
-from sluice.testing.catalogs.catalog import Catalog
 from tests.airflow.live import Live, running_live
 from tests.airflow.place import ROOT, airflow_home
-from tests.support.keyed_stock import DUE, Stock, stock_table
+from tests.support.catalog_servers.catalog import Catalog
+from tests.support.tables.keyed_stock import DUE, Stock, stock_table
 
 EXECUTORS_COPY = {"spark.sluice.tiering.driver_copy_rows": "0", "spark.ui.enabled": "false"}
 NO_KEYS_OF_THE_STORE = {

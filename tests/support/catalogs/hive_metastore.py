@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sluice.artifacts.java import java, pyspark_jars
-from sluice.testing.catalogs.aws_bundle import jars_with_s3
-from sluice.testing.catalogs.catalog import Catalog, jars_with
-from sluice.testing.catalogs.iam_s3 import BUCKET, IamS3
-from sluice.testing.catalogs.maven import MavenJar, fetch_jars, pinned
-from sluice.testing.catalogs.program import running
-from sluice.testing.ports import kept_port
+from tests.support.catalog_servers.aws_bundle import jars_with_s3
+from tests.support.catalog_servers.catalog import Catalog, jars_with
+from tests.support.catalog_servers.iam_s3 import BUCKET, IamS3
+from tests.support.catalog_servers.maven import MavenJar, fetch_jars, pinned
+from tests.support.catalog_servers.program import running
+from tests.support.network.ports import kept_port
 
 HERE = Path(__file__).parent
 CLIENT_4 = MavenJar(

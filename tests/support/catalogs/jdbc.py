@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sluice.testing.catalogs.catalog import Catalog, Store, jars_with
-from sluice.testing.catalogs.iam_s3 import BUCKET
-from sluice.testing.catalogs.maven import MavenJar
-from sluice.testing.ports import kept_port
-from tests.support.postgres import postgres_folder, run_sql
+from tests.support.catalog_servers.catalog import Catalog, Store, jars_with
+from tests.support.catalog_servers.iam_s3 import BUCKET
+from tests.support.catalog_servers.maven import MavenJar
+from tests.support.clusters.postgres import postgres_folder, run_sql
+from tests.support.network.ports import kept_port
 
 SQLITE = MavenJar(
     "org.xerial",

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 import pytest
 
 from sluice.errors import ConfigurationError
-from sluice.testing.catalogs import nessie as servers
-from sluice.testing.catalogs.catalog import Catalog
-from sluice.testing.catalogs.iam_s3 import IamS3
-from sluice.testing.catalogs.newer_java import java_of
+from tests.support.catalog_servers import nessie as servers
+from tests.support.catalog_servers.catalog import Catalog
+from tests.support.catalog_servers.iam_s3 import IamS3
+from tests.support.catalog_servers.newer_java import java_of
 
 
 @contextmanager
 def nessie(store: IamS3, *, vended_life_s: int | None = None) -> Iterator[Catalog]:
-    """Nessie over a store; see :func:`sluice.testing.catalogs.nessie.nessie`."""
+    """Nessie over a store; see :func:`tests.support.catalog_servers.nessie.nessie`."""
     try:
         java_of(servers.JAVA_MIN)
     except ConfigurationError as error:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from sluice.driver.lakes.jvm import Jvm
-from sluice.testing.catalogs.aws_bundle import jars_with_s3
-from sluice.testing.catalogs.catalog import Catalog, jars_with
-from sluice.testing.catalogs.iam_s3 import BUCKET, IamS3
+from tests.support.catalog_servers.aws_bundle import jars_with_s3
+from tests.support.catalog_servers.catalog import Catalog, jars_with
+from tests.support.catalog_servers.iam_s3 import BUCKET, IamS3
 
 from .http_server import JsonServer, Request
 from .jdbc import SQLITE

@@ -20,7 +20,7 @@ from sluice.rounds.records.files import RoundResult
 from sluice.rounds.round.round import run_round
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.progress import NoProgress, Progress
-from tests.support.keyed_stock import DUE
+from tests.support.tables.keyed_stock import DUE
 
 from .foreign_writer import foreign_writer
 from .iceberg_client import opened

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from sluice.testing.catalogs.aws_bundle import jars_with_s3
-from sluice.testing.catalogs.catalog import Catalog
-from sluice.testing.catalogs.iam_s3 import BUCKET, IamS3
+from tests.support.catalog_servers.aws_bundle import jars_with_s3
+from tests.support.catalog_servers.catalog import Catalog
+from tests.support.catalog_servers.iam_s3 import BUCKET, IamS3
 
 from .jdbc import sqlite
 from .nessie import nessie

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sluice.catalog_options import CATALOG_NAME
 from sluice.model import TablePath
-from tests.support.keyed_stock import Stock, stock_table
+from tests.support.tables.keyed_stock import Stock, stock_table
 
 from .iceberg_client import opened
 from .readers import duckdb_rows, pyiceberg_rows, spark_rows

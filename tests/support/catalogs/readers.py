@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sluice.testing.catalogs.catalog import Catalog
-from tests.support.lake_engines import catalog_engines
+from tests.support.catalog_servers.catalog import Catalog
+from tests.support.lake.lake_engines import catalog_engines
 
 Rows = list[list[Any]]
 _TIMEOUT_S = 200

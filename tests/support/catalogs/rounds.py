@@ -31,8 +31,8 @@ from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.values.progress import Progress
 from sluice.server.cluster import EmbeddedCluster
-from sluice.testing.catalogs.catalog import Catalog
-from tests.support.keyed_stock import DUE, Stock, stock_table
+from tests.support.catalog_servers.catalog import Catalog
+from tests.support.tables.keyed_stock import DUE, Stock, stock_table
 
 from .iceberg_client import opened
 

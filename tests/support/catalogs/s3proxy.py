@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sluice.artifacts.java import java
-from sluice.testing.catalogs.catalog import Catalog
-from sluice.testing.catalogs.iam_s3 import BUCKET, REGION
-from sluice.testing.catalogs.keys import Keys
-from sluice.testing.catalogs.maven import MavenJar, fetch_jars
-from sluice.testing.catalogs.program import http_answers, running
-from sluice.testing.ports import kept_port
+from tests.support.catalog_servers.catalog import Catalog
+from tests.support.catalog_servers.iam_s3 import BUCKET, REGION
+from tests.support.catalog_servers.keys import Keys
+from tests.support.catalog_servers.maven import MavenJar, fetch_jars
+from tests.support.catalog_servers.program import http_answers, running
+from tests.support.network.ports import kept_port
 
 from .jdbc import sqlite
 

@@ -6,9 +6,9 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from sluice.testing.catalogs.aws_bundle import jars_with_s3
-from sluice.testing.catalogs.catalog import Catalog
-from sluice.testing.catalogs.iam_s3 import BUCKET, IamS3
+from tests.support.catalog_servers.aws_bundle import jars_with_s3
+from tests.support.catalog_servers.catalog import Catalog
+from tests.support.catalog_servers.iam_s3 import BUCKET, IamS3
 
 from .glue import glue
 from .hive_metastore import hive3, hive4

@@ -7,7 +7,7 @@ import json
 from sluice.catalog_options import CATALOG_NAME, sql_names
 from sluice.lake.iceberg.catalog.java import java_errors
 from sluice.model import TablePath
-from tests.support.keyed_stock import Stock, stock_table
+from tests.support.tables.keyed_stock import Stock, stock_table
 
 from .iceberg_client import opened
 from .operations import check, files_of_a_killed_driver, fill, foreign_commit, numbers_table

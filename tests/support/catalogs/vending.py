@@ -11,8 +11,8 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from sluice.testing.catalogs.iam_s3 import IamS3
-from sluice.testing.catalogs.keys import Keys
+from tests.support.catalog_servers.iam_s3 import IamS3
+from tests.support.catalog_servers.keys import Keys
 
 _NEVER_SIGNED = frozenset({"authorization", "user-agent", "x-amzn-trace-id", "amz-sdk-request"})
 

@@ -19,9 +19,9 @@ from urllib.parse import urlencode
 from pyarrow import fs
 
 from sluice.storage import file_system
-from sluice.testing.catalogs.maven import CACHE
-from sluice.testing.catalogs.program import http_answers, running
-from sluice.testing.ports import held_port, port_of
+from tests.support.catalog_servers.maven import CACHE
+from tests.support.catalog_servers.program import http_answers, running
+from tests.support.network.ports import held_port, port_of
 
 _SOURCE = Path(__file__).with_name("azurite")
 _FILES = ("package.json", "package-lock.json", ".npmrc")

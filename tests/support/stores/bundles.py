@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sluice.artifacts.jars import Jar
-from sluice.testing.catalogs.aws_bundle import jars_with_bundles
+from tests.support.catalog_servers.aws_bundle import jars_with_bundles
 
 GCP = Jar(
     "org.apache.iceberg",

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from sluice.testing.catalogs.maven import CACHE
-from sluice.testing.catalogs.program import http_answers, running
-from sluice.testing.ports import held_port, port_of
+from tests.support.catalog_servers.maven import CACHE
+from tests.support.catalog_servers.program import http_answers, running
+from tests.support.network.ports import held_port, port_of
 
 _SOURCE = Path(__file__).with_name("fake_gcs")
 _PACKAGE = "github.com/fsouza/fake-gcs-server"

@@ -10,7 +10,7 @@ import pytest
 
 from sluice.artifacts.jars import Jar, fetch
 from sluice.errors import ConfigurationError
-from tests.support.java import Pauses, java_that
+from tests.support.harness.java import Pauses, java_that
 
 CONTENT = b"jar\n"
 JAR = Jar("org.example", "some", "1.0", hashlib.sha256(CONTENT).hexdigest(), 7)

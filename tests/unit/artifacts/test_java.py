@@ -8,7 +8,7 @@ import pytest
 
 from sluice.artifacts.java import java_version, pyspark_jars
 from sluice.errors import ConfigurationError
-from tests.support.java import java_that
+from tests.support.harness.java import java_that
 
 
 def test_jars_of_spark_are_found_without_importing_it() -> None:

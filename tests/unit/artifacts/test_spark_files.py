@@ -103,7 +103,7 @@ def test_the_zip_holds_what_executors_import_and_no_tests(tmp_path: Path) -> Non
         "sluice_spark/tier_tables.py",
         "pyspark_sluice/query.py",
     } <= {*names}
-    assert not [name for name in names if "testing" in name or name.endswith(".pyc")]
+    assert not [name for name in names if "tests" in name or name.endswith(".pyc")]
 
 
 def test_the_dag_files_are_those_of_the_repository() -> None:

@@ -13,8 +13,8 @@ from pyarrow.fs import FileSelector
 from sluice.checks.findings import run_check
 from sluice.checks.folders import local_path, work_folder_check, write_and_remove
 from sluice.storage import fsspec_file_system
-from sluice.testing.ports import kept_port
-from tests.support.s3_server import S3Server
+from tests.support.clusters.s3_server import S3Server
+from tests.support.network.ports import kept_port
 
 SEEN = "a file was written, read and removed"
 

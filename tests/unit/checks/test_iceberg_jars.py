@@ -12,7 +12,7 @@ from sluice.artifacts.iceberg import CATALOGS, FENCE, RUNTIMES
 from sluice.checks.findings import run_check
 from sluice.checks.iceberg_jars import iceberg_jars
 from sluice.errors import ConfigurationError
-from tests.support.java import jar_of
+from tests.support.harness.java import jar_of
 
 WANTED = RUNTIMES["4.0"].name
 

@@ -12,9 +12,9 @@ from sluice.checks.iceberg_options import missing, near_misses
 from sluice.checks.lake import KEYS, CheckScope, check_lake, lake_checks
 from sluice.config import Config, DatalakeConfig
 from sluice.errors import ConfigurationError
-from sluice.testing.ports import kept_port
-from sluice.testing.simulation.clock import START_MS, ManualClock
-from tests.support.s3_server import S3Server
+from tests.simulation.clock import START_MS, ManualClock
+from tests.support.clusters.s3_server import S3Server
+from tests.support.network.ports import kept_port
 
 ALL_HERE = CheckScope()
 DRIVER_HERE = CheckScope(executors_are_here=False, hdfs=False)

@@ -13,7 +13,7 @@ from sluice.artifacts.iceberg import RUNTIMES
 from sluice.artifacts.spark_files import driver_script as installed_script
 from sluice.checks import spark
 from sluice.checks.findings import Check, run_check
-from tests.support.java import java_that
+from tests.support.harness.java import java_that
 
 
 def looked(check: Check) -> tuple[bool | None, str]:

@@ -11,7 +11,7 @@ from sluice import failpoints
 from sluice.client import connect
 from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.append_shop import ORDERS, Shop
+from tests.support.tables.append_shop import ORDERS, Shop
 
 
 @pytest.fixture(scope="module")

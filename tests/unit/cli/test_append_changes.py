@@ -13,8 +13,8 @@ from sluice.cli.rows.sending import FileSender
 from sluice.client import connect
 from sluice.model import Column
 from sluice.model import types as t
-from tests.support.append_shop import ORDERS, ROWS, Shop, command_of, stored_of
-from tests.support.processes import wait_for
+from tests.support.programs.processes import wait_for
+from tests.support.tables.append_shop import ORDERS, ROWS, Shop, command_of, stored_of
 
 NO_RECORD = (
     "note: no record of an unfinished run of rows.csv with its present content was found;"

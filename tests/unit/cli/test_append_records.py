@@ -19,8 +19,8 @@ from sluice.cli.rows.append_recorder import AppendRecorder
 from sluice.cli.rows.append_records import unfinished_records
 from sluice.cli.rows.row_files import RowFile
 from sluice.client.batches.sent_batches import WriterStart
-from tests.support.append_shop import ORDERS, ROWS, Shop, command_of, stored_of
-from tests.support.processes import SLUICE, environment
+from tests.support.programs.processes import SLUICE, environment
+from tests.support.tables.append_shop import ORDERS, ROWS, Shop, command_of, stored_of
 
 START = WriterStart(1, 0, 100, 1)
 NAME = {"table": "shop.orders", "table_id": 1}

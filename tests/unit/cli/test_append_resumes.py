@@ -17,8 +17,8 @@ from sluice.cli.rows.append_recorder import RESUMABLE_S, AppendRecorder
 from sluice.cli.rows.sending import FileSender
 from sluice.client import connect
 from tests.docs.blocks import claimed
-from tests.support.append_shop import ORDERS, ROWS, Shop, command_of, stored_of
-from tests.support.processes import SLUICE, environment
+from tests.support.programs.processes import SLUICE, environment
+from tests.support.tables.append_shop import ORDERS, ROWS, Shop, command_of, stored_of
 
 
 def test_the_same_file_is_offered_to_go_on(shop: Shop, broken: tuple[Path, str]) -> None:

@@ -12,7 +12,7 @@ from sluice.client import connect
 from sluice.client.batches.bucket_writer import BucketWriter
 from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.append_shop import Shop
+from tests.support.tables.append_shop import Shop
 
 SHORT = {"SLUICE_CLIENT_RETRY_TIMEOUT_MS": "300"}
 

@@ -19,8 +19,8 @@ from sluice.cli.rows.append import _duplicates_count
 from sluice.client import connect
 from sluice.model import Column, Schema, TableDescriptor
 from sluice.model import types as t
-from sluice.testing.tables import table_info
-from tests.support.append_shop import ORDERS, ROWS, Shop, stored_of
+from tests.support.models.tables import table_info
+from tests.support.tables.append_shop import ORDERS, ROWS, Shop, stored_of
 
 # ---- nothing is sent before all is checked ----
 
@@ -195,7 +195,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
 from sluice.cli.rows.files import rows_of
-from tests.support.peak_memory import peak_mib
+from tests.support.programs.peak_memory import peak_mib
 wanted = pa.schema([("id", pa.int64()), ("note", pa.string())])
 for name in sys.argv[1:]:
     rows = rows_of(Path(name), wanted)

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from sluice.cli.main import cli
-from sluice.testing.ports import kept_port
+from tests.support.network.ports import kept_port
 
 COMMANDS = [
     ("status",),

@@ -19,7 +19,7 @@ from sluice.config import DatalakeConfig, ServerConfig
 from sluice.model import Column, Reason, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.wire_server import WireServer
+from tests.support.network.wire_server import WireServer
 
 Examine = Callable[..., tuple[int, dict[str, tuple[bool | None, str]]]]
 

@@ -18,7 +18,7 @@ from sluice.config import ServerConfig
 from sluice.model import Reason, TablePath, TieringRound
 from sluice.model.record_fields import fields_of
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.status_shop import OwnClock, Shop, status_shop
+from tests.support.statuses.status_shop import OwnClock, Shop, status_shop
 
 SECRET = "s3://lake: token=planted-secret is refused"
 DID = TieringRound(

@@ -19,8 +19,8 @@ from sluice.config import ServerConfig
 from sluice.errors import StorageError
 from sluice.model import LeaseInfo, Reason, TablePath
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.no_lease_list import list_no_leases
-from tests.support.planned_rounds import claim_and_plan
+from tests.support.statuses.no_lease_list import list_no_leases
+from tests.support.statuses.planned_rounds import claim_and_plan
 from tests.unit.server.kv_support import KvCaller
 from tests.unit.server.support import Caller
 

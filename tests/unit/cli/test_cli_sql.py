@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from sluice.cli.main import cli
 from sluice.cli.rows.sql import _print, explained
 from sluice.errors import QueryFailed
-from tests.support.findings import finding
-from tests.support.processes import sluice
+from tests.support.harness.findings import finding
+from tests.support.programs.processes import sluice
 
 SYSTEM = "the system tables are sys.lake_tiering_status and sys.lake_tiering_rounds"
 

@@ -22,7 +22,7 @@ from sluice.errors import NetworkError
 from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Reason, TableDescriptor, TablePath
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.plain_fluss import plain_fluss
+from tests.support.fluss.plain_fluss import plain_fluss
 
 DATA = pa.table({"id": pa.array(range(3), pa.int64())})
 

@@ -17,8 +17,8 @@ from sluice.cli.main import cli
 from sluice.config import ServerConfig
 from sluice.rounds.records.maintenance_runs import MaintenanceRun, note_run
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.processes import wait_for
-from tests.support.ui_process import origin_of, ui_process
+from tests.support.page.ui_process import origin_of, ui_process
+from tests.support.programs.processes import wait_for
 
 STOP_MAX_S = 6.0  # two seconds, on a busy machine
 NOWHERE = "grpc://127.0.0.1:1"

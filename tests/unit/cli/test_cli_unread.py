@@ -14,7 +14,7 @@ from sluice.cli.main import cli
 from sluice.client.statuses.status_table import StatusTable
 from sluice.errors import RequestTimeOut
 from sluice.model import Reason, TablePath
-from tests.support.status_shop import Shop, status_shop
+from tests.support.statuses.status_shop import Shop, status_shop
 
 
 @pytest.fixture

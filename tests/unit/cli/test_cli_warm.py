@@ -13,7 +13,12 @@ import pytest
 
 from sluice.formats.kernels import compiled as kernels
 from sluice.formats.kernels.objects import FOLDER, VARIANTS
-from tests.support.shared_kernels import ROOT, package_with, shared_objects, without_compiling
+from tests.support.harness.shared_kernels import (
+    ROOT,
+    package_with,
+    shared_objects,
+    without_compiling,
+)
 
 HAS_OBJECTS = any(each.platform == sysconfig.get_platform() for each in VARIANTS)
 

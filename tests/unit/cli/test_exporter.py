@@ -20,11 +20,11 @@ from sluice.metrics.tables import gauge_name
 from sluice.model import Reason, TieringStatus
 from sluice.model.record_fields import fields_of
 from sluice.server.coordinator.calls.lease_calls import LeaseService
-from sluice.testing.ports import kept_port
 from sluice.wire import apis
 from sluice.wire.messages import values
-from tests.support.scrapes import Samples, scrape
-from tests.support.status_shop import MINUTE_MS, status_shop
+from tests.support.network.ports import kept_port
+from tests.support.network.scrapes import Samples, scrape
+from tests.support.statuses.status_shop import MINUTE_MS, status_shop
 from tests.unit.server.support import Node, OwnedClock, batch
 from tests.unit.server.test_tiering_calls import LAKE_TABLE, beat, claim, control, entry
 

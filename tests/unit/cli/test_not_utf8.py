@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from sluice.cli.main import cli
 from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.processes import sluice
+from tests.support.programs.processes import sluice
 
 BAD = "b\udce4d"
 """``bäd`` in Latin-1, as Python reads it from the command line."""

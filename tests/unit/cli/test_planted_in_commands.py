@@ -16,10 +16,10 @@ from sluice.config import ClientConfig, ServerConfig
 from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.contents import contents
-from tests.support.leaks import leaks
-from tests.support.repeating_server import FORGED, RepeatingServer
-from tests.support.users import TOKENS, write_users
+from tests.support.harness.contents import contents
+from tests.support.harness.leaks import leaks
+from tests.support.network.repeating_server import FORGED, RepeatingServer
+from tests.support.network.users import TOKENS, write_users
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ import pytest
 from sluice.cli.rows.append import append
 from sluice.cli.rows.resume_command import Advice, ResumeCommand
 from sluice.errors import NetworkError
-from tests.support.append_shop import ORDERS, ROWS, Shop
+from tests.support.tables.append_shop import ORDERS, ROWS, Shop
 
 
 @pytest.mark.parametrize(

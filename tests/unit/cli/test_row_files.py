@@ -40,7 +40,7 @@ import sys
 from pathlib import Path
 import pyarrow as pa
 from sluice.cli.rows.files import rows_of, schema_of
-from tests.support.peak_memory import peak_mib
+from tests.support.programs.peak_memory import peak_mib
 rows = rows_of(Path(sys.argv[1]), pa.schema([("id", pa.int64()), ("note", pa.string())]))
 count = most = 0
 for batch in rows.batches():

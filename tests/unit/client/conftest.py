@@ -13,7 +13,7 @@ from sluice.client import Client, connect
 from sluice.config import ClientConfig, ServerConfig
 from sluice.server.cluster import EmbeddedCluster
 from sluice.server.tablet.buckets.files import LogFiles, Part
-from tests.support.own_ports import OwnPorts
+from tests.support.network.own_ports import OwnPorts
 
 
 class WallClock:

@@ -11,7 +11,7 @@ from sluice.client import Client
 from sluice.errors import DeletionDisabled, InvalidTargetColumn
 from sluice.model import Column, Schema, TableDescriptor
 from sluice.model import types as t
-from tests.support.keyed_orders import PATH, changelog, create, tuples
+from tests.support.tables.keyed_orders import PATH, changelog, create, tuples
 
 NUMBERED = Schema(
     (

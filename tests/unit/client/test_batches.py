@@ -15,8 +15,8 @@ from sluice.client.batches.sender import BatchSender
 from sluice.client.log.prefetch import prefetched
 from sluice.errors import CorruptRecord, RequestTimeOut, UnknownServerError
 from sluice.model import TableBucket
-from tests.support.findings import finding
-from tests.support.processes import wait_for
+from tests.support.harness.findings import finding
+from tests.support.programs.processes import wait_for
 
 A, B = TableBucket(1, None, 0), TableBucket(1, None, 1)
 

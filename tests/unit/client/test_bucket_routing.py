@@ -19,7 +19,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.error_codes import put_error, raise_in_body
-from tests.support.wire_server import WireServer
+from tests.support.network.wire_server import WireServer
 
 PATH = TablePath("shop", "orders")
 BUCKET = TableBucket(1, 7, 0)

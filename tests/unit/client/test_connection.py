@@ -23,12 +23,12 @@ from sluice.errors import (
     WrongProtocol,
 )
 from sluice.model import TableBucket, TablePath
-from sluice.testing.ports import kept_port
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
 from sluice.wire.error_codes import put_error, raise_in_body
-from tests.support.wire_server import Handler, WireServer
+from tests.support.network.ports import kept_port
+from tests.support.network.wire_server import Handler, WireServer
 
 PATH = TablePath("shop", "orders")
 BUCKET = TableBucket(1, None, 0)

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from sluice.client.connection.daemon_pool import DaemonPool
-from tests.support.processes import wait_for
+from tests.support.programs.processes import wait_for
 
 
 def test_calls_share_few_threads_that_end_when_nothing_waits() -> None:

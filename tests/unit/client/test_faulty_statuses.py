@@ -17,7 +17,7 @@ from sluice.client.statuses.system_table import SystemTable
 from sluice.errors import FencedTieringEpoch, InvalidTable, RequestTimeOut, StatusUnreadable
 from sluice.model import Reason, TablePath
 from sluice.model import types as t
-from tests.support.status_shop import MINUTE_MS, Shop, foreign, status_shop
+from tests.support.statuses.status_shop import MINUTE_MS, Shop, foreign, status_shop
 
 
 @pytest.fixture

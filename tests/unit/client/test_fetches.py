@@ -14,8 +14,8 @@ from sluice.model import TableBucket
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
-from tests.support.fetch_server import BUCKET, INFO, batch, ids, reading
-from tests.support.wire_server import WireServer
+from tests.support.network.fetch_server import BUCKET, INFO, batch, ids, reading
+from tests.support.network.wire_server import WireServer
 
 OTHER = TableBucket(1, None, 1)
 

@@ -32,12 +32,12 @@ from sluice.errors import (
 from sluice.model import Claim, Column, Reason, TableBucket, TablePath
 from sluice.model import types as t
 from sluice.statuses.recorded import REVOKED_MS
-from sluice.testing.tables import table_info
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
-from tests.support.status_shop import Shop, foreign, status_shop
-from tests.support.wire_server import WireServer
+from tests.support.models.tables import table_info
+from tests.support.network.wire_server import WireServer
+from tests.support.statuses.status_shop import Shop, foreign, status_shop
 
 DAY = {"table.datalake.freshness": "1d"}
 PATH = TablePath("shop", "orders")

@@ -14,7 +14,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.error_codes import to_error_response
-from tests.support.wire_server import WireServer
+from tests.support.network.wire_server import WireServer
 
 CLAIM = Claim(1, TablePath("shop", "orders"), 5, 3)
 

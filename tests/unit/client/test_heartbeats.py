@@ -24,7 +24,7 @@ from sluice.model import Claim, Column, Schema, TableDescriptor, TablePath
 from sluice.model.types import BIGINT
 from sluice.server.cluster import EmbeddedCluster
 from sluice.setting_limits import CLAIM_TIMEOUT_MIN_MS
-from tests.support.findings import finding
+from tests.support.harness.findings import finding
 
 ORDERS = Claim(1, TablePath("shop", "orders"), 5, 1)
 ITEMS = Claim(2, TablePath("shop", "items"), 7, 1)

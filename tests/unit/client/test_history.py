@@ -21,8 +21,16 @@ from sluice.errors import AuthorizationError, InvalidTable, RequestTimeOut, Tabl
 from sluice.model import Claim, Reason, TableDescriptor, TablePath, TieringRound
 from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.server.cluster import EmbeddedCluster
-from sluice.testing.table_creation import create_table
-from tests.support.status_shop import LAKE, MINUTE_MS, SCHEMA, OwnClock, Shop, foreign, status_shop
+from tests.support.fluss.table_creation import create_table
+from tests.support.statuses.status_shop import (
+    LAKE,
+    MINUTE_MS,
+    SCHEMA,
+    OwnClock,
+    Shop,
+    foreign,
+    status_shop,
+)
 
 DETAILS = TieringRound(
     outcome="committed", rows_written=7, keys_deleted=2, files_written=3, bytes_read=100,

@@ -22,9 +22,9 @@ from sluice.rounds.copy.split import copy_split
 from sluice.rounds.values.types import KeyedSplitOptions, Split, SplitResult, StartMode
 from sluice.server.cluster import EmbeddedCluster
 from sluice.storage import file_system
-from sluice.testing.memory_lake import MemoryLakeTable
-from tests.support.findings import finding
-from tests.support.keyed_orders import PATH, create, keys, rows
+from tests.support.harness.findings import finding
+from tests.support.models.memory_lake import MemoryLakeTable
+from tests.support.tables.keyed_orders import PATH, create, keys, rows
 
 
 class Site:

@@ -29,10 +29,19 @@ from sluice.server.cluster import EmbeddedCluster
 from sluice.server.tablet.kv.scan_manager import ScannerManager
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from tests.support import proxy as faults
-from tests.support.keyed_orders import PATH, Row, changes_of, create, keys, replayed, rows, tuples
-from tests.support.own_ports import OwnPorts
-from tests.support.proxy import Answer, Fault, Proxy
+from tests.support.network import proxy as faults
+from tests.support.network.own_ports import OwnPorts
+from tests.support.network.proxy import Answer, Fault, Proxy
+from tests.support.tables.keyed_orders import (
+    PATH,
+    Row,
+    changes_of,
+    create,
+    keys,
+    replayed,
+    rows,
+    tuples,
+)
 
 ORDERS = [(number, f"item {number}", number) for number in range(100)]
 SMALL = 200

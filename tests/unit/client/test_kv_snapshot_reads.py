@@ -38,8 +38,8 @@ from sluice.model import BucketSnapshot, Column, Schema, TableBucket, TableDescr
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
 from sluice.storage import file_system
-from tests.support.findings import finding
-from tests.support.keyed_orders import KEYED, PATH, Row, create, keys, rows, tuples
+from tests.support.harness.findings import finding
+from tests.support.tables.keyed_orders import KEYED, PATH, Row, create, keys, rows, tuples
 
 
 class Place:

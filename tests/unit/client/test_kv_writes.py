@@ -23,8 +23,8 @@ from sluice.errors import (
 from sluice.formats.types.types import arrow_schema
 from sluice.model import ChangeType, Column, Schema, TableBucket, TableDescriptor
 from sluice.model import types as t
-from sluice.testing.conformance.every_type import EVERY_TYPE, every_value
-from tests.support.keyed_orders import (
+from tests.conformance.every_type import EVERY_TYPE, every_value
+from tests.support.tables.keyed_orders import (
     KEYED,
     PATH,
     REGIONAL,

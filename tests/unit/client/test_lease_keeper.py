@@ -9,7 +9,7 @@ import pytest
 
 from sluice.client import LeaseKeeper
 from sluice.errors import FlussError, LeaseLost, LeaseNotExist, NetworkError
-from tests.support.lease_parts import ManualClock
+from tests.support.statuses.lease_parts import ManualClock
 
 
 class Coordinator:

@@ -32,13 +32,13 @@ from sluice.formats.types.types import arrow_schema
 from sluice.model import Column, Schema, TableDescriptor
 from sluice.model import types as t
 from sluice.rounds.values.types import Split, SplitPart
-from sluice.testing.tables import table_info
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.error_codes import raise_in_body
-from tests.support.orders import PATH, PLAIN, SCHEMA, bucket, create, ids, orders, write
-from tests.support.wire_server import WireServer
+from tests.support.models.tables import table_info
+from tests.support.network.wire_server import WireServer
+from tests.support.tables.orders import PATH, PLAIN, SCHEMA, bucket, create, ids, orders, write
 
 # ---- round trips ----
 

@@ -20,9 +20,9 @@ from sluice.errors import (
     RecordTooLarge,
     RequestTimeOut,
 )
-from tests.support.findings import finding
-from tests.support.orders import PATH, PLAIN, bucket, create, ids, orders, write
-from tests.support.processes import wait_for
+from tests.support.harness.findings import finding
+from tests.support.programs.processes import wait_for
+from tests.support.tables.orders import PATH, PLAIN, bucket, create, ids, orders, write
 
 
 def test_a_batch_over_the_message_limit_is_named(client: Client, cluster: Any) -> None:

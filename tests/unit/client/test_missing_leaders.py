@@ -30,12 +30,12 @@ from sluice.formats.types.descriptors import descriptor_to_json
 from sluice.model import TableInfo, TablePath
 from sluice.model.types import BIGINT
 from sluice.statuses import RecordedStatus
-from sluice.testing.tables import table_info
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.error_codes import to_error_response
-from tests.support.wire_server import WireServer
+from tests.support.models.tables import table_info
+from tests.support.network.wire_server import WireServer
 
 ALIVE = 0
 NOW_MS = 1_790_000_000_000

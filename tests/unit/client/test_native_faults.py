@@ -32,8 +32,8 @@ from sluice.model import TableBucket, TableDescriptor, TablePath
 from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from tests.support import proxy as faults
-from tests.support.proxy import Fault, Proxy
+from tests.support.network import proxy as faults
+from tests.support.network.proxy import Fault, Proxy
 
 PATH = TablePath("shop", "orders")
 SCHEMA = pa.schema([("id", pa.int64())])

@@ -15,8 +15,8 @@ from sluice.errors import NotCoordinatorLeader, UnknownTableOrBucket
 from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from tests.support.fetch_server import INFO, batch, ids
-from tests.support.native_peer import Peer, PeerServer, hello, serving
+from tests.support.network.fetch_server import INFO, batch, ids
+from tests.support.network.native_peer import Peer, PeerServer, hello, serving
 
 NOT_COORDINATOR_LEADER = 65
 

@@ -15,8 +15,8 @@ import pytest
 from sluice.client.connection.reachability import WAIT_S, require_listener
 from sluice.config import ClientConfig
 from sluice.errors import ConfigurationError, NetworkError
-from sluice.testing.ports import kept_port
 from sluice.wire.listeners.start_marker import is_starting, starting
+from tests.support.network.ports import kept_port
 
 
 @pytest.mark.parametrize("scheme", ["grpc", "fluss"])

@@ -16,7 +16,7 @@ from sluice.client.tiering.idle import IdleCheck, Waiting
 from sluice.errors import FencedTieringEpoch, RequestTimeOut
 from sluice.model import Claim, Reason, TableBucket, TableInfo, TablePath, TieringRound
 from sluice.statuses.freshness import FRESHNESS
-from tests.support.status_shop import MINUTE_MS, Shop, status_shop
+from tests.support.statuses.status_shop import MINUTE_MS, Shop, status_shop
 
 DONE = TieringRound(outcome="nothing_new", rows_written=0, lag_rows_before=0, worker="a run")
 

@@ -36,7 +36,7 @@ from sluice.model import (
     TieringRound,
 )
 from sluice.model import types as t
-from tests.support.status_shop import MINUTE_MS, SCHEMA, Shop, foreign, status_shop
+from tests.support.statuses.status_shop import MINUTE_MS, SCHEMA, Shop, foreign, status_shop
 
 EITHER_DOOR = pytest.mark.parametrize("shop", ["grpc", "fluss"], indirect=True)
 

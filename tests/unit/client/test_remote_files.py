@@ -24,9 +24,9 @@ from sluice.errors import (
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
-from tests.support.fetch_server import batch, ids, reading
-from tests.support.s3_server import REGION, S3Server
-from tests.support.wire_server import WireServer
+from tests.support.clusters.s3_server import REGION, S3Server
+from tests.support.network.fetch_server import batch, ids, reading
+from tests.support.network.wire_server import WireServer
 
 MB = 1 << 20
 HOUR_MS = 3_600_000

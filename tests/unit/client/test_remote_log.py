@@ -17,7 +17,7 @@ from sluice.client.connection.remote_files import RemoteFiles
 from sluice.client.log.remote_segments import Segment, read_segment
 from sluice.config import ClientConfig
 from sluice.errors import CorruptMessage, CorruptRecord, FlussError, RecordTooLarge, StorageError
-from tests.support.fetch_server import batch, ids, reading
+from tests.support.network.fetch_server import batch, ids, reading
 
 MB = 1 << 20
 FILES = RemoteFiles(Connection(ClientConfig()))  # asks nobody about local files

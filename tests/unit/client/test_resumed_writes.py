@@ -15,7 +15,7 @@ from sluice.config import ClientConfig
 from sluice.errors import InvalidTable, PartitionNotExists, RecordTooLarge, UnknownServerError
 from sluice.model import Column, Schema, TableBucket, TableDescriptor
 from sluice.model import types as t
-from tests.support.orders import PATH, PLAIN, bucket, create, ids, orders
+from tests.support.tables.orders import PATH, PLAIN, bucket, create, ids, orders
 
 ROWS = 8_000
 LAYOUTS = {

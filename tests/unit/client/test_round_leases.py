@@ -23,9 +23,9 @@ from sluice.model import Reason, TablePath, TieringStatus
 from sluice.rounds.records.dropped_leases import forget_drop
 from sluice.rounds.records.files import RoundFailure, failure_uri, plan_uri, write_json
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.lease_parts import ManualClock
-from tests.support.planned_rounds import claim_and_plan, plan_round, write_result
-from tests.support.processes import wait_for
+from tests.support.programs.processes import wait_for
+from tests.support.statuses.lease_parts import ManualClock
+from tests.support.statuses.planned_rounds import claim_and_plan, plan_round, write_result
 from tests.unit.server.kv_support import KvCaller
 from tests.unit.server.support import Caller, config
 

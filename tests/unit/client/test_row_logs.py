@@ -14,7 +14,7 @@ from sluice.formats.keys.bucketing import bucket_numbers
 from sluice.formats.keys.keys import encode_key
 from sluice.model import Column, DataType, RowField, Schema, TableDescriptor, TypeRoot
 from sluice.model import types as t
-from tests.support.orders import PATH, PLAIN, bucket, create, ids, orders, write
+from tests.support.tables.orders import PATH, PLAIN, bucket, create, ids, orders, write
 
 ROW_FORMATS = ["INDEXED", "COMPACTED"]
 WHERE = pytest.mark.parametrize("log_format", ROW_FORMATS)

@@ -17,8 +17,8 @@ from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from tests.support.fluss_versions import RELEASES, V0_9_1, V1_0_0, Versions
-from tests.support.proxy import Proxy
+from tests.support.fluss.fluss_versions import RELEASES, V0_9_1, V1_0_0, Versions
+from tests.support.network.proxy import Proxy
 
 LOG, KEYED, DAILY = (TablePath("shop", name) for name in ("events", "orders", "daily"))
 COLUMNS = (Column("id", t.INT.not_null(), 0), Column("text", t.STRING, 1))

@@ -12,8 +12,8 @@ from sluice.client.statuses.accesses import CLAIM_PATIENCE_S
 from sluice.config import ClientConfig
 from sluice.errors import StatusUnreadable
 from sluice.wire import apis
-from tests.support.proxy import hang
-from tests.support.status_shop import Shop, behind_proxy, status_shop
+from tests.support.network.proxy import hang
+from tests.support.statuses.status_shop import Shop, behind_proxy, status_shop
 
 DEADLINE_MS = 500
 LATE_S = 0.2  # in time for each request, but not for all of them

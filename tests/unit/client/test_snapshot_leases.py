@@ -33,7 +33,7 @@ from sluice.server.coordinator.calls.lease_calls import LeaseService
 from sluice.server.coordinator.leases.leases import Snapshots
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from tests.support.lease_parts import ManualClock
+from tests.support.statuses.lease_parts import ManualClock
 from tests.unit.server.kv_support import KvCaller
 from tests.unit.server.support import LOG_TABLE, Caller
 

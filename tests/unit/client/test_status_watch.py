@@ -19,8 +19,8 @@ from sluice.model import Column, Schema, TableDescriptor, TablePath, TieringRoun
 from sluice.model import types as t
 from sluice.model.tiering_round import ROUNDS_KEPT
 from sluice.wire import apis
-from tests.support.proxy import error
-from tests.support.status_shop import LAKE, SCHEMA, Shop, behind_proxy, status_shop
+from tests.support.network.proxy import error
+from tests.support.statuses.status_shop import LAKE, SCHEMA, Shop, behind_proxy, status_shop
 
 
 @pytest.fixture

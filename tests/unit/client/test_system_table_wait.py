@@ -12,11 +12,11 @@ from pyspark_sluice import LakeTieringStatus
 from pyspark_sluice.system_table import SystemTableReader
 from sluice.client.connection.reachability import OF_COMMAND, WAIT_S
 from sluice.errors import NetworkError
-from sluice.testing.ports import kept_port
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
-from tests.support.wire_server import WireServer
+from tests.support.network.ports import kept_port
+from tests.support.network.wire_server import WireServer
 
 
 def rows() -> int:

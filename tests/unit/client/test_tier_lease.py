@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sluice.client.leases.tier_lease import tier_lease_id
-from tests.support.no_home import take_home
+from tests.support.programs.no_home import take_home
 
 HOLD = """
 import sys

@@ -23,8 +23,8 @@ from sluice.rounds.values.ports import Cluster as ClusterPort
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
-from tests.support.orders import PATH, PLAIN, SCHEMA, create, orders, write
-from tests.support.wire_server import WireServer
+from tests.support.network.wire_server import WireServer
+from tests.support.tables.orders import PATH, PLAIN, SCHEMA, create, orders, write
 
 ITEMS = TablePath("shop", "items")
 LAKE = {"table.datalake.enabled": "true", "table.datalake.freshness": "60s"}

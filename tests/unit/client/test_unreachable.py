@@ -18,11 +18,11 @@ from sluice.errors import LeaderNotAvailable, NetworkError
 from sluice.model import TableBucket
 from sluice.rounds.copy.split import copy_split
 from sluice.rounds.values.types import Split, SplitFailure, SplitResult
-from sluice.testing.memory_lake import MemoryLakeTable
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from tests.support.fetch_server import INFO, batch
-from tests.support.native_peer import PeerServer, serving
+from tests.support.models.memory_lake import MemoryLakeTable
+from tests.support.network.fetch_server import INFO, batch
+from tests.support.network.native_peer import PeerServer, serving
 
 from .test_native_leaders import metadata
 

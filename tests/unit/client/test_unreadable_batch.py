@@ -18,8 +18,8 @@ from sluice.model import Column, Schema, TableDescriptor
 from sluice.model import types as t
 from sluice.rounds.values.types import OffsetRange, Split
 from sluice.server.tablet.segments.segment import Heads
-from tests.support.forged_batches import append_unchecked
-from tests.support.orders import PATH, PLAIN, bucket, create, ids, orders, write
+from tests.support.tables.forged_batches import append_unchecked
+from tests.support.tables.orders import PATH, PLAIN, bucket, create, ids, orders, write
 
 from .conftest import Cluster
 

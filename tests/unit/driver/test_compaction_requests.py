@@ -12,7 +12,7 @@ from sluice.driver.maintaining import _Requests
 from sluice.errors import StatusUnreadable
 from sluice.model import types as t
 from sluice.rounds.upkeep.compaction_request import REQUEST_MS_MAX
-from tests.support.status_shop import Shop, foreign, status_shop
+from tests.support.statuses.status_shop import Shop, foreign, status_shop
 
 
 @pytest.fixture

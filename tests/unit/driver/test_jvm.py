@@ -11,7 +11,7 @@ from sluice.artifacts import jars
 from sluice.artifacts.iceberg import installed_iceberg
 from sluice.driver.lakes import jvm
 from sluice.errors import ConfigurationError, DriverRefused
-from tests.support.no_home import take_home
+from tests.support.programs.no_home import take_home
 
 ICEBERG = installed_iceberg()
 JAR = ICEBERG.name

@@ -25,11 +25,11 @@ from sluice.model.durations import duration_ms
 from sluice.server.cluster import EmbeddedCluster
 from sluice.server.metadata import NODE_ID
 from sluice.statuses import recorded
-from sluice.testing.tables import table_info
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
-from tests.support.plain_fluss import plain_fluss
+from tests.support.fluss.plain_fluss import plain_fluss
+from tests.support.models.tables import table_info
 
 MINUTE_MS = 60_000
 START_MS = 1_750_000_000_000

@@ -25,7 +25,7 @@ from sluice.rounds.values.reasons import failure_of
 from sluice.rounds.values.types import LogRecords, Split, SplitFailure
 from sluice.server.cluster import EmbeddedCluster
 from sluice.stop_signals import Terminated
-from sluice.testing.memory_lake import MemoryLake
+from tests.support.models.memory_lake import MemoryLake
 
 SECRET = "Planted+4716"
 CONFIG = load_config(environment={}, overrides={"datalake.iceberg.s3.secret-access-key": SECRET})

@@ -11,8 +11,8 @@ from sluice.driver.repairing import RepairResult, apply_now, choose_action
 from sluice.errors import ConfigurationError, LakeRolledBack, LogBeginsAfterLake
 from sluice.model import types as t
 from sluice.rounds.repair.diagnosis import Diagnosis, RepairAction, TableState
-from sluice.testing.memory_lake import MemoryLake
-from sluice.testing.tables import table_info
+from tests.support.models.memory_lake import MemoryLake
+from tests.support.models.tables import table_info
 
 SAFE = RepairAction("restore", "set main back")
 SKIP = RepairAction("skip", "leave it out", ("lost for good: 10 rows",))

@@ -20,7 +20,7 @@ from sluice.rounds.records.files import read_json
 from sluice.rounds.values.types import KeyedSplitOptions, Split, SplitLimit, StartMode
 from sluice.server.cluster import EmbeddedCluster
 from sluice.storage import file_system
-from tests.support.keyed_orders import PATH, create, rows
+from tests.support.tables.keyed_orders import PATH, create, rows
 
 
 @pytest.fixture

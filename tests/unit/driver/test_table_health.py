@@ -22,11 +22,11 @@ from sluice.model import types as t
 from sluice.rounds.upkeep.maintain import MaintenanceReport
 from sluice.rounds.upkeep.maintenance import TableHealth
 from sluice.server.cluster import EmbeddedCluster
-from sluice.testing.tables import table_info
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
-from tests.support.wire_server import WireServer
+from tests.support.models.tables import table_info
+from tests.support.network.wire_server import WireServer
 
 SCATTERED = TableHealth(small_files_of_worst=90)
 BOTH = TableHealth(small_files_of_worst=90, equality_files=2)

@@ -14,8 +14,8 @@ from sluice.model import TableBucket
 from sluice.model import types as t
 from sluice.rounds.copy.parts import PartRules
 from sluice.rounds.values.types import LogRecords, Split, SplitFailure, SplitLimit, SplitResult
-from sluice.testing.memory_lake import MemoryLakeTable
-from sluice.testing.tables import table_info
+from tests.support.models.memory_lake import MemoryLakeTable
+from tests.support.models.tables import table_info
 
 INFO = table_info({"a": t.BIGINT}, buckets=8)
 SPLITS = [Split(TableBucket(1, None, n), (), 0, 10 + n) for n in range(8)]

@@ -31,8 +31,8 @@ from sluice.model import types as t
 from sluice.server.coordinator.catalog.options import CHOICES
 from tests.golden import tables
 from tests.golden.files import read
-from tests.support.arrow_memory import all_given_back
-from tests.support.forged_batches import forged, sealed_again
+from tests.support.programs.arrow_memory import all_given_back
+from tests.support.tables.forged_batches import forged, sealed_again
 
 from .nested_strategies import ANY_TYPE, array_of, make_column, map_of, row_of, typed_batches
 from .strategies import NESTED, SCALARS

@@ -17,9 +17,9 @@ import pytest
 
 from sluice.formats.kernels import cache as kernel_cache
 from sluice.formats.kernels import objects as kernel_objects
-from tests.support.no_home import take_home
-from tests.support.parsing import parsed
-from tests.support.shared_kernels import without_compiling
+from tests.support.harness.parsing import parsed
+from tests.support.harness.shared_kernels import without_compiling
+from tests.support.programs.no_home import take_home
 
 ROOT = Path(__file__).resolve().parents[3]
 FORMATS = ROOT / "sluice" / "formats"

@@ -19,7 +19,7 @@ import pytest
 
 from sluice.formats.kernels import objects as kernel_objects
 from sluice.formats.kernels.objects import FOLDER, VARIANTS, Variant
-from tests.support.shared_kernels import ROOT, package_with, shared_objects
+from tests.support.harness.shared_kernels import ROOT, package_with, shared_objects
 
 HERE = [each for each in VARIANTS if each.platform == sysconfig.get_platform()]
 FITTING = kernel_objects.fitting(
@@ -232,7 +232,7 @@ def test_each_variant_passes_the_tests_of_the_kernels(
     assert (
         f"kernels of {package}/sluice/formats/{FOLDER}/{objects[variant.name].name}" in done.stdout
     )
-    guarded = [sys.executable, "-m", "tests.support.guarded_rows", "1", "2000"]
+    guarded = [sys.executable, "-m", "tests.support.tables.guarded_rows", "1", "2000"]
     done = subprocess.run(
         guarded, cwd=package, env=environment, capture_output=True, text=True, timeout=240
     )

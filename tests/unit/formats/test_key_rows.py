@@ -13,8 +13,8 @@ from sluice.formats.keys.primary_keys import KV_FORMAT_VERSION, primary_keys
 from sluice.formats.types.types import arrow_type
 from sluice.model import Column, DataType, Schema, TableInfo, TypeRoot
 from sluice.model import types as t
-from sluice.testing.conformance.every_type import EVERY_TYPE, every_value
-from sluice.testing.tables import table_info
+from tests.conformance.every_type import EVERY_TYPE, every_value
+from tests.support.models.tables import table_info
 
 MORE: dict[str, DataType] = {
     "a small decimal": t.decimal(5, 2),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sluice.errors import CorruptRecord
 from sluice.formats.kv.kv_batch import build_kv_batch, parse_kv_batch
 from sluice.formats.log.batch import crc32c
-from tests.support.row_by_row import sized
+from tests.support.tables.row_by_row import sized
 
 ROW = bytes.fromhex("00010161")
 KV_BATCH = bytes.fromhex(

@@ -26,7 +26,7 @@ from sluice.formats.log.batch import (
     read_header,
     set_offset_and_timestamp,
 )
-from tests.support.arrow_memory import all_given_back
+from tests.support.programs.arrow_memory import all_given_back
 
 from .strategies import SCALARS, arrow_batches
 

@@ -20,7 +20,7 @@ from sluice.formats.types.types import arrow_type
 from sluice.model import Column, DataType, Schema, TypeRoot
 from sluice.model import types as t
 from tests.golden import tables
-from tests.support import row_by_row
+from tests.support.tables import row_by_row
 
 from .nested_strategies import (
     ANY_TYPE,

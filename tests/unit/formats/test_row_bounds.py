@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def guarded(seed: int, cases: int) -> tuple[int, int]:
     """Cases read and refused, in a process that such a read would kill."""
-    command = [sys.executable, "-m", "tests.support.guarded_rows", str(seed), str(cases)]
+    command = [sys.executable, "-m", "tests.support.tables.guarded_rows", str(seed), str(cases)]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
     )

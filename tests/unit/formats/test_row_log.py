@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sluice.errors import CorruptRecord
 from sluice.formats.log.batch import check_crc, read_header
 from sluice.formats.log.row_log import RowLog, build_row_log_batch, parse_row_log_batch
-from tests.support.row_by_row import row_log_batch
+from tests.support.tables.row_by_row import row_log_batch
 
 ROW = bytes.fromhex("00010161")
 LOG_BATCH = bytes.fromhex(

@@ -8,7 +8,7 @@ from sluice.errors import UnsupportedLakeOption
 from sluice.iceberg_rules.keys import check_bucket_key
 from sluice.model import DataType
 from sluice.model import types as t
-from sluice.testing.tables import table_info
+from tests.support.models.tables import table_info
 
 TAKEN = [t.INT, t.BIGINT, t.STRING, t.DATE, t.decimal(38, 9), t.timestamp(6), t.timestamp_ltz(3)]
 

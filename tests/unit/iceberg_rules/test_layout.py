@@ -15,7 +15,7 @@ from sluice.iceberg_rules.layout import (
 )
 from sluice.model import TablePath
 from sluice.model import types as t
-from sluice.testing.tables import table_info
+from tests.support.models.tables import table_info
 
 PATH = TablePath("db", "t")
 CLEAN, LEGACY = Layout.CLEAN, Layout.LEGACY

@@ -16,7 +16,7 @@ from sluice.iceberg_rules.written_schema import WrittenSchema
 from sluice.lake.iceberg.schema import schema_json, spec_json
 from sluice.model import Column, DataType, TableInfo, TypeRoot
 from sluice.model import types as t
-from sluice.testing.tables import table_info
+from tests.support.models.tables import table_info
 
 ROW = DataType(TypeRoot.ROW, fields=(t.RowField("x", t.INT), t.RowField("y", t.STRING)))
 INFO = table_info(

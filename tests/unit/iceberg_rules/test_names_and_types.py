@@ -10,7 +10,7 @@ from sluice.iceberg_rules.layout import Layout
 from sluice.iceberg_rules.names_and_types import cautions, check_names_and_types, problems
 from sluice.model import DataType, TableInfo, TypeRoot
 from sluice.model import types as t
-from sluice.testing.tables import table_info
+from tests.support.models.tables import table_info
 
 ROW = DataType(TypeRoot.ROW, fields=(t.RowField("b", t.INT), t.RowField("B", t.INT)))
 PLAIN = DataType(TypeRoot.ROW, fields=(t.RowField("b", t.INT),))

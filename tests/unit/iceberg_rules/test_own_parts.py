@@ -13,7 +13,7 @@ from sluice.iceberg_rules.own_parts import own_field, with_own_fields
 from sluice.lake.iceberg.schema import schema_json
 from sluice.model import TableInfo
 from sluice.model import types as t
-from sluice.testing.tables import table_info
+from tests.support.models.tables import table_info
 
 CLEAN, LEGACY = Layout.CLEAN, Layout.LEGACY
 COLUMNS = {

@@ -8,7 +8,7 @@ from sluice.errors import UnsupportedLakeOption
 from sluice.iceberg_rules.properties import check_lake_properties
 from sluice.lake.iceberg.schema import table_properties
 from sluice.model import types as t
-from sluice.testing.tables import table_info
+from tests.support.models.tables import table_info
 
 
 def check(properties: dict[str, str], *, keyed: bool = False) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice.lake.iceberg.deletes.column_bounds import KeyBounds
-from tests.support.lake_keys import EDGES, KINDS, bounds_of
+from tests.support.lake.lake_keys import EDGES, KINDS, bounds_of
 
 CUT = ("CHAR", "STRING", "BINARY", "BYTES")
 """Kinds whose bounds may be shorter than their values."""

@@ -21,8 +21,8 @@ from sluice.lake.storage.keys_file import KeysFile, read_keys
 from sluice.lake.storage.small_files import read_file, write_file
 from sluice.lake.storage.table_storage import TableStorage
 from sluice.rounds.records.files import write_json
-from sluice.testing.simulation.clock import ManualClock
-from tests.support.s3_server import S3Server
+from tests.simulation.clock import ManualClock
+from tests.support.clusters.s3_server import S3Server
 
 LIFE_MS = 60_000
 FILE = "s3://lake/t/f"

@@ -17,7 +17,7 @@ from sluice.lake.iceberg.schema import (
 )
 from sluice.model import DataType, TypeRoot
 from sluice.model import types as t
-from sluice.testing.tables import table_info
+from tests.support.models.tables import table_info
 
 INFO = table_info({"id": t.BIGINT.not_null(), "name": t.STRING, "price": t.decimal(9, 2)})
 CLEAN, LEGACY = Layout.CLEAN, Layout.LEGACY

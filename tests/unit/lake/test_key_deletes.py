@@ -30,7 +30,7 @@ from sluice.rounds.values.lake_files import (
     WrittenDeletes,
 )
 from sluice.rounds.values.types import CHANGES_MEMORY_BYTES
-from tests.support.lake_keys import KINDS, data_file, folder_in_memory, key_schema, key_table
+from tests.support.lake.lake_keys import KINDS, data_file, folder_in_memory, key_schema, key_table
 
 Keys = Sequence[tuple[Any, ...]]
 INT = ("BIGINT",)

@@ -20,9 +20,9 @@ from sluice.model import TableBucket
 from sluice.model import types as t
 from sluice.rounds.values.types import LogRecords, Split
 from sluice.storage import file_system
-from sluice.testing.tables import table_info
-from tests.support.s3_server import S3Server
-from tests.support.split_writers import writer_factory
+from tests.support.clusters.s3_server import S3Server
+from tests.support.lake.split_writers import writer_factory
+from tests.support.models.tables import table_info
 
 BUCKET = TableBucket(1, None, 0)
 FOLDER = "s3://lake/shop/orders/data/day=a%23b"

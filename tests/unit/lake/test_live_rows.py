@@ -19,7 +19,7 @@ from sluice.lake.storage.file_systems import FileSystems
 from sluice.rounds.copy.key_hashes import KeyColumns
 from sluice.rounds.copy.key_runs import KeySet, find_runs
 from sluice.rounds.values.lake_files import BucketFiles, LiveFile, StoredKeys, StoredMarks
-from tests.support.position_files import MARKS
+from tests.support.lake.position_files import MARKS
 
 ID = b"PARQUET:field_id"
 

@@ -21,8 +21,8 @@ from sluice.lake.parquet.writer import WriteOptions
 from sluice.model import DataType, TableBucket
 from sluice.model import types as t
 from sluice.rounds.values.types import LogRecords, Split, SplitPart
-from sluice.testing.tables import table_info
-from tests.support.split_writers import writer_factory
+from tests.support.lake.split_writers import writer_factory
+from tests.support.models.tables import table_info
 
 BUCKET = TableBucket(1, 9, 3)
 SPLIT = Split(BUCKET, ("mon",), 0, 100)

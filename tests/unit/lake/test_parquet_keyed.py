@@ -21,8 +21,8 @@ from sluice.model import types as t
 from sluice.rounds.values.lake_files import NO_DELETES, BucketFiles, Compaction, LiveFile
 from sluice.rounds.values.limits import TimeLeft
 from sluice.rounds.values.types import KeyedSplitOptions, Split
-from sluice.testing.tables import table_info
-from tests.support.split_writers import writer_factory
+from tests.support.lake.split_writers import writer_factory
+from tests.support.models.tables import table_info
 
 BUCKET = TableBucket(1, 9, 3)
 ENDLESS = TimeLeft(lambda: None, lambda: None)

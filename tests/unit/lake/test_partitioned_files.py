@@ -73,7 +73,7 @@ import sys
 import pyarrow as pa
 from pathlib import Path
 from sluice.lake.iceberg.write import partitioned_files
-from tests.support.peak_memory import peak_mib
+from tests.support.programs.peak_memory import peak_mib
 from tests.unit.lake.test_partitioned_files import files_in
 
 partitioned_files.PARTITIONS_MAX = 1 << 20

@@ -37,7 +37,7 @@ from sluice.rounds.values.lake_files import (
     LiveFile,
     StoredMarks,
 )
-from tests.support.lake_keys import folder_in_memory
+from tests.support.lake.lake_keys import folder_in_memory
 
 MOST = 1 << 30
 """More positions than any file here has."""

@@ -20,7 +20,7 @@ from sluice.lake.parquet.reader import LakeReader
 from sluice.lake.storage.file_systems import FileSystems
 from sluice.rounds.copy.key_hashes import KeyColumns
 from sluice.rounds.values.lake_files import LiveFile
-from tests.support.lake_keys import (
+from tests.support.lake.lake_keys import (
     EDGES,
     FIELD_ID,
     KINDS,

@@ -13,7 +13,7 @@ from sluice.errors import LakeNotWritable
 from sluice.lake.iceberg.snapshots.stored_files import StoredFiles, folders_of
 from sluice.lake.storage.file_systems import FileSystems
 from sluice.lake.storage.table_storage import TableStorage
-from tests.support.s3_server import S3Server
+from tests.support.clusters.s3_server import S3Server
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ from sluice.errors import ConfigurationError
 from sluice.metrics import bounded_server
 from sluice.metrics.bounded_server import CONNECTIONS_MAX, HEAD_BYTES_MAX
 from sluice.metrics.endpoint import MetricsEndpoint
-from tests.support.half_open import ended, half_open, trickling
-from tests.support.scrapes import scrape
+from tests.support.network.half_open import ended, half_open, trickling
+from tests.support.network.scrapes import scrape
 
 LATER_S = 0.2
 """How much longer a scrape may take beside others."""

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from sluice.cli.main import cli
-from tests.support.promtool import promtool
+from tests.support.clusters.promtool import promtool
 
 HERE = Path(__file__).parent
 RULES = HERE.parents[2] / "docs/prometheus-sluice.yaml"

@@ -19,7 +19,7 @@ from sluice.page.actions.acts import SAFE_METHODS, OnTable, require_checks, rout
 from sluice.page.leases.models import LeaseToDrop
 from sluice.page.local.place import LocalPlace
 from sluice.page.local.serving import local_app
-from tests.support.local_page import NOWHERE
+from tests.support.page.local_page import NOWHERE
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from sluice.page.cluster.seen import SeenTable
 from sluice.page.local.place import LocalPlace
 from sluice.page.local.serving import local_app
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.page_cluster import (
+from tests.support.page.page_cluster import (
     CALM,
     FAILING,
     KEYED_BY_NOTHING,
@@ -26,7 +26,7 @@ from tests.support.page_cluster import (
     TIERED,
     PageCluster,
 )
-from tests.support.processes import wait_for
+from tests.support.programs.processes import wait_for
 from tests.unit.server.support import config
 
 SHORT = dict.fromkeys(("request_timeout_ms", "connect_timeout_ms", "retry_timeout_ms"), 200)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sluice.page.app import STATIC
-from tests.support.processes import ROOT
+from tests.support.programs.processes import ROOT
 
 FRONT_END = ROOT / "frontend"
 COMPRESSED_BYTES_MAX = 300_000

@@ -22,7 +22,7 @@ from sluice.page.local.place import LocalPlace
 from sluice.page.local.serving import local_app
 from sluice.page.requests import calls
 from sluice.page.requests.calls import AT_ONCE, BUSY
-from tests.support.processes import wait_for
+from tests.support.programs.processes import wait_for
 
 READS = ["", "/rounds", "/splits", "/snapshots", "/leases"]
 MANY = 40

@@ -26,9 +26,9 @@ from sluice.page.cluster.seen import SeenTable, lag_reads
 from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from tests.support.processes import ServerProcess, wait_for
-from tests.support.proxy import Answer, error, hang
-from tests.support.status_shop import (
+from tests.support.network.proxy import Answer, error, hang
+from tests.support.programs.processes import ServerProcess, wait_for
+from tests.support.statuses.status_shop import (
     LAKE,
     MINUTE_MS,
     SCHEMA,

@@ -26,7 +26,7 @@ from sluice.model import TablePath
 from sluice.page.local.place import LocalPlace
 from sluice.page.requests import calls
 from sluice.page.requests.calls import KEPT_MAX, KEPT_SPLITS_MAX, Calls, What
-from tests.support.processes import wait_for
+from tests.support.programs.processes import wait_for
 
 PATH = TablePath("shop", "orders")
 ROUNDS, DETAILS, LEASES = What("rounds", PATH), What("details", PATH), What("leases")

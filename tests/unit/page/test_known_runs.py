@@ -14,8 +14,8 @@ from sluice.client.leases.ids import lease_id
 from sluice.page.requests import known_runs
 from sluice.page.requests.known_runs import AGAIN_S, KnownRuns
 from sluice.rounds.records.run_names import RunName, read_run_name, write_run_name
-from tests.support.lease_parts import ManualClock
-from tests.support.processes import wait_for
+from tests.support.programs.processes import wait_for
+from tests.support.statuses.lease_parts import ManualClock
 
 RUN, NAME = lease_id("west", "lake", "manual__1"), RunName("lake", "manual__1")
 

@@ -29,10 +29,10 @@ from sluice.page.requests import known_runs
 from sluice.rounds.records.run_names import RunName, write_run_name
 from sluice.server.cluster import EmbeddedCluster
 from sluice.server.coordinator.calls.lease_calls import LeaseService
-from tests.support.no_lease_list import list_no_leases
-from tests.support.planned_rounds import plan_round
-from tests.support.processes import wait_for
-from tests.support.users import TOKENS, write_users
+from tests.support.network.users import TOKENS, write_users
+from tests.support.programs.processes import wait_for
+from tests.support.statuses.no_lease_list import list_no_leases
+from tests.support.statuses.planned_rounds import plan_round
 from tests.unit.server.kv_support import KvCaller
 from tests.unit.server.support import Caller, config
 

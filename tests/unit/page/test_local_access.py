@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.local_page import OWN_PAGE, LocalPage, built_assets, local_page
+from tests.support.page.local_page import OWN_PAGE, LocalPage, built_assets, local_page
 
 OVERVIEW = "/api/v1/overview"
 PAUSE = "/api/v1/tables/shop/orders/pause"

@@ -13,7 +13,7 @@ from sluice.rounds.records.maintenance_runs import MaintenanceRun
 from sluice.rounds.upkeep.maintain import MaintenanceReport
 from sluice.rounds.upkeep.maintenance import Conversion, TableHealth
 from sluice.rounds.upkeep.maintenance_files import TableReport
-from tests.support.own_cpu import least_cpu_s
+from tests.support.programs.own_cpu import least_cpu_s
 
 COMPACTED = TieringRound(
     outcome="committed",

@@ -32,8 +32,8 @@ from sluice.rounds.upkeep.maintenance_files import (
     request_uri,
 )
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.processes import wait_for
-from tests.support.status_shop import OwnClock, Shop, status_shop
+from tests.support.programs.processes import wait_for
+from tests.support.statuses.status_shop import OwnClock, Shop, status_shop
 
 TASK_URL = "https://airflow/dags/own/runs/r/tasks/maintain_tables"
 BEFORE = TableHealth(equality_files=2, data_manifests=5)

@@ -21,8 +21,8 @@ from sluice.page.local.place import LocalPlace
 from sluice.page.local.serving import local_app
 from sluice.rounds.upkeep.compaction_request import REQUEST_MS_MAX
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.processes import wait_for
-from tests.support.status_shop import MINUTE_MS, OwnClock, Shop, status_shop
+from tests.support.programs.processes import wait_for
+from tests.support.statuses.status_shop import MINUTE_MS, OwnClock, Shop, status_shop
 
 
 class EmbeddedShop(Shop):

@@ -19,7 +19,7 @@ from sluice.page.cluster.models import Problem
 from sluice.page.local import http_server
 from sluice.page.requests.guard import HEADERS
 from sluice.wire.listeners.http_places import bound_socket
-from tests.support.local_page import OWN_PAGE, LocalPage, built_assets, listening, local_page
+from tests.support.page.local_page import OWN_PAGE, LocalPage, built_assets, listening, local_page
 
 
 @pytest.fixture(scope="module")

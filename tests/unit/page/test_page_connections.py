@@ -15,8 +15,8 @@ from fastapi.responses import Response
 from sluice.page.local import http_server
 from sluice.page.local.http_server import CONNECTIONS_MAX
 from sluice.wire.listeners.http_places import bound_socket
-from tests.support.half_open import ended, half_open, trickling
-from tests.support.local_page import OWN_PAGE, LocalPage, listening, local_page
+from tests.support.network.half_open import ended, half_open, trickling
+from tests.support.page.local_page import OWN_PAGE, LocalPage, listening, local_page
 
 OVERVIEW = "/api/v1/overview"
 HALF = b"GET / HTTP/1.1\r\nHost: localhost\r\n"

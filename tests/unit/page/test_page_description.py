@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.local_page import OWN_PAGE, LocalPage, local_page
-from tests.support.page_cluster import CALM, FAILING, KEYED, LEASE, page_cluster
-from tests.support.processes import wait_for
+from tests.support.page.local_page import OWN_PAGE, LocalPage, local_page
+from tests.support.page.page_cluster import CALM, FAILING, KEYED, LEASE, page_cluster
+from tests.support.programs.processes import wait_for
 
 SCHEMATHESIS = str(Path(sys.executable).with_name("schemathesis"))
 CHECKS = (

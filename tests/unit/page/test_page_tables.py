@@ -22,9 +22,9 @@ from sluice.page.cluster.seen import LagReads, Seen, SeenTable, lag_reads
 from sluice.page.local.place import LocalPlace
 from sluice.page.local.serving import local_app
 from sluice.page.tables.list import Listing, Wanted, listing, matching, table_model
-from tests.support.own_cpu import least_cpu_s
-from tests.support.processes import wait_for
-from tests.support.status_shop import LAKE, SCHEMA, Shop, status_shop
+from tests.support.programs.own_cpu import least_cpu_s
+from tests.support.programs.processes import wait_for
+from tests.support.statuses.status_shop import LAKE, SCHEMA, Shop, status_shop
 
 NOW_MS = 1_790_000_000_000
 MANY = 5_000

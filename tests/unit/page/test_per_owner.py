@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sluice.page.cluster.per_owner import PerOwner
-from tests.support.processes import wait_for
+from tests.support.programs.processes import wait_for
 
 
 class Owner:

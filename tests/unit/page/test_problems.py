@@ -16,7 +16,7 @@ from sluice.page.local.place import LocalPlace
 from sluice.page.local.serving import local_app
 from sluice.page.requests.problems import STATUSES, status_of
 from sluice.server.cluster import EmbeddedCluster
-from sluice.testing.ports import kept_port
+from tests.support.network.ports import kept_port
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sluice.page.local.sessions import IDLE_S, Sessions
-from tests.support.status_shop import OwnClock
+from tests.support.statuses.status_shop import OwnClock
 
 
 def test_a_session_ends_when_nobody_has_used_it_for_12_hours() -> None:

@@ -13,8 +13,8 @@ from sluice.model import TablePath
 from sluice.page.tables import split_cache
 from sluice.page.tables.split_cache import KEPT_MAX, KEPT_S, Asked, SplitCache
 from sluice.page.tables.splits import FoundSplits
-from tests.support.processes import wait_for
-from tests.support.status_shop import OwnClock
+from tests.support.programs.processes import wait_for
+from tests.support.statuses.status_shop import OwnClock
 
 ORDERS = Asked(TablePath("shop", "orders"), 0, 100)
 

@@ -40,7 +40,7 @@ from sluice.page.requests.ports import Viewer, serve
 from sluice.page.tables import splits as table_splits
 from sluice.page.tables.splits import AT_ONCE, WHOLE_MAX
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.status_shop import status_shop
+from tests.support.statuses.status_shop import status_shop
 from tests.unit.server.kv_support import KvCaller
 from tests.unit.server.support import Caller
 from tests.unit.server.test_kv_damaged_replay import damage

@@ -13,9 +13,9 @@ from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.round.round import run_round
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
-from sluice.testing.memory_cluster import MemoryCluster
-from sluice.testing.memory_lake import MemoryLake, MemoryLakeTable
-from sluice.testing.tables import table_info
+from tests.support.models.memory_cluster import MemoryCluster
+from tests.support.models.memory_lake import MemoryLake, MemoryLakeTable
+from tests.support.models.tables import table_info
 from tests.unit.rounds.in_turn import in_turn
 
 

@@ -25,9 +25,9 @@ from sluice.rounds.upkeep.compaction import DEFAULT_COMPACTIONS, CompactionOptio
 from sluice.rounds.values.limits import LookupBudget, RoundLimits
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.types import OffsetRange, RepairMode
-from sluice.testing.memory_cluster import MemoryCluster
-from sluice.testing.memory_lake import MemoryLake, MemoryLakeTable
-from sluice.testing.tables import table_info
+from tests.support.models.memory_cluster import MemoryCluster
+from tests.support.models.memory_lake import MemoryLake, MemoryLakeTable
+from tests.support.models.tables import table_info
 from tests.unit.rounds.in_turn import in_turn
 
 FULL, WAL = "FULL", "WAL"

@@ -7,8 +7,8 @@ import pytest
 from sluice.errors import UnsupportedLakeOption
 from sluice.model import Partition
 from sluice.model import types as t
-from sluice.testing.memory_cluster import MemoryCluster
-from sluice.testing.tables import table_info
+from tests.support.models.memory_cluster import MemoryCluster
+from tests.support.models.tables import table_info
 from tests.unit.rounds.conftest import World
 
 COLUMNS = {"a": t.BIGINT.not_null(), "day": t.STRING.not_null()}

@@ -27,8 +27,8 @@ from sluice.rounds.repair.diagnose import read_table_state
 from sluice.rounds.round.round import run_round
 from sluice.rounds.values.reasons import reason_of
 from sluice.rounds.values.types import LogRecords, OffsetRange, RepairMode, Split
-from sluice.testing.memory_cluster import MemoryCluster
-from sluice.testing.simulation.log_damage import named_gaps
+from tests.simulation.fluss.log_damage import named_gaps
+from tests.support.models.memory_cluster import MemoryCluster
 
 from .conftest import World
 from .keyed_world import KeyedWorld

@@ -17,8 +17,8 @@ from sluice.rounds.upkeep.orphans import CleanReport, References, StoredFile, cl
 from sluice.rounds.values.offsets import offsets_file_name
 from sluice.rounds.values.types import LakeSnapshot, Split, SplitPart
 from sluice.rounds.values.write_ids import new_write_id, write_ids_in
-from sluice.testing.memory_lake import MemoryLakeTable
 from tests.docs.blocks import claimed_blocks
+from tests.support.models.memory_lake import MemoryLakeTable
 
 from .conftest import World
 

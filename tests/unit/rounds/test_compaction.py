@@ -27,7 +27,7 @@ from sluice.rounds.values.lake_files import (
     StoredKeys,
     StoredMarks,
 )
-from sluice.testing.tables import table_info
+from tests.support.models.tables import table_info
 
 ONE, TWO = TableBucket(1, None, 0), TableBucket(1, None, 1)
 ROW_BYTES = 100

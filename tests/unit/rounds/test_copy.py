@@ -14,9 +14,9 @@ from sluice.model import types as t
 from sluice.rounds.copy.split import copy_split
 from sluice.rounds.values.lake_files import DataFile
 from sluice.rounds.values.types import LogRecords, Split, SplitFailure, SplitResult
-from sluice.testing.memory_lake import MemoryLakeTable
-from sluice.testing.memory_writer import MemoryWriter
-from sluice.testing.tables import table_info
+from tests.support.models.memory_lake import MemoryLakeTable
+from tests.support.models.memory_writer import MemoryWriter
+from tests.support.models.tables import table_info
 
 BUCKET = TableBucket(1, None, 0)
 INFO = table_info({"a": t.BIGINT})

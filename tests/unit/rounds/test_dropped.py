@@ -16,7 +16,7 @@ from sluice.rounds.records.files import RoundResult
 from sluice.rounds.round.round import run_round
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.types import RepairMode, Split, SplitFailure, SplitResult
-from sluice.testing.memory_cluster import MemoryCluster
+from tests.support.models.memory_cluster import MemoryCluster
 
 from .conftest import World
 from .repairs import mended, shown

@@ -17,9 +17,9 @@ from sluice.rounds.values.expiry import AUTO_EXPIRE, ROUND_MS_KEY
 from sluice.rounds.values.limits import RoundLimits
 from sluice.rounds.values.ports import RunnerFactory, SplitRunner, SplitWriterFactory
 from sluice.rounds.values.types import RepairMode
-from sluice.testing.memory_cluster import MemoryCluster
-from sluice.testing.simulation.clock import ManualClock
-from sluice.testing.tables import table_info
+from tests.simulation.clock import ManualClock
+from tests.support.models.memory_cluster import MemoryCluster
+from tests.support.models.tables import table_info
 from tests.unit.rounds.conftest import World
 
 MINUTE_MS = 60_000

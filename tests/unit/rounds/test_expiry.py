@@ -23,7 +23,7 @@ from sluice.rounds.values.expiry import (
 from sluice.rounds.values.history import HistoryEntry
 from sluice.rounds.values.offsets import OFFSETS_FILE_KEY
 from sluice.rounds.values.types import COMMIT_USER, COMMIT_USER_KEY
-from sluice.testing.tables import table_info
+from tests.support.models.tables import table_info
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_000 * HOUR_MS

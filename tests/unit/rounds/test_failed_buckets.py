@@ -21,7 +21,7 @@ from sluice.rounds.round.round import run_round
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.reasons import failure_of
 from sluice.rounds.values.types import LogRecords, RepairMode, Split
-from sluice.testing.memory_cluster import MemoryCluster
+from tests.support.models.memory_cluster import MemoryCluster
 
 from .conftest import World
 

@@ -24,7 +24,7 @@ from sluice.rounds.records.files import (
     round_outcome,
     write_json,
 )
-from tests.support.s3_server import REGION, S3Server
+from tests.support.clusters.s3_server import REGION, S3Server
 
 CLAIM = Claim(7, TablePath("db", "t"), 3, 2)
 PLAN = PlanFile(CLAIM, "sluice-1", "grpc://127.0.0.1:1")

@@ -13,7 +13,7 @@ import pytest
 from sluice.errors import LakeCommitRefused, LakeFileUnreadable, LakeRolledBack
 from sluice.model import Claim, TableBucket
 from sluice.rounds.values.types import LakeSnapshot, RepairMode
-from sluice.testing.memory_cluster import MemoryCluster, RegisteredSnapshot
+from tests.support.models.memory_cluster import MemoryCluster, RegisteredSnapshot
 
 from .conftest import World
 from .repairs import forget_ours, mended

@@ -19,9 +19,9 @@ from sluice.rounds.round.round import run_round
 from sluice.rounds.values.limits import Limiter, RoundLimits, with_limits
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.types import LogRecords, Split, SplitFailure, SplitLimit, SplitResult
-from sluice.testing.memory_cluster import MemoryCluster
-from sluice.testing.memory_lake import MemoryLake
-from sluice.testing.tables import table_info
+from tests.support.models.memory_cluster import MemoryCluster
+from tests.support.models.memory_lake import MemoryLake
+from tests.support.models.tables import table_info
 
 from .conftest import World
 

@@ -24,7 +24,7 @@ from sluice.rounds.upkeep.orphans import StoredFile
 from sluice.rounds.values.expiry import Expired, ExpiryRule
 from sluice.rounds.values.history import MAINTENANCE_KEY, HistoryEntry
 from sluice.rounds.values.types import COMMIT_USER, COMMIT_USER_KEY
-from sluice.testing.memory_lake import MemoryLakeTable
+from tests.support.models.memory_lake import MemoryLakeTable
 
 PATH = TablePath("db", "t")
 MINUTE_MS = 60_000

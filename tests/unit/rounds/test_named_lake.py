@@ -10,7 +10,7 @@ from sluice.errors import LakeTableMissing
 from sluice.model import TableInfo
 from sluice.model import types as t
 from sluice.rounds.plan.named_lake import other_lake
-from sluice.testing.tables import table_info
+from tests.support.models.tables import table_info
 
 from .conftest import World
 

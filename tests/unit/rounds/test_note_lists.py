@@ -9,7 +9,7 @@ from sluice.model import Partition, TablePath
 from sluice.rounds.plan.bucket_repairs import BucketRepairs
 from sluice.rounds.values.note_lists import capped, first_of
 from sluice.rounds.values.types import OffsetRange, RepairMode
-from sluice.testing.memory_cluster import MemoryCluster
+from tests.support.models.memory_cluster import MemoryCluster
 
 from .conftest import World
 from .repairs import mended

@@ -22,7 +22,7 @@ from sluice.rounds.values.offsets import (
     write_id_of_offsets_file,
 )
 from sluice.rounds.values.types import WRITE_ID_KEY, LakeSnapshot
-from sluice.testing.memory_lake import MemoryLakeTable
+from tests.support.models.memory_lake import MemoryLakeTable
 
 from .conftest import World
 

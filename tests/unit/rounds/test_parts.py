@@ -24,9 +24,9 @@ from sluice.rounds.values.types import (
     SplitLimit,
     SplitResult,
 )
-from sluice.testing.memory_cluster import MemoryCluster
-from sluice.testing.memory_lake import MemoryLakeTable
-from sluice.testing.tables import table_info
+from tests.support.models.memory_cluster import MemoryCluster
+from tests.support.models.memory_lake import MemoryLakeTable
+from tests.support.models.tables import table_info
 
 INFO = table_info({"a": t.BIGINT})
 BUCKET = TableBucket(INFO.table_id, None, 0)

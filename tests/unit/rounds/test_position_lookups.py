@@ -14,8 +14,8 @@ from sluice.rounds.round.compaction import plan_lookups
 from sluice.rounds.values.lake_files import BucketFiles, LiveFile, LiveFiles, PositionLookup
 from sluice.rounds.values.limits import LookupBudget
 from sluice.rounds.values.types import KeyedSplitOptions, Split, StartMode
-from sluice.testing.memory_lake import MemoryLakeTable
-from sluice.testing.memory_writer import KeyedFile
+from tests.support.models.memory_lake import MemoryLakeTable
+from tests.support.models.memory_writer import KeyedFile
 
 BUCKETS = [TableBucket(1, None, number) for number in range(4)]
 FILE = LiveFile("a", 5, 100, 40)

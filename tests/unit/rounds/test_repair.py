@@ -17,8 +17,8 @@ from sluice.model import types as t
 from sluice.rounds.repair.diagnose import apply_action, diagnose
 from sluice.rounds.values.offsets import OFFSETS_FILE_KEY
 from sluice.rounds.values.types import RepairMode
-from sluice.testing.memory_cluster import MemoryCluster
-from sluice.testing.tables import table_info
+from tests.support.models.memory_cluster import MemoryCluster
+from tests.support.models.tables import table_info
 
 from .conftest import World
 from .repairs import forget_ours, found, mended, put_right, seen, ways

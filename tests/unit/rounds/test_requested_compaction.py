@@ -26,9 +26,9 @@ from sluice.rounds.upkeep.compaction_request import (
 from sluice.rounds.values.lake_files import BucketFiles, LiveFiles
 from sluice.rounds.values.limits import LookupBudget, RoundLimits
 from sluice.rounds.values.types import RepairMode, Split
-from sluice.testing.memory_cluster import MemoryCluster
-from sluice.testing.memory_lake import MemoryLakeTable
-from sluice.testing.tables import table_info
+from tests.support.models.memory_cluster import MemoryCluster
+from tests.support.models.memory_lake import MemoryLakeTable
+from tests.support.models.tables import table_info
 
 from .conftest import World
 from .keyed_world import KeyedWorld

@@ -26,8 +26,8 @@ from sluice.rounds.values.phases import Phases
 from sluice.rounds.values.ports import Cluster
 from sluice.rounds.values.progress import NoProgress
 from sluice.rounds.values.types import RepairMode
-from sluice.testing.simulation.clock import ManualClock
-from sluice.testing.tables import table_info
+from tests.simulation.clock import ManualClock
+from tests.support.models.tables import table_info
 
 from .conftest import World
 from .repairs import forget_ours, found, lose_newer, mended, shown, ways

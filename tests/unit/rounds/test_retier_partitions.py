@@ -12,8 +12,8 @@ import pytest
 from sluice.model import Partition
 from sluice.model import types as t
 from sluice.rounds.values.types import RepairMode
-from sluice.testing.memory_cluster import MemoryCluster
-from sluice.testing.tables import table_info
+from tests.support.models.memory_cluster import MemoryCluster
+from tests.support.models.tables import table_info
 
 from .conftest import World
 from .keyed_world import KeyedWorld, keyed_info

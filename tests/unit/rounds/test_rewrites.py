@@ -18,8 +18,8 @@ from sluice.rounds.upkeep.rewrites import REWRITE_KEY
 from sluice.rounds.values.lake_files import LiveFiles, PlannedCommit
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.types import Split, SplitFailure, SplitResult
-from sluice.testing.memory_cluster import MemoryCluster
-from sluice.testing.tables import table_info
+from tests.support.models.memory_cluster import MemoryCluster
+from tests.support.models.tables import table_info
 
 from .conftest import World
 from .in_turn import in_turn

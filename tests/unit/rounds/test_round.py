@@ -23,7 +23,7 @@ from sluice.rounds.values.phases import seconds_of
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.reasons import failure_of
 from sluice.rounds.values.types import Split, SplitFailure, SplitResult
-from sluice.testing.memory_cluster import MemoryCluster
+from tests.support.models.memory_cluster import MemoryCluster
 
 from .conftest import World
 

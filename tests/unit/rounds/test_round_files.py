@@ -25,7 +25,7 @@ from sluice.rounds.values.lake_files import (
 from sluice.rounds.values.limits import LookupBudget
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.types import Split, SplitFailure, SplitResult
-from sluice.testing.memory_writer import BUCKET, KeyedFile
+from tests.support.models.memory_writer import BUCKET, KeyedFile
 
 from .keyed_world import KeyedWorld
 

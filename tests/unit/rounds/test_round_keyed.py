@@ -15,8 +15,8 @@ from sluice.errors import InvalidConfig, LakeRolledBack, SplitFailed
 from sluice.model import COMMIT_TIMESTAMP, LOG_OFFSET, Partition
 from sluice.rounds.values.limits import RoundLimits
 from sluice.rounds.values.types import RepairMode
-from sluice.testing.memory_cluster import MemoryCluster
-from sluice.testing.memory_writer import BUCKET
+from tests.support.models.memory_cluster import MemoryCluster
+from tests.support.models.memory_writer import BUCKET
 
 from .keyed_world import FULL, WAL, KeyedWorld, keyed_info
 

@@ -20,7 +20,7 @@ from sluice.rounds.values.types import (
     SplitFailure,
     SplitResult,
 )
-from sluice.testing.memory_cluster import MemoryCluster
+from tests.support.models.memory_cluster import MemoryCluster
 
 from .conftest import World
 

@@ -22,7 +22,7 @@ from sluice.model.types import BIGINT, STRING
 from sluice.server.coordinator.tiering.auto_partitioner import AutoPartitioner
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from tests.support.processes import wait_for
+from tests.support.programs.processes import wait_for
 
 from .support import LOG_TABLE, PATH, Caller, Node, OwnedClock, batch, to_pb
 from .test_catalog_calls import alter, create_partition, drop_partition, partitions

@@ -13,7 +13,7 @@ from sluice.model import TableBucket
 from sluice.server.coordinator.leases.leases import KvSnapshotLeases
 from sluice.server.coordinator.leases.store import SqliteLeaseStore
 from sluice.server.storage.database import Database
-from tests.support.lease_parts import FaultyStore, ManualClock, MemorySnapshots
+from tests.support.statuses.lease_parts import FaultyStore, ManualClock, MemorySnapshots
 
 from .support import Node, OwnedClock
 from .test_tiering_calls import LAKE_TABLE, beat, claim, entry, status

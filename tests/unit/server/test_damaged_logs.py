@@ -19,7 +19,7 @@ from sluice.errors import CorruptRecord, OutOfOrderSequence
 from sluice.formats.log.batch import encode_log_batch, read_header, set_offset_and_timestamp
 from sluice.server.tablet.buckets.files import LogFiles, Part
 from sluice.server.tablet.logs.log import BucketLog
-from tests.support.damaged_logs import (
+from tests.support.tables.damaged_logs import (
     Check,
     Damage,
     Ticks,

@@ -15,10 +15,10 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.grpc.transport import GrpcTransport
-from tests.support.http2_peer import Http2Peer
-from tests.support.native_listener import Peer
-from tests.support.processes import wait_for
-from tests.support.users import TOKENS, write_users
+from tests.support.network.http2_peer import Http2Peer
+from tests.support.network.native_listener import Peer
+from tests.support.network.users import TOKENS, write_users
+from tests.support.programs.processes import wait_for
 
 from .support import Caller, Node, batch, config
 

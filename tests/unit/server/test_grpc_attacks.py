@@ -27,11 +27,11 @@ from sluice.wire.grpc.server import CALLS_PER_WORKER, KEPT_S, GrpcLimits, GrpcSe
 from sluice.wire.listeners.handlers import caller
 from sluice.wire.listeners.refusals import LOGGED_MAX
 from sluice.wire.listeners.tokens import UsersFile
-from tests.support.bystander import Bystander
-from tests.support.http2_peer import Http2Peer, message_head
-from tests.support.owned_clock import MonotonicClock
-from tests.support.processes import wait_for
-from tests.support.users import ANY_TOKEN, TOKENS, write_users
+from tests.support.harness.owned_clock import MonotonicClock
+from tests.support.network.bystander import Bystander
+from tests.support.network.http2_peer import Http2Peer, message_head
+from tests.support.network.users import ANY_TOKEN, TOKENS, write_users
+from tests.support.programs.processes import wait_for
 
 from .support import config
 

@@ -15,9 +15,9 @@ from sluice.wire.apis import Role
 from sluice.wire.grpc import health as grpc_health
 from sluice.wire.grpc.health import ANSWERS_PER_PEER, MESSAGES_MAX, WATCHES_MAX, WATCHES_PER_PEER
 from sluice.wire.grpc.server import GrpcLimits, GrpcServer
-from tests.support.bystander import Bystander
-from tests.support.http2_peer import NO_WINDOW, Http2Peer, message_head
-from tests.support.processes import wait_for
+from tests.support.network.bystander import Bystander
+from tests.support.network.http2_peer import NO_WINDOW, Http2Peer, message_head
+from tests.support.programs.processes import wait_for
 
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 INIT = apis.INIT_WRITER.grpc_method(Role.TABLET)

@@ -24,7 +24,7 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.grpc.server import CALLS_PER_WORKER, GrpcLimits, GrpcServer
 from sluice.wire.grpc.transport import GrpcTransport
-from tests.support.http2_peer import ACK, GOAWAY, PING, Frame, Http2Peer
+from tests.support.network.http2_peer import ACK, GOAWAY, PING, Frame, Http2Peer
 
 from .support import Caller, Node, config, to_pb
 

@@ -17,11 +17,11 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.grpc.server import GrpcLimits, GrpcServer
 from sluice.wire.listeners.tokens import UsersFile
-from tests.support.bystander import Bystander
-from tests.support.http2_peer import Http2Peer
-from tests.support.owned_clock import MonotonicClock
-from tests.support.processes import wait_for
-from tests.support.users import ANY_TOKEN, write_users
+from tests.support.harness.owned_clock import MonotonicClock
+from tests.support.network.bystander import Bystander
+from tests.support.network.http2_peer import Http2Peer
+from tests.support.network.users import ANY_TOKEN, write_users
+from tests.support.programs.processes import wait_for
 
 INIT = apis.INIT_WRITER.grpc_method(Role.TABLET)
 WORKERS = 2

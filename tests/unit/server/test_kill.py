@@ -16,7 +16,7 @@ import pytest
 
 from sluice.errors import CorruptRecord, FlussError, LogStorageError, NetworkError
 from sluice.formats.log.batch import iter_batches
-from tests.support.processes import environment, wait_for
+from tests.support.programs.processes import environment, wait_for
 
 from .support import Caller, batch
 from .test_lake_snapshots import commit, get, prepare

@@ -30,9 +30,9 @@ from sluice.formats.rows.arrays import encode_rows
 from sluice.model import Column, DataType, RowField, Schema, TablePath, TypeRoot
 from sluice.model.types import BIGINT, INT, STRING
 from sluice.server.tablet.kv.store import KvStore
-from sluice.testing.conformance.every_type import EVERY_TYPE, every_value
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
+from tests.conformance.every_type import EVERY_TYPE, every_value
 
 from .kv_support import KEYED, KvCaller, Row, replayed
 from .support import Caller, Node, batch, to_pb

@@ -12,11 +12,11 @@ import pytest
 from sluice.errors import UnsupportedVersion
 from sluice.model import Column, Schema, TablePath
 from sluice.model.types import BIGINT, STRING
-from sluice.testing.native_call import NativeCall
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import raise_in_body
+from tests.support.fluss.native_call import NativeCall
 
 from .kv_support import KvCaller
 from .support import Node

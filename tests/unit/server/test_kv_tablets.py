@@ -19,8 +19,8 @@ from sluice.server.tablet.buckets.files import LogFiles, Part
 from sluice.server.tablet.kv.store import KvResources, KvStore, KvStoreCorrupt, checkpoint_progress
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from tests.support.driver_process import DriverProcess
-from tests.support.findings import finding
+from tests.support.harness.findings import finding
+from tests.support.programs.driver_process import DriverProcess
 
 from .kv_support import KvCaller, replayed
 from .support import Caller, Node

@@ -23,8 +23,8 @@ from sluice.model import TablePath
 from sluice.server.coordinator.calls.lease_calls import TABLES_PER_LEASE_MAX
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from tests.support.lease_parts import ManualClock
-from tests.support.processes import wait_for
+from tests.support.programs.processes import wait_for
+from tests.support.statuses.lease_parts import ManualClock
 
 from .kv_support import KvCaller
 from .support import LOG_TABLE, Node, to_pb

@@ -13,8 +13,8 @@ from sluice.model import TableBucket
 from sluice.server.coordinator.leases.leases import KvSnapshotLeases
 from sluice.server.coordinator.leases.store import SqliteLeaseStore
 from sluice.server.storage.database import Database
-from tests.support.lease_parts import ManualClock, MemorySnapshots
-from tests.support.processes import wait_for
+from tests.support.programs.processes import wait_for
+from tests.support.statuses.lease_parts import ManualClock, MemorySnapshots
 
 NEVER_MS = 86_400_000
 

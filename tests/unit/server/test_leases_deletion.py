@@ -19,7 +19,7 @@ from sluice.server.coordinator.leases.store import LeaseStore, SqliteLeaseStore
 from sluice.server.storage.database import Database
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from tests.support.lease_parts import FaultyStore, ManualClock, MemorySnapshots
+from tests.support.statuses.lease_parts import FaultyStore, ManualClock, MemorySnapshots
 
 from .kv_support import KvCaller
 from .support import Caller, Node

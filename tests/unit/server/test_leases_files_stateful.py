@@ -23,7 +23,7 @@ from sluice.server.coordinator.leases.kv_snapshots import IsLeased
 from sluice.server.coordinator.leases.leases import KvSnapshotLeases
 from sluice.server.coordinator.leases.store import SqliteLeaseStore
 from sluice.server.data_dir import local_path
-from tests.support.lease_parts import FaultyStore, ManualClock, Model
+from tests.support.statuses.lease_parts import FaultyStore, ManualClock, Model
 
 from .snapshot_store import PARTED, Store
 from .test_leases_stateful import DURATIONS, FAULTS, LEASES, MEMORY, NEVER_MS

@@ -30,7 +30,7 @@ from sluice.model import Schema, TableBucket, TableDescriptor, TableInfo, TableP
 from sluice.server.coordinator.leases.leases import KvSnapshotLeases
 from sluice.server.coordinator.leases.store import SqliteLeaseStore
 from sluice.server.storage.database import Database
-from tests.support.lease_parts import FaultyStore, ManualClock, MemorySnapshots, Model
+from tests.support.statuses.lease_parts import FaultyStore, ManualClock, MemorySnapshots, Model
 
 LEASES = st.sampled_from(["a", "b", "c"])
 HELD = st.integers(0, 5)

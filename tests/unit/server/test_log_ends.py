@@ -13,7 +13,7 @@ from sluice.model import TableBucket
 from sluice.server import log_ends
 from sluice.server.log_ends import StoredLogEnds
 from sluice.server.storage.database import Database
-from tests.support.processes import wait_for
+from tests.support.programs.processes import wait_for
 
 from .support import Node, batch
 from .test_recovery import folder_of

@@ -19,8 +19,8 @@ from sluice.errors import ConfigurationError
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.messages import values
-from tests.support.findings import finding
-from tests.support.scrapes import Samples, scrape
+from tests.support.harness.findings import finding
+from tests.support.network.scrapes import Samples, scrape
 
 from .kv_support import KvCaller
 from .support import PATH, Node, OwnedClock, batch

@@ -17,11 +17,11 @@ from sluice.errors import AuthenticateError, ConfigurationError, UnsupportedVers
 from sluice.formats.log.batch import iter_batches
 from sluice.server.cluster import EmbeddedCluster
 from sluice.server.tablet.logs import fetch
-from sluice.testing.native_call import NativeCall
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.native.sasl import AUTHENTICATE
+from tests.support.fluss.native_call import NativeCall
 
 from .support import PATH, Caller, Node, batch, config, to_pb
 

@@ -26,9 +26,9 @@ import pytest
 from sluice.client import Client, connect
 from sluice.model import Column, Schema, TableBucket, TableDescriptor, TablePath
 from sluice.model.types import BIGINT, INT, TypeRoot
-from sluice.testing.conformance.every_type import EVERY_TYPE, every_value
-from tests.support.needs import needs_pyfluss
-from tests.support.official_client import BUCKET, OFFSET, OfficialClient
+from tests.conformance.every_type import EVERY_TYPE, every_value
+from tests.support.clients.official_client import BUCKET, OFFSET, OfficialClient
+from tests.support.harness.needs import needs_pyfluss
 
 from .support import Node
 
@@ -52,7 +52,7 @@ def client(address: str) -> Iterator[Client]:
 
 
 def pyfluss(address: str, *arguments: str) -> Any:
-    command = [sys.executable, "-m", "tests.support.pyfluss_tour"]
+    command = [sys.executable, "-m", "tests.support.clients.pyfluss_tour"]
     done = subprocess.run(
         [*command, address.removeprefix("fluss://"), *arguments],
         cwd=ROOT,

@@ -31,8 +31,8 @@ from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
-from tests.support.bystander import Bystander
-from tests.support.users import TOKENS, write_users
+from tests.support.network.bystander import Bystander
+from tests.support.network.users import TOKENS, write_users
 
 from .kv_support import KV_PATH, KvCaller
 from .support import Node, config

@@ -29,8 +29,8 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
 from tests.golden import tables
-from tests.support.bystander import Bystander
-from tests.support.forged_batches import changed_bytes, forged, sealed_again
+from tests.support.network.bystander import Bystander
+from tests.support.tables.forged_batches import changed_bytes, forged, sealed_again
 
 from .kv_support import KvCaller
 from .support import Caller, Node, batch

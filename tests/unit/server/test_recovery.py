@@ -26,7 +26,7 @@ from sluice.errors import (
 from sluice.formats.log.batch import iter_batches
 from sluice.model import TablePath
 from sluice.server.tablet.buckets.files import LogFiles, Part
-from tests.support.processes import wait_for
+from tests.support.programs.processes import wait_for
 
 from .support import PATH, Caller, Node, batch
 from .test_catalog_calls import PARTITIONED, create_partition, drop_partition, partitions

@@ -13,7 +13,7 @@ from sluice.client import connect
 from sluice.errors import CorruptRecord, LogStorageError
 from sluice.model import TablePath
 from sluice.server.storage.database import Database
-from tests.support.processes import wait_for
+from tests.support.programs.processes import wait_for
 
 from .kv_support import KvCaller
 from .support import Node, batch

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from sluice.errors import LogOffsetOutOfRange, OutOfOrderSequence
 from sluice.server.tablet.buckets.files import LogFiles
-from tests.support.processes import wait_for
+from tests.support.programs.processes import wait_for
 
 from .kv_support import KvCaller
 from .scan_support import open_scan

@@ -16,11 +16,11 @@ from sluice.formats.log.row_log import build_row_log_batch
 from sluice.formats.types.types import arrow_schema
 from sluice.model import Column, Schema
 from sluice.model.types import BIGINT, STRING
-from sluice.testing.conformance.every_type import EVERY_TYPE, every_value
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
 from sluice.wire.messages import values
+from tests.conformance.every_type import EVERY_TYPE, every_value
 
 from .kv_support import KvCaller
 from .support import PATH, SCHEMA, Caller, Node, batch, to_pb

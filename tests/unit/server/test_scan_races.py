@@ -29,7 +29,7 @@ from sluice.server.tablet.kv.scan_context import Pin, View
 from sluice.server.tablet.kv.scan_manager import ScanBatch, ScannableTablet, ScannerManager
 from sluice.server.tablet.kv.scan_view import Rows
 from sluice.server.tablet.kv.tablet import KvTablet
-from tests.support.findings import finding
+from tests.support.harness.findings import finding
 
 from .kv_support import KvCaller, Row
 from .support import Node, OwnedClock

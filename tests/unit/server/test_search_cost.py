@@ -13,7 +13,7 @@ import pytest
 
 from sluice.formats.log.batch import encode_log_batch, read_header, set_offset_and_timestamp
 from sluice.server.tablet.logs.log import BucketLog
-from tests.support.damaged_logs import Ticks, batches_from, open_log
+from tests.support.tables.damaged_logs import Ticks, batches_from, open_log
 
 I32 = struct.Struct("<i")
 I64 = struct.Struct("<q")

@@ -28,7 +28,6 @@ from sluice.errors import (
 )
 from sluice.model import TableDescriptor
 from sluice.server.cluster import EmbeddedCluster
-from sluice.testing.native_call import NativeCall
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
@@ -37,10 +36,11 @@ from sluice.wire.listeners.access import NEEDS, Access
 from sluice.wire.messages import frames
 from sluice.wire.native.connection import LOGIN_BYTES_MAX
 from sluice.wire.native.sasl import AUTHENTICATE
-from tests.support.certificates import authority
-from tests.support.needs import needs_pyfluss
-from tests.support.official_client import OfficialClient
-from tests.support.users import ANY_TOKEN, TOKENS, write_users
+from tests.support.clients.official_client import OfficialClient
+from tests.support.fluss.native_call import NativeCall
+from tests.support.harness.needs import needs_pyfluss
+from tests.support.network.certificates import authority
+from tests.support.network.users import ANY_TOKEN, TOKENS, write_users
 
 from .support import LOG_TABLE, PATH, config
 

@@ -16,7 +16,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.messages import values
-from tests.support.processes import wait_for
+from tests.support.programs.processes import wait_for
 
 from .support import LOG_TABLE, PATH, Caller, Node, OwnedClock, batch, to_pb
 

@@ -14,7 +14,7 @@ from sluice.errors import CorruptRecord
 from sluice.formats.log.batch import encode_log_batch, read_header, set_offset_and_timestamp
 from sluice.formats.log.row_log import build_row_log_batch
 from sluice.server.tablet.logs.log import BucketLog
-from tests.support.damaged_logs import batches_from, open_log
+from tests.support.tables.damaged_logs import batches_from, open_log
 
 from .support import batch
 

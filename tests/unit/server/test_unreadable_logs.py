@@ -15,7 +15,7 @@ from sluice.errors import CorruptRecord, LogStorageError
 from sluice.formats.log.batch import encode_log_batch, read_header
 from sluice.server.tablet.buckets.files import LogFiles
 from sluice.server.tablet.logs.log import BucketLog
-from tests.support.damaged_logs import batches_from, open_log
+from tests.support.tables.damaged_logs import batches_from, open_log
 
 from .support import Node, batch
 

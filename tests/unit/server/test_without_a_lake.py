@@ -20,7 +20,7 @@ from sluice.formats.types.types import arrow_schema
 from sluice.model import Column, DataType, Schema, TableDescriptor, TablePath, TypeRoot
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
-from sluice.testing.conformance.every_type import EVERY_TYPE, every_value
+from tests.conformance.every_type import EVERY_TYPE, every_value
 
 ENABLED = {"table.datalake.enabled": "true"}
 PATH = TablePath("shop", "orders")

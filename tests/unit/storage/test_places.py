@@ -13,7 +13,7 @@ from pyarrow import fs
 
 from sluice.errors import ConfigurationError, NoFileSystem
 from sluice.storage import check_scheme, file_system, fsspec_file_system, s3_options
-from tests.support.s3_server import REGION, S3Server
+from tests.support.clusters.s3_server import REGION, S3Server
 
 
 @pytest.fixture(scope="module")

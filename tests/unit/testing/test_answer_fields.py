@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from sluice.testing.conformance import answer_fields
-from sluice.testing.conformance.answer_fields import (
+from sluice.wire import fluss_api_pb2 as pb
+from tests.conformance import answer_fields
+from tests.conformance.answer_fields import (
     differences,
     fields_of,
     fields_of_json,
     recorded_fields,
     write_recorded,
 )
-from sluice.wire import fluss_api_pb2 as pb
 
 
 def test_a_field_that_is_empty_is_there() -> None:

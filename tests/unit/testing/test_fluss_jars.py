@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from sluice.errors import ConfigurationError
-from sluice.testing.fluss_jars import SERVER, VARIABLE, default_folder, fetch_jars
-from sluice.testing.real_fluss import main
-from tests.support.java import Pauses, java_that
+from tests.support.fluss.fluss_jars import SERVER, VARIABLE, default_folder, fetch_jars
+from tests.support.fluss.real_fluss import main
+from tests.support.harness.java import Pauses, java_that
 
 
 def test_the_folder_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +29,7 @@ def test_a_refused_fetch_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def run(home: Path, *arguments: str) -> tuple[int, str]:
-    """As ``python -m sluice.testing.real_fluss``; the output's words on one line."""
+    """As ``python -m tests.support.fluss.real_fluss``; the output's words on one line."""
     result = CliRunner().invoke(main, ["--home", str(home / "home"), *arguments])
     return result.exit_code, " ".join(result.output.split())
 

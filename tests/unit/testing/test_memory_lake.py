@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sluice.rounds.values.types import LakeSnapshot
-from sluice.testing.memory_lake import MemoryLakeTable
+from tests.support.models.memory_lake import MemoryLakeTable
 
 EPOCH = {"sluice.tiering-epoch": "4"}
 

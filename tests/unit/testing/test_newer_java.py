@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sluice.errors import ConfigurationError
-from sluice.testing.catalogs.newer_java import java_of
+from tests.support.catalog_servers.newer_java import java_of
 
 
 def test_a_java_that_is_not_there_is_named_with_what_to_do() -> None:

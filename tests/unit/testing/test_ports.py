@@ -10,8 +10,8 @@ import pytest
 
 from demo.airflow import Airflow
 from demo.processes import Processes
-from sluice.testing.ports import kept_port
-from sluice.testing.real_fluss import RealFluss
+from tests.support.fluss.real_fluss import RealFluss
+from tests.support.network.ports import kept_port
 
 
 def listening(port: int) -> socket.socket:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sluice.wire.apis import Role
-from tests.support.native_listener import Handlers, Listeners, Peer, Start
+from tests.support.network.native_listener import Handlers, Listeners, Peer, Start
 
 
 @pytest.fixture

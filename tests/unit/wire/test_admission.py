@@ -6,7 +6,7 @@ import pytest
 
 from sluice.errors import StorageBackpressure
 from sluice.wire.listeners.admission import Admission, Admitted, peer_of
-from tests.support.owned_clock import MonotonicClock
+from tests.support.harness.owned_clock import MonotonicClock
 
 
 class Ends:

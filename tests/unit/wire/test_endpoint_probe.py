@@ -22,10 +22,10 @@ from sluice.wire.apis import Role
 from sluice.wire.endpoint_probe import PATIENCE_S, wrong_protocol
 from sluice.wire.grpc.server import GrpcLimits, GrpcServer
 from sluice.wire.sockets.tls import ServerTls
-from tests.support.certificates import authority
-from tests.support.native_listener import Handlers, Listeners
-from tests.support.native_peer import Peer, PeerServer
-from tests.support.wire_server import WireServer
+from tests.support.network.certificates import authority
+from tests.support.network.native_listener import Handlers, Listeners
+from tests.support.network.native_peer import Peer, PeerServer
+from tests.support.network.wire_server import WireServer
 
 OTHER = "not a Fluss cluster: use the coordinator's address, grpc://HOST:PORT for Sluice's server"
 

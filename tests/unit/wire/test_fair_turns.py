@@ -7,7 +7,7 @@ import queue
 import threading
 
 from sluice.wire.listeners.fair_turns import FairTurns, LoopTurns, Turns
-from tests.support.processes import wait_for
+from tests.support.programs.processes import wait_for
 
 
 def test_peers_take_turns() -> None:

@@ -13,7 +13,7 @@ import structlog
 from sluice.wire.grpc import connections as grpc_connections
 from sluice.wire.grpc.connections import CALM_S, GREEDY_S, Connections
 from sluice.wire.listeners.refusals import RefusalLog
-from tests.support.owned_clock import MonotonicClock
+from tests.support.harness.owned_clock import MonotonicClock
 
 HANDSHAKE_S = 10.0
 

@@ -18,7 +18,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.grpc.transport import _options
-from tests.support.wire_server import WireServer
+from tests.support.network.wire_server import WireServer
 
 RESOLUTION = "grpc.service_config_disable_resolution"
 A, TXT = 1, 16

@@ -24,13 +24,12 @@ from sluice.errors import (
     UnknownServerError,
     UnsupportedVersion,
 )
-from sluice.testing.ports import kept_port
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.error_codes import raise_in_body, to_error_response
 from sluice.wire.transport import Transport
-from tests.support.http2_peer import (
+from tests.support.network.http2_peer import (
     ACK,
     DATA,
     END_STREAM,
@@ -41,8 +40,9 @@ from tests.support.http2_peer import (
     headers,
     message_head,
 )
-from tests.support.processes import wait_for
-from tests.support.wire_server import WireServer
+from tests.support.network.ports import kept_port
+from tests.support.network.wire_server import WireServer
+from tests.support.programs.processes import wait_for
 
 EXISTS = pb.DatabaseExistsRequest(database_name="db")
 

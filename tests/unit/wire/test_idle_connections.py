@@ -20,7 +20,7 @@ from sluice.wire.apis import Role
 from sluice.wire.listeners.refusals import RefusalLog
 from sluice.wire.messages import frames
 from sluice.wire.native.connection import Connection, SharedState
-from tests.support.native_listener import LIMITS, Handlers
+from tests.support.network.native_listener import LIMITS, Handlers
 
 IDLE = replace(LIMITS, idle_s=600.0)
 EXISTS = pb.DatabaseExistsRequest(database_name="yes").SerializeToString()

@@ -23,10 +23,10 @@ from sluice.wire.native.memory import Limits
 from sluice.wire.native.sasl import AUTHENTICATE
 from sluice.wire.native.server import ACCEPTS_AT_ONCE, LOGIN_S, NativeServer
 from sluice.wire.native.transport import NativeTransport
-from tests.support.native_listener import LIMITS, MB, Handlers, Peer
-from tests.support.owned_clock import MonotonicClock
-from tests.support.processes import wait_for
-from tests.support.users import TOKENS, write_users
+from tests.support.harness.owned_clock import MonotonicClock
+from tests.support.network.native_listener import LIMITS, MB, Handlers, Peer
+from tests.support.network.users import TOKENS, write_users
+from tests.support.programs.processes import wait_for
 
 FEW = replace(LIMITS, max_connections=8)
 USER, OTHER = list(TOKENS)[:2]

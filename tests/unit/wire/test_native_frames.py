@@ -14,7 +14,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.messages import frames
 from sluice.wire.messages.frames import FrameReader, RequestHead, ResponseHead, ResponseType
-from tests.support.native_peer import feed
+from tests.support.network.native_peer import feed
 
 API_VERSIONS_FRAME = bytes.fromhex("0000001603e80000000000000a05666c7573731205302e312e30")
 TABLE_NOT_EXIST_FRAME = bytes.fromhex("0000000701000000050807")

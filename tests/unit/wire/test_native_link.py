@@ -13,7 +13,7 @@ import pytest
 from sluice.errors import FlussError, NetworkError
 from sluice.wire.native.link import Link
 from sluice.wire.sockets.tcp import connect
-from tests.support.processes import wait_for
+from tests.support.programs.processes import wait_for
 
 
 class SlowToReturn(socket.socket):

@@ -17,8 +17,8 @@ from sluice.wire.apis import Role
 from sluice.wire.messages import frames
 from sluice.wire.messages.frames import FrameReader
 from sluice.wire.native.memory import Limits
-from tests.support.native_listener import MB, Handlers, Peer, Start
-from tests.support.native_peer import feed
+from tests.support.network.native_listener import MB, Handlers, Peer, Start
+from tests.support.network.native_peer import feed
 
 ENOUGH_S = 30.0
 """The listeners here would let a client stall for longer: who waits for that is late."""

@@ -16,15 +16,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sluice.errors import ConfigurationError, CorruptMessage, TableNotExist
-from sluice.testing.ports import kept_port
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.messages import frames
 from sluice.wire.native.memory import Limits
 from sluice.wire.native.server import NativeServer
-from tests.support.native_listener import LIMITS, MB, Handlers, Listeners, Peer, Start
-from tests.support.processes import wait_for
+from tests.support.network.native_listener import LIMITS, MB, Handlers, Listeners, Peer, Start
+from tests.support.network.ports import kept_port
+from tests.support.programs.processes import wait_for
 
 
 def test_calls_of_each_role(start: Start) -> None:

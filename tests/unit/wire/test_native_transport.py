@@ -28,14 +28,14 @@ from sluice.errors import (
     UnsupportedVersion,
     WrongProtocol,
 )
-from sluice.testing.ports import kept_port
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.messages import frames
 from sluice.wire.messages.frames import ResponseType
 from sluice.wire.native.transport import NativeTransport
-from tests.support.native_peer import Peer, PeerServer, announced, hello, serving
+from tests.support.network.native_peer import Peer, PeerServer, announced, hello, serving
+from tests.support.network.ports import kept_port
 
 LIST = pb.ListTablesRequest(database_name="shop")
 MB = 1 << 20

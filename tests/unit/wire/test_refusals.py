@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sluice.wire.listeners.refusals import DETAIL_CHARS_MAX, LOGGED_MAX, WINDOW_S, RefusalLog
-from tests.support.owned_clock import MonotonicClock
+from tests.support.harness.owned_clock import MonotonicClock
 
 
 class Lines:

@@ -19,7 +19,7 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.native.sasl import AUTHENTICATE, Credentials, authenticate
-from tests.support.native_peer import Peer, PeerServer
+from tests.support.network.native_peer import Peer, PeerServer
 
 
 def test_token_is_no_identity_then_user_then_password() -> None:

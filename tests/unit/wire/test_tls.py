@@ -19,15 +19,15 @@ from sluice.errors import (
     RecordTooLarge,
     TlsError,
 )
-from sluice.testing.ports import kept_port
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
 from sluice.wire.grpc.server import GrpcLimits, GrpcServer
 from sluice.wire.listeners.tokens import UsersFile
 from sluice.wire.sockets.tls import ServerTls
-from tests.support.certificates import Authority, Files, authority
-from tests.support.users import ANY_TOKEN, TOKENS, write_users
+from tests.support.network.certificates import Authority, Files, authority
+from tests.support.network.ports import kept_port
+from tests.support.network.users import ANY_TOKEN, TOKENS, write_users
 
 EXISTS = pb.DatabaseExistsRequest(database_name="db")
 Start = Callable[..., str]

@@ -11,7 +11,7 @@ from sluice.errors import AuthenticateError, AuthorizationError, ConfigurationEr
 from sluice.wire import apis
 from sluice.wire.listeners.access import Access
 from sluice.wire.listeners.tokens import TOKENS_MAX, UsersFile
-from tests.support.users import TOKENS, line, write_text, write_users
+from tests.support.network.users import TOKENS, line, write_text, write_users
 
 
 @pytest.fixture

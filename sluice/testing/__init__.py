@@ -1,1 +1,0 @@
-"""Tools for tests: clusters, a simulation and a conformance suite."""

@@ -1,1 +1,0 @@
-"""Real servers of catalogs and stores on loopback, as context managers; tests have more of them."""
