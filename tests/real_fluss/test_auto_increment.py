@@ -9,12 +9,11 @@ import pytest
 
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
+from tests.real_fluss.conftest import RealSite
+from tests.real_fluss.raw import RawCluster
 from tests.support.fluss.real_fluss import RealFluss
 from tests.support.fluss.table_creation import create_table
 from tests.support.tables.row_log_replay import replayed
-
-from .conftest import RealSite
-from .raw import RawCluster
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.spark, pytest.mark.slow]
 

@@ -16,10 +16,9 @@ import pytest
 
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Claim, TableBucket, TablePath
+from tests.real_fluss.conftest import RealSite
 from tests.support.fluss.table_creation import create_table
 from tests.support.tables.keyed_stock import Stock, stock_table
-
-from .conftest import RealSite
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.spark, pytest.mark.long]
 

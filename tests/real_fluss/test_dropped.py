@@ -10,8 +10,7 @@ import pytest
 
 from sluice.client.tiering.tiering import TieringClient
 from sluice.model import TablePath
-
-from .conftest import RealSite
+from tests.real_fluss.conftest import RealSite
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.spark]
 GONE_S = 30

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import pytest
 
 from sluice.model import Reason
+from tests.real_fluss.place import DUE_S, Place
 from tests.support.network.scrapes import Samples, scrape
 from tests.support.programs.processes import SLUICE, environment
-
-from .place import DUE_S, Place
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.spark, pytest.mark.slow]
 

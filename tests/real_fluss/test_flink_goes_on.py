@@ -16,12 +16,11 @@ import pytest
 from bench.flink_job import FlinkJob
 from sluice.driver.local import tier_once
 from sluice.model import TablePath
+from tests.real_fluss.conftest import RealSite
 from tests.support.clients.flink_rounds import Turns, fetched_flink_jars
 from tests.support.fluss.table_creation import create_table
 from tests.support.programs.processes import wait_for
 from tests.support.tables.keyed_stock import Stock, stock_table
-
-from .conftest import RealSite
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.spark, pytest.mark.long]
 

@@ -24,10 +24,9 @@ from sluice.statuses import full_rounds
 from sluice_airflow.acquire.acquire import acquire
 from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.config.connection import FlussConnection
+from tests.real_fluss.place import DUE_S, LAKE, PATIENCE_MS, make_status_tables
 from tests.support.fluss.real_fluss import RealFluss
 from tests.support.fluss.table_creation import create_table
-
-from .place import DUE_S, LAKE, PATIENCE_MS, make_status_tables
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.timeout(600)]
 

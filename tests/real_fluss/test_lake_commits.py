@@ -17,9 +17,8 @@ from sluice.errors import LakeRolledBack
 from sluice.model import Claim, TableBucket, TablePath
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
+from tests.real_fluss.conftest import RealSite
 from tests.support.fluss.native_call import NativeCall
-
-from .conftest import RealSite
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.spark, pytest.mark.slow]
 

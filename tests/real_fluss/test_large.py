@@ -19,9 +19,8 @@ from sluice.rounds.records.files import (
     result_uri,
     write_json,
 )
+from tests.real_fluss.conftest import RealSite
 from tests.support.fluss.table_creation import create_table
-
-from .conftest import RealSite
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.spark, pytest.mark.long]
 ROWS = 5_000_000

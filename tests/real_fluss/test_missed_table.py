@@ -15,10 +15,9 @@ from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.page.cluster.health import verdict
 from sluice.page.cluster.seen import SeenTable
+from tests.real_fluss.place import LAKE, Place
 from tests.support.fluss.missed_table import miss_table
 from tests.support.fluss.table_creation import has_leaders
-
-from .place import LAKE, Place
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.spark, pytest.mark.timeout(600)]
 

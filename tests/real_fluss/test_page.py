@@ -7,8 +7,7 @@ import shlex
 import pytest
 
 from tests.docs.blocks import claimed
-
-from .place import Place
+from tests.real_fluss.place import Place
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.spark, pytest.mark.timeout(600)]
 

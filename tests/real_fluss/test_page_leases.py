@@ -21,14 +21,13 @@ from sluice.config import ClientConfig
 from sluice.model import BucketSnapshot, Claim, Reason, TablePath
 from sluice.page.local.place import LocalPlace
 from sluice.page.local.serving import local_app
+from tests.real_fluss.place import DUE_S, PATIENCE_MS, make_status_tables
+from tests.real_fluss.test_tier_keyed import wait_for_snapshots
 from tests.support.fluss.real_fluss import RealFluss
 from tests.support.fluss.table_creation import create_table
 from tests.support.programs.processes import wait_for
 from tests.support.statuses.planned_rounds import plan_round
 from tests.support.tables.keyed_stock import Stock, stock_table
-
-from .place import DUE_S, PATIENCE_MS, make_status_tables
-from .test_tier_keyed import wait_for_snapshots
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.slow]
 

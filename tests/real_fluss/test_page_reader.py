@@ -16,11 +16,10 @@ from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Claim, Reason, TableBucket, TableDescriptor, TablePath, TieringRound
 from sluice.page.cluster.cluster_reader import ClusterReader
 from sluice.page.cluster.seen import SeenTable
+from tests.real_fluss.place import DUE_S, LAKE, PATIENCE_MS, make_status_tables
 from tests.support.fluss.real_fluss import RealFluss
 from tests.support.fluss.table_creation import create_table
 from tests.support.programs.processes import wait_for
-
-from .place import DUE_S, LAKE, PATIENCE_MS, make_status_tables
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.timeout(600)]
 

@@ -11,13 +11,12 @@ import pytest
 
 from sluice.errors import InvalidColumnProjection
 from sluice.model import TablePath
+from tests.real_fluss.conftest import RealSite
+from tests.real_fluss.raw import RawCluster
 from tests.support.fluss.real_fluss import RealFluss
 from tests.support.fluss.table_creation import create_table
 from tests.support.tables.keyed_stock import Stock, stock_table
 from tests.support.tables.row_log_replay import Record, replayed
-
-from .conftest import RealSite
-from .raw import RawCluster
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.spark, pytest.mark.slow]
 

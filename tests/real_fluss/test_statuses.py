@@ -45,11 +45,10 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice_airflow.acquire.acquire import acquire
 from sluice_airflow.config.connection import FlussConnection
 from sluice_airflow.outcomes.settle import settle
+from tests.real_fluss.place import DUE_S, LAKE, ROWS, Place
 from tests.support.fluss.table_creation import create_table
 from tests.support.programs.driver_process import DriverProcess
 from tests.support.programs.processes import SLUICE
-
-from .place import DUE_S, LAKE, ROWS, Place
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -9,11 +9,10 @@ import pytest
 
 from sluice.model import TablePath
 from sluice.rounds.records.files import RoundResult
+from tests.real_fluss.conftest import RealSite
 from tests.support.fluss.table_creation import create_table
 from tests.support.programs.processes import wait_for
 from tests.support.tables.keyed_stock import Stock, stock_table
-
-from .conftest import RealSite
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.spark, pytest.mark.slow]
 

@@ -14,8 +14,7 @@ from sluice.errors import FencedTieringEpoch, TableNotDue
 from sluice.model import Claim, Reason, TablePath
 from sluice.rounds.records.files import RoundResult
 from sluice.wire import fluss_api_pb2 as pb
-
-from .place import ROWS, Place
+from tests.real_fluss.place import ROWS, Place
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.spark, pytest.mark.timeout(600)]
 

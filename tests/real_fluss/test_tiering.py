@@ -17,8 +17,7 @@ from sluice.rounds.records.files import RoundResult, claim_of
 from sluice_airflow.acquire.acquire import acquire
 from sluice_airflow.config.connection import FlussConnection
 from tests.conformance.every_type import every_value
-
-from .conftest import RealSite
+from tests.real_fluss.conftest import RealSite
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.spark]
 

@@ -8,8 +8,7 @@ from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.rounds.records.files import PlanFile, plan_uri, write_json
 from sluice.rounds.records.packs import PackFile, pack_uri
-
-from .conftest import Site
+from tests.spark.conftest import Site
 
 LEASE = "sluice-lease"
 

@@ -7,9 +7,8 @@ import pytest
 
 from sluice.model import TablePath
 from sluice.model import types as t
-
-from .conftest import Site
-from .test_tier_local import tier
+from tests.spark.conftest import Site
+from tests.spark.test_tier_local import tier
 
 pytestmark = pytest.mark.spark
 PATH = TablePath("shop", "orders")

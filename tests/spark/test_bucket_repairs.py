@@ -26,9 +26,8 @@ from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.rounds.values.progress import NoProgress
 from sluice.server.cluster import EmbeddedCluster
-
-from .conftest import LONG_MS, STOCK, LocalStock, Site
-from .test_tier_local import tier
+from tests.spark.conftest import LONG_MS, STOCK, LocalStock, Site
+from tests.spark.test_tier_local import tier
 
 pytestmark = pytest.mark.spark
 PATH = TablePath("shop", "orders")

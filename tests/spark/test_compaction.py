@@ -14,9 +14,8 @@ from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.upkeep.compaction import AUTO_COMPACTION
-
-from .conftest import STOCK, At, LocalStock, Site
-from .test_positions_over_time import budget, forms
+from tests.spark.conftest import STOCK, At, LocalStock, Site
+from tests.spark.test_positions_over_time import budget, forms
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 COMPACTED = {AUTO_COMPACTION: "true"}

@@ -32,8 +32,7 @@ from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
-
-from .conftest import JARS
+from tests.spark.conftest import JARS
 
 pytestmark = pytest.mark.spark
 ORDERS, LOOSE = TablePath("shop", "orders"), TablePath("shop", "loose")

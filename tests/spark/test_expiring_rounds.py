@@ -23,9 +23,8 @@ from sluice.rounds.records.files import (
     write_json,
 )
 from sluice.rounds.values.expiry import ROUND_MS_KEY
+from tests.spark.conftest import Site
 from tests.support.lake.aged_lake import age_snapshots
-
-from .conftest import Site
 
 pytestmark = pytest.mark.spark
 PATH = TablePath("shop", "orders")

@@ -23,6 +23,7 @@ from sluice.driver.local import tier_once
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.server.cluster import EmbeddedCluster
+from tests.spark.conftest import JARS
 from tests.support.clients.flink_rounds import FLINK_ROUND_S, fetched_flink_jars
 from tests.support.lake.lake_checker import LakeChecker, Report
 from tests.support.programs.processes import wait_for
@@ -35,8 +36,6 @@ from tests.support.tables.server_files import (
     read_registered,
     table_folder,
 )
-
-from .conftest import JARS
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

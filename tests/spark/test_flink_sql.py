@@ -16,9 +16,8 @@ from sluice.driver.local import tier_once
 from sluice.model import TablePath
 from sluice.server.cluster import EmbeddedCluster
 from tests.docs.blocks import claimed_blocks
+from tests.spark.conftest import JARS
 from tests.support.clients.flink_sql import ALL, flink_sql
-
-from .conftest import JARS
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 

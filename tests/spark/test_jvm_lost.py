@@ -12,9 +12,8 @@ import pytest
 
 from sluice.model import TablePath
 from sluice.model import types as t
+from tests.spark.conftest import JARS, Site
 from tests.support.programs.processes import SLUICE, environment, wait_for
-
-from .conftest import JARS, Site
 
 pytestmark = pytest.mark.spark
 PATH = TablePath("shop", "orders")

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.lake.iceberg.lake import IcebergLake
+from tests.spark.conftest import STOCK, LocalStock
 from tests.support.lake.lake_checker import LakeChecker, Report
 from tests.support.lake.position_damage import DamagedLake, spelled_otherwise
 from tests.support.tables.server_files import (
@@ -18,8 +19,6 @@ from tests.support.tables.server_files import (
     read_registered,
     table_folder,
 )
-
-from .conftest import STOCK, LocalStock
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.no_rerun]
 COLUMNS = pa.schema(

@@ -8,9 +8,8 @@ from __future__ import annotations
 import pytest
 
 from sluice.driver.repairing import RepairResult, diagnose_table, repair
-
-from .conftest import STOCK, LocalStock
-from .test_bucket_repairs import damage_last, log_of
+from tests.spark.conftest import STOCK, LocalStock
+from tests.spark.test_bucket_repairs import damage_last, log_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 EXPIRE = (

@@ -25,8 +25,7 @@ from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.upkeep.orphans import CleanReport
 from sluice.rounds.values.progress import Progress
-
-from .conftest import At, Site
+from tests.spark.conftest import At, Site
 
 pytestmark = pytest.mark.spark
 PATH = TablePath("shop", "orders")

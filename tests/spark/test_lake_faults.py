@@ -23,8 +23,7 @@ from sluice.lake.iceberg.table import IcebergTable
 from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult
-
-from .conftest import STOCK, LocalStock, Site
+from tests.spark.conftest import STOCK, LocalStock, Site
 
 pytestmark = pytest.mark.spark
 PATH = TablePath("shop", "orders")

@@ -27,8 +27,7 @@ from sluice.rounds.records.files import RoundResult
 from sluice.rounds.repair.diagnosis import Diagnosis
 from sluice.rounds.values.phases import Phases
 from sluice.rounds.values.progress import NoProgress
-
-from .conftest import Site
+from tests.spark.conftest import Site
 
 pytestmark = pytest.mark.spark
 PATH = TablePath("shop", "orders")

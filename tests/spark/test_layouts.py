@@ -16,13 +16,12 @@ from sluice.driver.repairing import RepairResult, diagnose_table, repair
 from sluice.driver.table_health import table_findings
 from sluice.errors import SplitFailed
 from sluice.rounds.upkeep.compaction import AUTO_COMPACTION
+from tests.spark.conftest import STOCK, LocalStock
+from tests.spark.test_bucket_repairs import damage_last
+from tests.spark.test_maintain import maintained
+from tests.spark.tiered_layouts import Tiered
 from tests.support.lake.aged_lake import age_snapshots
 from tests.support.lake.layout_tables import KINDS
-
-from .conftest import STOCK, LocalStock
-from .test_bucket_repairs import damage_last
-from .test_maintain import maintained
-from .tiered_layouts import Tiered
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 WEEK_MS = 7 * 24 * 3_600_000

@@ -15,8 +15,7 @@ from sluice.lake.iceberg.table import IcebergTable
 from sluice.model import TableBucket
 from sluice.rounds.values.lake_files import BucketFiles, LiveFiles
 from sluice.rounds.values.types import Split
-
-from .conftest import STOCK, LocalStock
+from tests.spark.conftest import STOCK, LocalStock
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -31,10 +31,9 @@ from sluice.rounds.upkeep.maintain import MaintenanceOptions, MaintenanceReport,
 from sluice.rounds.upkeep.maintenance import ConvertedBucket
 from sluice.rounds.upkeep.maintenance_files import read_outcome, request_uri
 from sluice.rounds.upkeep.maintenance_names import new_maintenance_id
-
-from .conftest import STOCK, LocalStock
-from .test_lake_long_history import counted
-from .test_positions_over_time import budget, forms
+from tests.spark.conftest import STOCK, LocalStock
+from tests.spark.test_lake_long_history import counted
+from tests.spark.test_positions_over_time import budget, forms
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 DAY_MS = 24 * 3_600_000

@@ -28,9 +28,8 @@ from sluice.rounds.records.files import write_json
 from sluice.rounds.upkeep.maintain import MaintenanceReport
 from sluice.rounds.upkeep.maintenance_files import MaintenanceRequest, read_outcome, request_uri
 from sluice.rounds.upkeep.maintenance_line import done_words
-
-from .conftest import STOCK, LocalStock
-from .test_maintain import doctor, lake_table, maintained, run
+from tests.spark.conftest import STOCK, LocalStock
+from tests.spark.test_maintain import doctor, lake_table, maintained, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -24,9 +24,8 @@ from sluice.rounds.records.files import (
     write_json,
 )
 from sluice.rounds.records.packs import running_uri, write_stops
-
-from .conftest import Site
-from .packs import pack, plan, table
+from tests.spark.conftest import Site
+from tests.spark.packs import pack, plan, table
 
 pytestmark = pytest.mark.spark
 

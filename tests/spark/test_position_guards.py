@@ -23,8 +23,7 @@ from sluice.lake.iceberg.deletes import key_deletes, position_deletes
 from sluice.lake.iceberg.deletes.earlier_marks import Positions
 from sluice.lake.iceberg.table import IcebergTable
 from sluice.rounds.records.files import RoundResult
-
-from .conftest import STOCK, LocalStock
+from tests.spark.conftest import STOCK, LocalStock
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 V2, V3 = 2, 3

@@ -8,8 +8,7 @@ import pytest
 
 from sluice.lake.iceberg.deletes import position_deletes
 from tests.docs.blocks import claimed_blocks
-
-from .conftest import STOCK, LocalStock
+from tests.spark.conftest import STOCK, LocalStock
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 UPGRADE = "ALTER TABLE {lake} SET TBLPROPERTIES ('format-version' = '3')"

@@ -19,11 +19,10 @@ from sluice.model import TableBucket
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.values.types import Split
 from sluice.server.cluster import EmbeddedCluster
+from tests.spark.conftest import LONG_MS, STOCK
 from tests.support.catalog_servers.aws_bundle import jars_with_s3
 from tests.support.clusters.s3_server import S3Server
 from tests.support.tables.keyed_stock import Stock, stock_table
-
-from .conftest import LONG_MS, STOCK
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 LAKE = "s3://lake/shop/stock"

@@ -10,9 +10,8 @@ import pytest
 from sluice.model import TablePath
 from sluice.model import types as t
 from tests.docs.blocks import claimed_blocks
-
-from .conftest import Site
-from .test_tier_local import tier
+from tests.spark.conftest import Site
+from tests.spark.test_tier_local import tier
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ORDERS = TablePath("shop", "orders")

@@ -13,9 +13,8 @@ from sluice.errors import TableNotDue
 from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult
+from tests.spark.conftest import LocalStock, Site
 from tests.support.tables.row_log_replay import replayed
-
-from .conftest import LocalStock, Site
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 PATH = TablePath("shop", "orders")

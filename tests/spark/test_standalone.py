@@ -17,6 +17,8 @@ from sluice.artifacts.spark_start import Application, start_here
 from sluice.driver.lakes.jvm import iceberg_jar
 from sluice.driver.spark.round import DRIVER_THREADS, EXECUTORS
 from sluice.rounds.records.files import RoundResult, round_outcome
+from tests.spark.conftest import JARS, Site
+from tests.spark.packs import pack, plan, table
 from tests.support.clusters.spark_cluster import (
     EXECUTOR_MEMORY,
     QUICK,
@@ -26,9 +28,6 @@ from tests.support.clusters.spark_cluster import (
     tasks_by_executor,
 )
 from tests.support.programs.processes import ROOT, environment, wait_for
-
-from .conftest import JARS, Site
-from .packs import pack, plan, table
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 FOLDERS = os.pathsep.join(str(ROOT / name) for name in ("", "spark_jobs"))

@@ -30,8 +30,7 @@ from sluice.rounds.records.files import (
     result_uri,
     write_json,
 )
-
-from .conftest import Site
+from tests.spark.conftest import Site
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 PATH = TablePath("shop", "orders")

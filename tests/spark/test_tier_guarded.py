@@ -17,10 +17,9 @@ from sluice.model import TablePath
 from sluice.model import types as t
 from sluice.rounds.records.files import PlanFile, plan_uri, read_json, result_uri, write_json
 from sluice.server.cluster import EmbeddedCluster
+from tests.spark.conftest import Site
 from tests.support.network.certificates import authority
 from tests.support.network.users import ANY_TOKEN, write_users
-
-from .conftest import Site
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 PATH = TablePath("shop", "orders")

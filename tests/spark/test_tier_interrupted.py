@@ -12,8 +12,7 @@ from sluice.cli.main import cli
 from sluice.client.tiering.tiering import TieringClient
 from sluice.errors import LakeNotWritable
 from sluice.model import Claim, Reason
-
-from .conftest import STOCK, LocalStock
+from tests.spark.conftest import STOCK, LocalStock
 
 pytestmark = pytest.mark.spark
 

@@ -28,9 +28,8 @@ from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.values.progress import NoProgress
 from sluice.rounds.values.types import LogRecords, Split
+from tests.spark.conftest import Site
 from tests.support.network.ports import kept_port
-
-from .conftest import Site
 
 pytestmark = pytest.mark.spark
 PATH = TablePath("shop", "orders")

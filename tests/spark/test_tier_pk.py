@@ -14,8 +14,7 @@ from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Column
 from sluice.model import types as t
 from sluice.rounds.values.progress import NoProgress
-
-from .conftest import STOCK, LocalStock
+from tests.spark.conftest import STOCK, LocalStock
 
 pytestmark = pytest.mark.spark
 

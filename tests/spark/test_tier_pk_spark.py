@@ -23,9 +23,8 @@ from sluice.rounds.records.files import (
     write_json,
 )
 from sluice_airflow.claims import leasing
+from tests.spark.conftest import STOCK, LocalStock
 from tests.support.harness.findings import finding
-
-from .conftest import STOCK, LocalStock
 
 pytestmark = pytest.mark.spark
 LEASE = "sluice-lease"

@@ -13,9 +13,8 @@ from sluice.formats.types.types import arrow_schema
 from sluice.model import Column, DataType, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
 from tests.conformance.every_type import EVERY_TYPE
+from tests.spark.conftest import STOCK, LocalStock
 from tests.support.tables.keyed_stock import DUE
-
-from .conftest import STOCK, LocalStock
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 NO_KEYS = ("f_float", "f_double", "f_not_null", "f_time")

@@ -36,10 +36,9 @@ from sluice.rounds.records.files import (
 from sluice.rounds.round.round import run_round
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.types import LogRecords, Split
+from tests.spark.conftest import Site
 from tests.support.models.memory_cluster import MemoryCluster
 from tests.support.models.tables import table_info
-
-from .conftest import Site
 
 pytestmark = pytest.mark.spark
 PATH = TablePath("shop", "orders")

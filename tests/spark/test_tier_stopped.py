@@ -25,10 +25,9 @@ from sluice.errors import LeaseLost
 from sluice.model import Claim, LeaseInfo, TieringStatus
 from sluice.stop_signals import Terminated, sigterm_raises
 from sluice.wire import fluss_api_pb2 as pb
+from tests.spark.conftest import STOCK, At, LocalStock
 from tests.support.programs.driver_process import DriverProcess
 from tests.support.programs.processes import SLUICE, wait_for
-
-from .conftest import STOCK, At, LocalStock
 
 pytestmark = pytest.mark.spark
 

@@ -13,6 +13,8 @@ from pyiceberg.table import StaticTable
 
 from sluice.driver.repairing import diagnose_table
 from sluice.rounds.records.files import RoundResult
+from tests.spark.conftest import STOCK, LocalStock
+from tests.spark.test_maintain import lake_table
 from tests.support.lake.lake_checker import LakeChecker
 from tests.support.lake.layout_tables import FEW, NESTED, STEP, Kind, Replay, day_of
 from tests.support.tables.server_files import (
@@ -21,9 +23,6 @@ from tests.support.tables.server_files import (
     read_registered,
     table_folder,
 )
-
-from .conftest import STOCK, LocalStock
-from .test_maintain import lake_table
 
 SYSTEM = {"legacy": ["__bucket", "__offset", "__timestamp"], "clean": []}
 LAKE = f"lake.{STOCK}"

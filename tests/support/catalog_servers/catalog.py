@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.support.catalog_servers.aws_bundle import jars_with_s3
-
-from .maven import MavenJar, fetch_jars
+from tests.support.catalog_servers.maven import MavenJar, fetch_jars
 
 
 class Store(Protocol):

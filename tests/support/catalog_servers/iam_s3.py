@@ -18,10 +18,9 @@ from botocore.config import Config as BotoConfig
 from pyarrow import fs
 
 from sluice.storage import s3_file_system, s3_options
-
-from .keys import Keys
-from .program import http_answers, running
-from .sessions import CONTROL
+from tests.support.catalog_servers.keys import Keys
+from tests.support.catalog_servers.program import http_answers, running
+from tests.support.catalog_servers.sessions import CONTROL
 
 ROOT = Path(__file__).resolve().parents[3]
 REGION = "eu-central-1"

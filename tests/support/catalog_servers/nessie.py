@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.catalog_servers.aws_bundle import jars_with_s3
+from tests.support.catalog_servers.catalog import Catalog
+from tests.support.catalog_servers.iam_s3 import BUCKET, REGION, ROLE, IamS3
+from tests.support.catalog_servers.maven import MavenJar, fetch_jars
+from tests.support.catalog_servers.newer_java import java_of
+from tests.support.catalog_servers.program import http_answers, running
 from tests.support.network.ports import kept_port
-
-from .catalog import Catalog
-from .iam_s3 import BUCKET, REGION, ROLE, IamS3
-from .maven import MavenJar, fetch_jars
-from .newer_java import java_of
-from .program import http_answers, running
 
 NESSIE = MavenJar(
     "org.projectnessie.nessie",

@@ -9,11 +9,10 @@ from functools import partial
 
 from tests.support.catalog_servers.catalog import Catalog
 from tests.support.catalog_servers.iam_s3 import IamS3
-
-from .glue import glue
-from .hive_metastore import hive3, hive4
-from .jdbc import postgresql, sqlite
-from .servers import vended_by_nessie, vended_in_config
+from tests.support.catalogs.glue import glue
+from tests.support.catalogs.hive_metastore import hive3, hive4
+from tests.support.catalogs.jdbc import postgresql, sqlite
+from tests.support.catalogs.servers import vended_by_nessie, vended_in_config
 
 
 @dataclass(frozen=True)

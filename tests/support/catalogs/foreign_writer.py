@@ -11,9 +11,8 @@ from sluice.catalog_options import CATALOG_NAME
 from sluice.driver.lakes.jvm import Jvm
 from sluice.lake.iceberg.catalog.java import java_errors
 from sluice.model import TablePath
-
-from .iceberg_client import IcebergClient, opened
-from .rounds import RoundSite
+from tests.support.catalogs.iceberg_client import IcebergClient, opened
+from tests.support.catalogs.rounds import RoundSite
 
 _BUCKETS = (0, 1)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import operations, read_back, rounds, upkeep
-from .rounds import RoundSite
-from .servers import COLUMNS, OTHER_NAMES
+from tests.support.catalogs import operations, read_back, rounds, upkeep
+from tests.support.catalogs.rounds import RoundSite
+from tests.support.catalogs.servers import COLUMNS, OTHER_NAMES
 
 Row = Callable[[RoundSite], None]
 ROWS: dict[str, Row] = {

@@ -12,8 +12,8 @@ import time
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, unquote_plus
 
-from .http_server import Request
-from .rest_tables import Answer, refused
+from tests.support.catalogs.http_server import Request
+from tests.support.catalogs.rest_tables import Answer, refused
 
 _ACCESS = "urn:ietf:params:oauth:token-type:access_token"
 _EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"

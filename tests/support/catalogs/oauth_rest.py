@@ -17,13 +17,12 @@ from sluice.driver.lakes.jvm import Jvm
 from tests.support.catalog_servers.aws_bundle import jars_with_s3
 from tests.support.catalog_servers.catalog import Catalog, jars_with
 from tests.support.catalog_servers.iam_s3 import BUCKET, IamS3
-
-from .http_server import JsonServer, Request
-from .jdbc import SQLITE
-from .oauth import Login, not_authorized
-from .rest_logins import RestLogin
-from .rest_tables import ENDPOINTS, Answer, RestTables, refused
-from .vending import Vending, Vendor
+from tests.support.catalogs.http_server import JsonServer, Request
+from tests.support.catalogs.jdbc import SQLITE
+from tests.support.catalogs.oauth import Login, not_authorized
+from tests.support.catalogs.rest_logins import RestLogin
+from tests.support.catalogs.rest_tables import ENDPOINTS, Answer, RestTables, refused
+from tests.support.catalogs.vending import Vending, Vendor
 
 WAREHOUSE = "main lake"
 PREFIX = "p%2F1"

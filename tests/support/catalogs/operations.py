@@ -20,12 +20,11 @@ from sluice.rounds.records.files import RoundResult
 from sluice.rounds.round.round import run_round
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.progress import NoProgress, Progress
+from tests.support.catalogs.foreign_writer import foreign_writer
+from tests.support.catalogs.iceberg_client import opened
+from tests.support.catalogs.rounds import RoundSite
+from tests.support.catalogs.spark_round import spark_round
 from tests.support.tables.keyed_stock import DUE
-
-from .foreign_writer import foreign_writer
-from .iceberg_client import opened
-from .rounds import RoundSite
-from .spark_round import spark_round
 
 _FIELDS = (Column("id", t.BIGINT, 0),)
 

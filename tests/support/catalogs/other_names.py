@@ -9,11 +9,10 @@ from dataclasses import replace
 from tests.support.catalog_servers.aws_bundle import jars_with_s3
 from tests.support.catalog_servers.catalog import Catalog
 from tests.support.catalog_servers.iam_s3 import BUCKET, IamS3
-
-from .jdbc import sqlite
-from .nessie import nessie
-from .oauth_rest import RestSettings, rest_server
-from .rest_logins import BasicLogin, RestLogin, SignedLogin
+from tests.support.catalogs.jdbc import sqlite
+from tests.support.catalogs.nessie import nessie
+from tests.support.catalogs.oauth_rest import RestSettings, rest_server
+from tests.support.catalogs.rest_logins import BasicLogin, RestLogin, SignedLogin
 
 
 @contextmanager

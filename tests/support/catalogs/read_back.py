@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from sluice.catalog_options import CATALOG_NAME
 from sluice.model import TablePath
+from tests.support.catalogs.iceberg_client import opened
+from tests.support.catalogs.readers import duckdb_rows, pyiceberg_rows, spark_rows
+from tests.support.catalogs.rounds import RoundSite
 from tests.support.tables.keyed_stock import Stock, stock_table
-
-from .iceberg_client import opened
-from .readers import duckdb_rows, pyiceberg_rows, spark_rows
-from .rounds import RoundSite
 
 COLUMNS = ("day", "id", "item", "n")
 

@@ -12,8 +12,8 @@ import secrets
 from typing import Protocol
 from urllib.parse import quote
 
-from .http_server import Request
-from .rest_tables import Answer, refused
+from tests.support.catalogs.http_server import Request
+from tests.support.catalogs.rest_tables import Answer, refused
 
 _REGION, _SERVICE = "eu-central-1", "glue"
 

@@ -32,9 +32,8 @@ from sluice.rounds.records.files import RoundResult
 from sluice.rounds.values.progress import Progress
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.catalog_servers.catalog import Catalog
+from tests.support.catalogs.iceberg_client import opened
 from tests.support.tables.keyed_stock import DUE, Stock, stock_table
-
-from .iceberg_client import opened
 
 DATABASE = "shop"
 _LONG_MS = 3_600_000

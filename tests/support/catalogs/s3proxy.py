@@ -16,9 +16,8 @@ from tests.support.catalog_servers.iam_s3 import BUCKET, REGION
 from tests.support.catalog_servers.keys import Keys
 from tests.support.catalog_servers.maven import MavenJar, fetch_jars
 from tests.support.catalog_servers.program import http_answers, running
+from tests.support.catalogs.jdbc import sqlite
 from tests.support.network.ports import kept_port
-
-from .jdbc import sqlite
 
 S3PROXY = MavenJar(
     "org.gaul",

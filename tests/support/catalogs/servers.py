@@ -9,15 +9,19 @@ from contextlib import AbstractContextManager, contextmanager
 from tests.support.catalog_servers.aws_bundle import jars_with_s3
 from tests.support.catalog_servers.catalog import Catalog
 from tests.support.catalog_servers.iam_s3 import BUCKET, IamS3
-
-from .glue import glue
-from .hive_metastore import hive3, hive4
-from .jdbc import postgresql, sqlite
-from .nessie import nessie
-from .oauth_rest import RestSettings, oauth_rest, rest_server
-from .other_names import basic_rest, nessie_by_its_api, signed_rest, sqlite_by_class
-from .s3proxy import sqlite_on_s3proxy
-from .vending import Vending
+from tests.support.catalogs.glue import glue
+from tests.support.catalogs.hive_metastore import hive3, hive4
+from tests.support.catalogs.jdbc import postgresql, sqlite
+from tests.support.catalogs.nessie import nessie
+from tests.support.catalogs.oauth_rest import RestSettings, oauth_rest, rest_server
+from tests.support.catalogs.other_names import (
+    basic_rest,
+    nessie_by_its_api,
+    signed_rest,
+    sqlite_by_class,
+)
+from tests.support.catalogs.s3proxy import sqlite_on_s3proxy
+from tests.support.catalogs.vending import Vending
 
 Server = Callable[[IamS3], AbstractContextManager[Catalog]]
 LIFE_S = 8

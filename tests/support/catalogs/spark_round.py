@@ -19,8 +19,7 @@ from sluice.rounds.records.files import (
     round_outcome,
     write_json,
 )
-
-from .rounds import RoundSite
+from tests.support.catalogs.rounds import RoundSite
 
 _TIMEOUT_S = 400
 _LEASE = "sluice-lease"

@@ -7,11 +7,16 @@ import json
 from sluice.catalog_options import CATALOG_NAME, sql_names
 from sluice.lake.iceberg.catalog.java import java_errors
 from sluice.model import TablePath
+from tests.support.catalogs.iceberg_client import opened
+from tests.support.catalogs.operations import (
+    check,
+    files_of_a_killed_driver,
+    fill,
+    foreign_commit,
+    numbers_table,
+)
+from tests.support.catalogs.rounds import RoundSite
 from tests.support.tables.keyed_stock import Stock, stock_table
-
-from .iceberg_client import opened
-from .operations import check, files_of_a_killed_driver, fill, foreign_commit, numbers_table
-from .rounds import RoundSite
 
 _ROUNDS_MAX = 40
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from sluice.formats.log.batch import iter_batches
 from sluice.model import DataType
-
-from .row_by_row import decode_row
+from tests.support.tables.row_by_row import decode_row
 
 _LENGTH = struct.Struct("<i")
 

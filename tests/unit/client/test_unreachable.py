@@ -23,8 +23,7 @@ from sluice.wire import fluss_api_pb2 as pb
 from tests.support.models.memory_lake import MemoryLakeTable
 from tests.support.network.fetch_server import INFO, batch
 from tests.support.network.native_peer import PeerServer, serving
-
-from .test_native_leaders import metadata
+from tests.unit.client.test_native_leaders import metadata
 
 NOT_LEADER = 12
 

@@ -20,8 +20,7 @@ from sluice.rounds.values.types import OffsetRange, Split
 from sluice.server.tablet.segments.segment import Heads
 from tests.support.tables.forged_batches import append_unchecked
 from tests.support.tables.orders import PATH, PLAIN, bucket, create, ids, orders, write
-
-from .conftest import Cluster
+from tests.unit.client.conftest import Cluster
 
 NAMES = (
     "`sluice repair shop.orders` with the same --warehouse or --config names the batch that the"

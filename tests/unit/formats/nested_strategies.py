@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from sluice.formats.types.types import arrow_type
 from sluice.model import DataType, RowField, TypeRoot
-
-from .strategies import SCALARS, make_array, values_of
+from tests.unit.formats.strategies import SCALARS, make_array, values_of
 
 
 def array_of(element: DataType) -> DataType:

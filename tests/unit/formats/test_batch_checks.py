@@ -33,9 +33,15 @@ from tests.golden import tables
 from tests.golden.files import read
 from tests.support.programs.arrow_memory import all_given_back
 from tests.support.tables.forged_batches import forged, sealed_again
-
-from .nested_strategies import ANY_TYPE, array_of, make_column, map_of, row_of, typed_batches
-from .strategies import NESTED, SCALARS
+from tests.unit.formats.nested_strategies import (
+    ANY_TYPE,
+    array_of,
+    make_column,
+    map_of,
+    row_of,
+    typed_batches,
+)
+from tests.unit.formats.strategies import NESTED, SCALARS
 
 COMPRESSIONS = ("ZSTD", "LZ4_FRAME", "NONE")
 LARGE = 1 << 24

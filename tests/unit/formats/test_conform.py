@@ -13,8 +13,7 @@ from sluice.formats.types.conform import conform
 from sluice.formats.types.types import arrow_schema, schema_from_arrow
 from sluice.model import Column, DataType, RowField, Schema, TypeRoot
 from sluice.model import types as t
-
-from .strategies import arrow_batches
+from tests.unit.formats.strategies import arrow_batches
 
 NOON = dt.datetime(2024, 1, 1, 12)
 

@@ -15,8 +15,14 @@ from sluice.lake.iceberg.write.arrow import arrow_schema as lake_arrow_schema
 from sluice.lake.iceberg.write.arrow import to_lake
 from sluice.model import Column, DataType, Schema, TableDescriptor, TableInfo, TablePath
 from sluice.model import types as t
-
-from .nested_strategies import ANY_TYPE, array_of, make_column, map_of, row_of, typed_batches
+from tests.unit.formats.nested_strategies import (
+    ANY_TYPE,
+    array_of,
+    make_column,
+    map_of,
+    row_of,
+    typed_batches,
+)
 
 STAMPS = (t.timestamp(0), t.timestamp(3), t.timestamp_ltz(0), t.timestamp_ltz(2))
 

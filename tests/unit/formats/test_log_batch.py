@@ -27,8 +27,7 @@ from sluice.formats.log.batch import (
     set_offset_and_timestamp,
 )
 from tests.support.programs.arrow_memory import all_given_back
-
-from .strategies import SCALARS, arrow_batches
+from tests.unit.formats.strategies import SCALARS, arrow_batches
 
 EMPTY_AT_7 = bytes.fromhex(
     "0700000000000000 24000000 00 0000000000000000 1F2B1728 0100 00 00000000"

@@ -16,9 +16,8 @@ from sluice.formats.rows.arrays import encode_rows
 from sluice.formats.types.types import arrow_schema
 from sluice.model import Column, DataType, Schema
 from sluice.model import types as t
-
-from .nested_strategies import row_of, typed_batches
-from .test_row_arrays import Typed, is_exact
+from tests.unit.formats.nested_strategies import row_of, typed_batches
+from tests.unit.formats.test_row_arrays import Typed, is_exact
 
 FORMATS = ["ARROW", "INDEXED", "COMPACTED"]
 ROW_FORMATS = FORMATS[1:]

@@ -23,8 +23,7 @@ from sluice.formats.log.projection import project, project_evolved, projection
 from sluice.formats.types.types import arrow_schema, schema_from_arrow
 from sluice.model import Column, Schema
 from sluice.model.types import BIGINT, INT, STRING
-
-from .strategies import arrow_batches
+from tests.unit.formats.strategies import arrow_batches
 
 SCHEMA = Schema((Column("id", BIGINT, 0), Column("name", STRING, 1), Column("n", INT, 2)))
 ROWS = pa.record_batch(

@@ -21,8 +21,7 @@ from sluice.model import Column, DataType, Schema, TypeRoot
 from sluice.model import types as t
 from tests.golden import tables
 from tests.support.tables import row_by_row
-
-from .nested_strategies import (
+from tests.unit.formats.nested_strategies import (
     ANY_TYPE,
     array_of,
     make_column,
@@ -31,7 +30,7 @@ from .nested_strategies import (
     typed_batches,
     value_of,
 )
-from .strategies import SCALARS
+from tests.unit.formats.strategies import SCALARS
 
 FORMATS = [COMPACTED, INDEXED]
 LONG = t.binary(100)

@@ -26,8 +26,7 @@ from sluice.rounds.values.lake_files import (
     WrittenCompaction,
 )
 from sluice.rounds.values.limits import TimeLeft
-
-from .test_live_rows import SCHEMA, changed, column, keys, marks, numbers, stored
+from tests.unit.lake.test_live_rows import SCHEMA, changed, column, keys, marks, numbers, stored
 
 ENDLESS = TimeLeft(lambda: None, lambda: None)
 NONE: Callable[[], KeySet | None] = lambda: None  # noqa: E731

@@ -8,8 +8,7 @@ from sluice.rounds.repair.diagnosis import Diagnosis, RepairAction, TableState
 from sluice.rounds.round.round import run_round
 from sluice.rounds.values.limits import RoundLimits
 from sluice.rounds.values.types import OffsetRange, RepairMode
-
-from .conftest import World
+from tests.unit.rounds.conftest import World
 
 
 def seen(world: World) -> TableState:

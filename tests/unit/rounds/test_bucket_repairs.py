@@ -29,10 +29,9 @@ from sluice.rounds.values.reasons import reason_of
 from sluice.rounds.values.types import LogRecords, OffsetRange, RepairMode, Split
 from tests.simulation.fluss.log_damage import named_gaps
 from tests.support.models.memory_cluster import MemoryCluster
-
-from .conftest import World
-from .keyed_world import KeyedWorld
-from .repairs import found, mended, seen, shown, skipped, ways
+from tests.unit.rounds.conftest import World
+from tests.unit.rounds.keyed_world import KeyedWorld
+from tests.unit.rounds.repairs import found, mended, seen, shown, skipped, ways
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ from sluice.rounds.values.types import LakeSnapshot, Split, SplitPart
 from sluice.rounds.values.write_ids import new_write_id, write_ids_in
 from tests.docs.blocks import claimed_blocks
 from tests.support.models.memory_lake import MemoryLakeTable
-
-from .conftest import World
+from tests.unit.rounds.conftest import World
 
 Arm = Callable[[str], None]
 PATH = TablePath("db", "t")

@@ -13,8 +13,7 @@ from sluice.rounds.upkeep.compacted import COMPACTION_KEY
 from sluice.rounds.upkeep.compaction import AUTO_COMPACTION, CompactionOptions
 from sluice.rounds.values.limits import LookupBudget, RoundLimits
 from sluice.rounds.values.types import RepairMode
-
-from .keyed_world import KeyedWorld
+from tests.unit.rounds.keyed_world import KeyedWorld
 
 ALWAYS = CompactionOptions(always=True)
 KEYS = range(0, 40, 2)

@@ -9,8 +9,7 @@ from sluice.rounds.plan.keyed_options import KeyedRoundOptions
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.round.round import run_round
 from sluice.rounds.values.limits import LookupBudget
-
-from .keyed_world import KeyedWorld
+from tests.unit.rounds.keyed_world import KeyedWorld
 
 
 def changed() -> KeyedWorld:

@@ -17,9 +17,8 @@ from sluice.rounds.round.round import run_round
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.types import RepairMode, Split, SplitFailure, SplitResult
 from tests.support.models.memory_cluster import MemoryCluster
-
-from .conftest import World
-from .repairs import mended, shown
+from tests.unit.rounds.conftest import World
+from tests.unit.rounds.repairs import mended, shown
 
 PHASES = ("recover", "plan", "copy", "prepare", "lake_commit", "fluss_commit")
 STEPS = [f"{phase}.{when}" for phase in PHASES for when in ("before", "after")]

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from sluice.model import Partition
 from sluice.rounds.plan.noted_drops import DROPPED_KEY, dropped_in, dropped_summary
 from sluice.rounds.values.types import RepairMode
-
-from .conftest import World
-from .repairs import mended
+from tests.unit.rounds.conftest import World
+from tests.unit.rounds.repairs import mended
 
 GONE = (
     "dropped since the last commit: partition id 5 (bucket:offset 0:3). Rows from these offsets"

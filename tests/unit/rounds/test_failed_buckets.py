@@ -22,8 +22,7 @@ from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.reasons import failure_of
 from sluice.rounds.values.types import LogRecords, RepairMode, Split
 from tests.support.models.memory_cluster import MemoryCluster
-
-from .conftest import World
+from tests.unit.rounds.conftest import World
 
 
 class Broken(MemoryCluster):

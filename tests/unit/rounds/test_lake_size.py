@@ -9,8 +9,7 @@ import pytest
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.values.lake_size import lake_size, size_of_main
 from sluice.rounds.values.types import LakeSnapshot
-
-from .conftest import World
+from tests.unit.rounds.conftest import World
 
 TOTALS = {"total-records": "7", "total-data-files": "2", "total-files-size": "900"}
 

@@ -14,9 +14,8 @@ from sluice.errors import LakeCommitRefused, LakeFileUnreadable, LakeRolledBack
 from sluice.model import Claim, TableBucket
 from sluice.rounds.values.types import LakeSnapshot, RepairMode
 from tests.support.models.memory_cluster import MemoryCluster, RegisteredSnapshot
-
-from .conftest import World
-from .repairs import forget_ours, mended
+from tests.unit.rounds.conftest import World
+from tests.unit.rounds.repairs import forget_ours, mended
 
 
 class _Unfenced(MemoryCluster):

@@ -22,8 +22,7 @@ from sluice.rounds.values.types import LogRecords, Split, SplitFailure, SplitLim
 from tests.support.models.memory_cluster import MemoryCluster
 from tests.support.models.memory_lake import MemoryLake
 from tests.support.models.tables import table_info
-
-from .conftest import World
+from tests.unit.rounds.conftest import World
 
 BUCKET = TableBucket(1, None, 0)
 

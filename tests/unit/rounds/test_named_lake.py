@@ -11,8 +11,7 @@ from sluice.model import TableInfo
 from sluice.model import types as t
 from sluice.rounds.plan.named_lake import other_lake
 from tests.support.models.tables import table_info
-
-from .conftest import World
+from tests.unit.rounds.conftest import World
 
 HERE = {"type": "hadoop", "warehouse": "/srv/lake"}
 

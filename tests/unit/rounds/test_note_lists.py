@@ -10,9 +10,8 @@ from sluice.rounds.plan.bucket_repairs import BucketRepairs
 from sluice.rounds.values.note_lists import capped, first_of
 from sluice.rounds.values.types import OffsetRange, RepairMode
 from tests.support.models.memory_cluster import MemoryCluster
-
-from .conftest import World
-from .repairs import mended
+from tests.unit.rounds.conftest import World
+from tests.unit.rounds.repairs import mended
 
 MANY = 300
 BYTES_MAX = 8_000

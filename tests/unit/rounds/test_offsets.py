@@ -23,8 +23,7 @@ from sluice.rounds.values.offsets import (
 )
 from sluice.rounds.values.types import WRITE_ID_KEY, LakeSnapshot
 from tests.support.models.memory_lake import MemoryLakeTable
-
-from .conftest import World
+from tests.unit.rounds.conftest import World
 
 PATH = TablePath("db", "t")
 MANY = {TableBucket(5, n, n % 3): 7 * n for n in range(12_000)}

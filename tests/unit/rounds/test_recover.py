@@ -16,8 +16,7 @@ from sluice.errors import (
 from sluice.model import Partition, TableInfo
 from sluice.rounds.round.round import run_round
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
-
-from .conftest import World
+from tests.unit.rounds.conftest import World
 
 
 def test_a_snapshot_that_fluss_does_not_know_is_registered_first(

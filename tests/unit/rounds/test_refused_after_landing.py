@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from sluice.errors import LakeCommitRefused, LakeTableMismatch
-
-from .conftest import World
+from tests.unit.rounds.conftest import World
 
 
 def commit_that_is_called_refused(world: World, meanwhile: Callable[[], None]) -> None:

@@ -19,9 +19,8 @@ from sluice.rounds.values.offsets import OFFSETS_FILE_KEY
 from sluice.rounds.values.types import RepairMode
 from tests.support.models.memory_cluster import MemoryCluster
 from tests.support.models.tables import table_info
-
-from .conftest import World
-from .repairs import forget_ours, found, mended, put_right, seen, ways
+from tests.unit.rounds.conftest import World
+from tests.unit.rounds.repairs import forget_ours, found, mended, put_right, seen, ways
 
 # ---- nothing to do, or nothing that a round would not do ----
 

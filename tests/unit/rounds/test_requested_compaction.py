@@ -29,11 +29,10 @@ from sluice.rounds.values.types import RepairMode, Split
 from tests.support.models.memory_cluster import MemoryCluster
 from tests.support.models.memory_lake import MemoryLakeTable
 from tests.support.models.tables import table_info
-
-from .conftest import World
-from .keyed_world import KeyedWorld
-from .test_compacted_rounds import data_files
-from .test_rewrites import Compacted
+from tests.unit.rounds.conftest import World
+from tests.unit.rounds.keyed_world import KeyedWorld
+from tests.unit.rounds.test_compacted_rounds import data_files
+from tests.unit.rounds.test_rewrites import Compacted
 
 
 def now_ms() -> int:

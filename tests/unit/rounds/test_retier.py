@@ -28,9 +28,8 @@ from sluice.rounds.values.progress import NoProgress
 from sluice.rounds.values.types import RepairMode
 from tests.simulation.clock import ManualClock
 from tests.support.models.tables import table_info
-
-from .conftest import World
-from .repairs import forget_ours, found, lose_newer, mended, shown, ways
+from tests.unit.rounds.conftest import World
+from tests.unit.rounds.repairs import forget_ours, found, lose_newer, mended, shown, ways
 
 # ---- copied again from the logs ----
 

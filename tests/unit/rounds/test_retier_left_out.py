@@ -11,10 +11,9 @@ from sluice.errors import SplitFailed
 from sluice.rounds.plan.bucket_repairs import SKIPPED_KEY
 from sluice.rounds.repair.diagnose import diagnose
 from sluice.rounds.values.types import OffsetRange, RepairMode
-
-from .conftest import World
-from .keyed_world import KeyedWorld
-from .repairs import found, mended, seen, skipped
+from tests.unit.rounds.conftest import World
+from tests.unit.rounds.keyed_world import KeyedWorld
+from tests.unit.rounds.repairs import found, mended, seen, skipped
 
 
 @pytest.fixture

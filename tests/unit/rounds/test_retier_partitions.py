@@ -14,10 +14,9 @@ from sluice.model import types as t
 from sluice.rounds.values.types import RepairMode
 from tests.support.models.memory_cluster import MemoryCluster
 from tests.support.models.tables import table_info
-
-from .conftest import World
-from .keyed_world import KeyedWorld, keyed_info
-from .repairs import found, mended
+from tests.unit.rounds.conftest import World
+from tests.unit.rounds.keyed_world import KeyedWorld, keyed_info
+from tests.unit.rounds.repairs import found, mended
 
 OLD, NEW = Partition(5, ("mon",)), Partition(9, ("mon",))
 REPLACED = "partition mon was dropped and created again: its old rows were deleted"

@@ -20,9 +20,8 @@ from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.types import Split, SplitFailure, SplitResult
 from tests.support.models.memory_cluster import MemoryCluster
 from tests.support.models.tables import table_info
-
-from .conftest import World
-from .in_turn import in_turn
+from tests.unit.rounds.conftest import World
+from tests.unit.rounds.in_turn import in_turn
 
 ALWAYS = CompactionOptions(always=True, files_min=5)
 

@@ -26,8 +26,7 @@ from sluice.rounds.values.limits import LookupBudget
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.types import Split, SplitFailure, SplitResult
 from tests.support.models.memory_writer import BUCKET, KeyedFile
-
-from .keyed_world import KeyedWorld
+from tests.unit.rounds.keyed_world import KeyedWorld
 
 
 @dataclass

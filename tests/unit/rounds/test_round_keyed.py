@@ -17,8 +17,7 @@ from sluice.rounds.values.limits import RoundLimits
 from sluice.rounds.values.types import RepairMode
 from tests.support.models.memory_cluster import MemoryCluster
 from tests.support.models.memory_writer import BUCKET
-
-from .keyed_world import FULL, WAL, KeyedWorld, keyed_info
+from tests.unit.rounds.keyed_world import FULL, WAL, KeyedWorld, keyed_info
 
 STEPS = [
     f"round.{phase}.{edge}"

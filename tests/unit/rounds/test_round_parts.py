@@ -21,8 +21,7 @@ from sluice.rounds.values.types import (
     SplitResult,
 )
 from tests.support.models.memory_cluster import MemoryCluster
-
-from .conftest import World
+from tests.unit.rounds.conftest import World
 
 RULES = PartRules(parallelism=2, offsets=4)
 

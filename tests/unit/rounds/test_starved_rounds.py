@@ -9,8 +9,7 @@ import pytest
 
 from sluice.errors import LakeNotWritable
 from sluice.rounds.commit.files import DELETES_KEY
-
-from .keyed_world import KeyedWorld
+from tests.unit.rounds.keyed_world import KeyedWorld
 
 
 @pytest.fixture

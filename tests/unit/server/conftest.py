@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .support import Caller, Node, OwnedClock
+from tests.unit.server.support import Caller, Node, OwnedClock
 
 
 @pytest.fixture

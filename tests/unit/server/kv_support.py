@@ -26,8 +26,7 @@ from sluice.model.types import BIGINT, INT, STRING
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
-
-from .support import Caller, to_pb
+from tests.unit.server.support import Caller, to_pb
 
 KEYED = Schema(
     (

@@ -11,9 +11,8 @@ from sluice.server.tablet.kv.scan_manager import ScannerManager
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
-
-from .kv_support import KvCaller, Row
-from .support import Node
+from tests.unit.server.kv_support import KvCaller, Row
+from tests.unit.server.support import Node
 
 LARGE = 1 << 20
 

@@ -10,8 +10,7 @@ from sluice.model import TableBucket, TableDescriptor, TableInfo, TablePath
 from sluice.server.coordinator.catalog.catalog import Catalog
 from sluice.server.coordinator.leases.kv_snapshots import IsLeased, KvSnapshots
 from sluice.server.storage.database import Database
-
-from .support import SCHEMA
+from tests.unit.server.support import SCHEMA
 
 PLAIN, PARTED = TablePath("db", "plain"), TablePath("db", "parted")
 

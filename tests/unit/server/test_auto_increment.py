@@ -27,9 +27,8 @@ from sluice.server.tablet.kv.auto_increment import AutoIncrement
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.messages import values
-
-from .kv_support import KvCaller
-from .support import PATH, Caller, Node, to_pb
+from tests.unit.server.kv_support import KvCaller
+from tests.unit.server.support import PATH, Caller, Node, to_pb
 
 NUMBERED = Schema(
     (

@@ -20,10 +20,9 @@ from sluice.model import TableDescriptor, TableInfo
 from sluice.server.coordinator.catalog.catalog import TableEntry
 from sluice.server.tablet.kv.merge import RowBytesLimit, merge
 from sluice.server.tablet.kv.rows import KvTable
-
-from .kv_support import SYMBOLS
-from .support import PATH
-from .test_auto_increment import NUMBERED
+from tests.unit.server.kv_support import SYMBOLS
+from tests.unit.server.support import PATH
+from tests.unit.server.test_auto_increment import NUMBERED
 
 Row = tuple[Any, ...]
 Record = tuple[str, str | None, int | None, bool]

@@ -23,10 +23,9 @@ from sluice.server.coordinator.tiering.auto_partitioner import AutoPartitioner
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support.programs.processes import wait_for
-
-from .support import LOG_TABLE, PATH, Caller, Node, OwnedClock, batch, to_pb
-from .test_catalog_calls import alter, create_partition, drop_partition, partitions
-from .test_lake_snapshots import commit, prepare
+from tests.unit.server.support import LOG_TABLE, PATH, Caller, Node, OwnedClock, batch, to_pb
+from tests.unit.server.test_catalog_calls import alter, create_partition, drop_partition, partitions
+from tests.unit.server.test_lake_snapshots import commit, prepare
 
 DAY_MS = 86_400_000
 NEVER_MS = 86_400_000

@@ -38,8 +38,16 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.messages.values import POSITION_LAST
-
-from .support import LOG_TABLE, PATH, SCHEMA, Caller, Node, OwnedClock, batch, to_pb
+from tests.unit.server.support import (
+    LOG_TABLE,
+    PATH,
+    SCHEMA,
+    Caller,
+    Node,
+    OwnedClock,
+    batch,
+    to_pb,
+)
 
 PARTITIONED = replace(LOG_TABLE, partition_keys=("text",), bucket_count=2)
 

@@ -14,9 +14,8 @@ from sluice.server.coordinator.leases.leases import KvSnapshotLeases
 from sluice.server.coordinator.leases.store import SqliteLeaseStore
 from sluice.server.storage.database import Database
 from tests.support.statuses.lease_parts import FaultyStore, ManualClock, MemorySnapshots
-
-from .support import Node, OwnedClock
-from .test_tiering_calls import LAKE_TABLE, beat, claim, entry, status
+from tests.unit.server.support import Node, OwnedClock
+from tests.unit.server.test_tiering_calls import LAKE_TABLE, beat, claim, entry, status
 
 TWO_DAYS_MS = 2 * 86_400_000
 JUMPS = pytest.mark.parametrize("jump_ms", [-TWO_DAYS_MS, TWO_DAYS_MS])

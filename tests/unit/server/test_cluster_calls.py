@@ -24,11 +24,10 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.error_codes import raise_in_body
-
-from .kv_support import KvCaller
-from .support import LOG_TABLE, PATH, Caller, Node, batch, to_pb
-from .test_catalog_calls import PARTITIONED, create_partition, partitions
-from .test_kv_damaged_replay import QUIET, damaged
+from tests.unit.server.kv_support import KvCaller
+from tests.unit.server.support import LOG_TABLE, PATH, Caller, Node, batch, to_pb
+from tests.unit.server.test_catalog_calls import PARTITIONED, create_partition, partitions
+from tests.unit.server.test_kv_damaged_replay import QUIET, damaged
 
 GREEN, RED = 0, 2
 

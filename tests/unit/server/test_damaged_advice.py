@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from sluice.errors import CorruptRecord
-
-from .kv_support import KvCaller
-from .support import Node
+from tests.unit.server.kv_support import KvCaller
+from tests.unit.server.support import Node
 
 
 def test_a_damaged_changelog_is_left_out_by_readers_only(

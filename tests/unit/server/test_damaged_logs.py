@@ -34,8 +34,7 @@ from tests.support.tables.damaged_logs import (
     write,
     zero,
 )
-
-from .support import batch
+from tests.unit.server.support import batch
 
 KINDS = [
     pytest.param(is_clean, segment_bytes, is_old, id=f"{stop}-{segments}{old}")

@@ -14,8 +14,7 @@ from structlog.testing import capture_logs
 from sluice.errors import DataDirError, DataDirLocked, UnknownDataDirFormat
 from sluice.server.cluster import EmbeddedCluster
 from sluice.server.data_dir import DataDir, write_durably
-
-from .support import Node, batch, config
+from tests.unit.server.support import Node, batch, config
 
 
 def test_a_second_server_is_refused(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ from sluice.formats.log.batch import iter_batches
 from sluice.model import TableBucket
 from sluice.server.tablet.logs.log import BucketLog
 from sluice.server.tablet.logs.manager import LogManager
-
-from .support import Node, batch
+from tests.unit.server.support import Node, batch
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ from tests.support.network.http2_peer import Http2Peer
 from tests.support.network.native_listener import Peer
 from tests.support.network.users import TOKENS, write_users
 from tests.support.programs.processes import wait_for
-
-from .support import Caller, Node, batch, config
+from tests.unit.server.support import Caller, Node, batch, config
 
 WORKERS = 8
 PLACES = WORKERS // 2

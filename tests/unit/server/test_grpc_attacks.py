@@ -32,8 +32,7 @@ from tests.support.network.bystander import Bystander
 from tests.support.network.http2_peer import Http2Peer, message_head
 from tests.support.network.users import ANY_TOKEN, TOKENS, write_users
 from tests.support.programs.processes import wait_for
-
-from .support import config
+from tests.unit.server.support import config
 
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 LIST = apis.LIST_DATABASES.grpc_method(Role.COORDINATOR)

@@ -25,8 +25,7 @@ from sluice.wire.apis import Role
 from sluice.wire.grpc.server import CALLS_PER_WORKER, GrpcLimits, GrpcServer
 from sluice.wire.grpc.transport import GrpcTransport
 from tests.support.network.http2_peer import ACK, GOAWAY, PING, Frame, Http2Peer
-
-from .support import Caller, Node, config, to_pb
+from tests.unit.server.support import Caller, Node, config, to_pb
 
 
 def test_api_versions_tells_what_is_offered(caller: Caller) -> None:

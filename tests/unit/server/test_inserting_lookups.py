@@ -19,9 +19,8 @@ from sluice.model.types import BIGINT, INT, STRING
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
-
-from .kv_support import KEYED, KvCaller, Row
-from .support import Caller, Node
+from tests.unit.server.kv_support import KEYED, KvCaller, Row
+from tests.unit.server.support import Caller, Node
 
 TWO_KEYS = Schema(
     (

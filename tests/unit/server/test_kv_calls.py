@@ -33,9 +33,8 @@ from sluice.server.tablet.kv.store import KvStore
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.conformance.every_type import EVERY_TYPE, every_value
-
-from .kv_support import KEYED, KvCaller, Row, replayed
-from .support import Caller, Node, batch, to_pb
+from tests.unit.server.kv_support import KEYED, KvCaller, Row, replayed
+from tests.unit.server.support import Caller, Node, batch, to_pb
 
 WAL = {"table.changelog.image": "WAL"}
 

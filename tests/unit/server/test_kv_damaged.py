@@ -13,9 +13,8 @@ from sluice.errors import CorruptRecord, KvStorageError
 from sluice.model import TableBucket
 from sluice.server.tablet.kv.files import KvFolder
 from sluice.server.tablet.kv.store import KvStoreCorrupt
-
-from .kv_support import KvCaller, snapshot_rows
-from .support import Node
+from tests.unit.server.kv_support import KvCaller, snapshot_rows
+from tests.unit.server.support import Node
 
 ROWS = 2_000
 Read = Callable[[KvCaller], object]

@@ -13,10 +13,9 @@ from sluice.cli.main import cli
 from sluice.client import connect
 from sluice.errors import CorruptRecord, LogOffsetOutOfRange, OutOfOrderSequence
 from sluice.server.tablet.kv.files import KvFolder
-
-from .kv_support import KvCaller, snapshot_rows
-from .support import Node, batch
-from .test_kv_snapshots_damaged import flip, largest, manifests, shared
+from tests.unit.server.kv_support import KvCaller, snapshot_rows
+from tests.unit.server.support import Node, batch
+from tests.unit.server.test_kv_snapshots_damaged import flip, largest, manifests, shared
 
 QUIET = {"kv_snapshot_interval_ms": 0, "log_ttl_check_interval_ms": 0}
 

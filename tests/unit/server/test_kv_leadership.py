@@ -19,9 +19,8 @@ from sluice.server.tablet.buckets.replicas import ReadWriteLock, Replicas
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
-
-from .kv_support import KvCaller
-from .support import LOG_TABLE, Caller, Node, batch, to_pb
+from tests.unit.server.kv_support import KvCaller
+from tests.unit.server.support import LOG_TABLE, Caller, Node, batch, to_pb
 
 OTHER = 7
 

@@ -17,9 +17,8 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
 from sluice.wire.error_codes import raise_in_body
 from tests.support.fluss.native_call import NativeCall
-
-from .kv_support import KvCaller
-from .support import Node
+from tests.unit.server.kv_support import KvCaller
+from tests.unit.server.support import Node
 
 SCHEMA = Schema(
     (

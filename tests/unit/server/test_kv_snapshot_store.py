@@ -14,8 +14,7 @@ from sluice.errors import (
     StorageError,
     UnknownTableOrBucket,
 )
-
-from .snapshot_store import PARTED, PLAIN, Store
+from tests.unit.server.snapshot_store import PARTED, PLAIN, Store
 
 
 @pytest.fixture

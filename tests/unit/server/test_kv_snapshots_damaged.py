@@ -17,10 +17,9 @@ from sluice.server.tablet.kv.files import KvFolder
 from sluice.server.tablet.kv.sst_check import check_sst
 from sluice.server.tablet.kv.store import KvStoreCorrupt
 from sluice.server.tablet.kv.tablet import REFUSED_S
-
-from .kv_support import KvCaller, snapshot_rows
-from .support import Node, OwnedClock
-from .test_retention import HOUR_MS, QUIET, check
+from tests.unit.server.kv_support import KvCaller, snapshot_rows
+from tests.unit.server.support import Node, OwnedClock
+from tests.unit.server.test_retention import HOUR_MS, QUIET, check
 
 ROWS = 300
 REFUSED_MS = int(REFUSED_S * 1000) + 1_000

@@ -31,9 +31,8 @@ from sluice.server.storage.database import Database
 from sluice.server.tablet.buckets.files import LogFiles
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-
-from .kv_support import KvCaller, replayed, row_count, snapshot_rows
-from .support import Caller, Node, to_pb
+from tests.unit.server.kv_support import KvCaller, replayed, row_count, snapshot_rows
+from tests.unit.server.support import Caller, Node, to_pb
 
 QUIET = {"kv_snapshot_interval_ms": 0}
 

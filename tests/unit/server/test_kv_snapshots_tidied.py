@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from sluice.model import TableBucket
-
-from .kv_support import KvCaller
-from .support import Node
+from tests.unit.server.kv_support import KvCaller
+from tests.unit.server.support import Node
 
 
 @pytest.fixture

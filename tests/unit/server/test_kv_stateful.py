@@ -21,9 +21,8 @@ from hypothesis.stateful import (
 
 from sluice import failpoints
 from sluice.errors import UnknownServerError
-
-from .kv_support import KvCaller, Row, replayed
-from .support import Node
+from tests.unit.server.kv_support import KvCaller, Row, replayed
+from tests.unit.server.support import Node
 
 KEYS = st.integers(0, 6)
 TEXTS = st.one_of(st.none(), st.text("abcä", max_size=3))

@@ -12,9 +12,8 @@ from sluice.model import AggFunction, Column, DataType, Schema, TableDescriptor,
 from sluice.model.types import BIGINT, BOOLEAN, INT, STRING
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-
-from .kv_support import KEYED, KvCaller
-from .support import Caller
+from tests.unit.server.kv_support import KEYED, KvCaller
+from tests.unit.server.support import Caller
 
 
 def not_null(data_type: DataType) -> DataType:

@@ -21,9 +21,8 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support.harness.findings import finding
 from tests.support.programs.driver_process import DriverProcess
-
-from .kv_support import KvCaller, replayed
-from .support import Caller, Node
+from tests.unit.server.kv_support import KvCaller, replayed
+from tests.unit.server.support import Caller, Node
 
 
 def open_files(folder: Path) -> list[str]:

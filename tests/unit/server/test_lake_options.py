@@ -15,8 +15,7 @@ from sluice.model import TablePath
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
-
-from .support import LOG_TABLE, PATH, Caller, Node, to_pb
+from tests.unit.server.support import LOG_TABLE, PATH, Caller, Node, to_pb
 
 ENABLED = "table.datalake.enabled"
 LAKE = DatalakeConfig(iceberg={"type": "hadoop", "warehouse": "/lake"})

@@ -25,10 +25,14 @@ from sluice.server.coordinator.tiering.lake_snapshots import Registered
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
-
-from .support import LOG_TABLE, PATH, Caller, Node, OwnedClock, to_pb
-from .test_catalog_calls import PARTITIONED, create_partition, drop_partition, partitions
-from .test_tiering_calls import LAKE_TABLE, beat, claim, entry
+from tests.unit.server.support import LOG_TABLE, PATH, Caller, Node, OwnedClock, to_pb
+from tests.unit.server.test_catalog_calls import (
+    PARTITIONED,
+    create_partition,
+    drop_partition,
+    partitions,
+)
+from tests.unit.server.test_tiering_calls import LAKE_TABLE, beat, claim, entry
 
 
 def prepare(

@@ -12,8 +12,7 @@ from sluice.formats.log.batch import iter_batches
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
-
-from .support import Caller, Node, batch
+from tests.unit.server.support import Caller, Node, batch
 
 
 def offsets(caller: Caller, table_id: int, limit: int, **more: Any) -> list[int]:

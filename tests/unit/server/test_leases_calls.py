@@ -25,9 +25,8 @@ from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support.programs.processes import wait_for
 from tests.support.statuses.lease_parts import ManualClock
-
-from .kv_support import KvCaller
-from .support import LOG_TABLE, Node, to_pb
+from tests.unit.server.kv_support import KvCaller
+from tests.unit.server.support import LOG_TABLE, Node, to_pb
 
 HOUR = 3_600_000
 QUIET = {"kv_snapshot_interval_ms": 0, "kv_snapshot_lease_check_interval_ms": 10}

@@ -20,9 +20,8 @@ from sluice.server.storage.database import Database
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support.statuses.lease_parts import FaultyStore, ManualClock, MemorySnapshots
-
-from .kv_support import KvCaller
-from .support import Caller, Node
+from tests.unit.server.kv_support import KvCaller
+from tests.unit.server.support import Caller, Node
 
 NEWER_PER_FILE = 2
 """So many snapshots are completed, and the ones before deleted, between two files of the reader."""

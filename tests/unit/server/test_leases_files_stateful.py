@@ -24,9 +24,8 @@ from sluice.server.coordinator.leases.leases import KvSnapshotLeases
 from sluice.server.coordinator.leases.store import SqliteLeaseStore
 from sluice.server.data_dir import local_path
 from tests.support.statuses.lease_parts import FaultyStore, ManualClock, Model
-
-from .snapshot_store import PARTED, Store
-from .test_leases_stateful import DURATIONS, FAULTS, LEASES, MEMORY, NEVER_MS
+from tests.unit.server.snapshot_store import PARTED, Store
+from tests.unit.server.test_leases_stateful import DURATIONS, FAULTS, LEASES, MEMORY, NEVER_MS
 
 BUCKETS = st.integers(0, 2)
 """Two of a table without partitions, one of a partition."""

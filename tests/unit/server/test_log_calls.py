@@ -25,8 +25,7 @@ from sluice.formats.log.batch import iter_batches, read_header
 from sluice.server.tablet.logs import fetch
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-
-from .support import Caller, Node, OwnedClock, batch
+from tests.unit.server.support import Caller, Node, OwnedClock, batch
 
 
 def headers(records: bytes) -> list[tuple[int, int]]:

@@ -14,10 +14,9 @@ from sluice.server import log_ends
 from sluice.server.log_ends import StoredLogEnds
 from sluice.server.storage.database import Database
 from tests.support.programs.processes import wait_for
-
-from .support import Node, batch
-from .test_recovery import folder_of
-from .test_removed_logs import QUIET, ends
+from tests.unit.server.support import Node, batch
+from tests.unit.server.test_recovery import folder_of
+from tests.unit.server.test_removed_logs import QUIET, ends
 
 TABLE, DROPPED = 1, 2
 BUCKET = TableBucket(TABLE, None, 0)

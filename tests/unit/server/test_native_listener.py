@@ -22,8 +22,7 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.native.sasl import AUTHENTICATE
 from tests.support.fluss.native_call import NativeCall
-
-from .support import PATH, Caller, Node, batch, config, to_pb
+from tests.unit.server.support import PATH, Caller, Node, batch, config, to_pb
 
 BOTH_DOORS = "grpc://127.0.0.1:0,fluss://127.0.0.1:0"
 ALL = pb.MetadataRequest()

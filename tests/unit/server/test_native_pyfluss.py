@@ -29,8 +29,7 @@ from sluice.model.types import BIGINT, INT, TypeRoot
 from tests.conformance.every_type import EVERY_TYPE, every_value
 from tests.support.clients.official_client import BUCKET, OFFSET, OfficialClient
 from tests.support.harness.needs import needs_pyfluss
-
-from .support import Node
+from tests.unit.server.support import Node
 
 pytestmark = needs_pyfluss
 ROOT = Path(__file__).parents[3]

@@ -33,9 +33,8 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
 from tests.support.network.bystander import Bystander
 from tests.support.network.users import TOKENS, write_users
-
-from .kv_support import KV_PATH, KvCaller
-from .support import Node, config
+from tests.unit.server.kv_support import KV_PATH, KvCaller
+from tests.unit.server.support import Node, config
 
 USERS = {**TOKENS, "rob": ("read", "read-token-0b0b"), "wes": ("write", "write-token-3e5a")}
 LISTENERS = ("grpc", "fluss")

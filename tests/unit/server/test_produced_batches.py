@@ -31,9 +31,8 @@ from sluice.wire.error_codes import raise_in_body
 from tests.golden import tables
 from tests.support.network.bystander import Bystander
 from tests.support.tables.forged_batches import changed_bytes, forged, sealed_again
-
-from .kv_support import KvCaller
-from .support import Caller, Node, batch
+from tests.unit.server.kv_support import KvCaller
+from tests.unit.server.support import Caller, Node, batch
 
 GOOD = batch("a", "bb", "ccc")
 MESSAGE_AT = 48

@@ -10,8 +10,7 @@ from sluice.errors import InvalidProducerId
 from sluice.server.coordinator.calls import producer_offsets
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-
-from .support import Caller, Node, OwnedClock
+from tests.unit.server.support import Caller, Node, OwnedClock
 
 CREATED, ALREADY_EXISTS = 0, 1
 DAY_MS = 24 * 60 * 60 * 1000

@@ -19,8 +19,7 @@ from sluice.model.types import INT
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
-
-from .support import PATH, SCHEMA, Caller, batch, to_pb
+from tests.unit.server.support import PATH, SCHEMA, Caller, batch, to_pb
 
 ID, TEXT = arrow_schema(SCHEMA)
 

@@ -27,10 +27,14 @@ from sluice.formats.log.batch import iter_batches
 from sluice.model import TablePath
 from sluice.server.tablet.buckets.files import LogFiles, Part
 from tests.support.programs.processes import wait_for
-
-from .support import PATH, Caller, Node, batch
-from .test_catalog_calls import PARTITIONED, create_partition, drop_partition, partitions
-from .test_lake_snapshots import commit, file_of, get, prepare
+from tests.unit.server.support import PATH, Caller, Node, batch
+from tests.unit.server.test_catalog_calls import (
+    PARTITIONED,
+    create_partition,
+    drop_partition,
+    partitions,
+)
+from tests.unit.server.test_lake_snapshots import commit, file_of, get, prepare
 
 
 def fill(caller: Caller, count: int = 10, size: int = 100) -> int:

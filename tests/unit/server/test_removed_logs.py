@@ -14,13 +14,17 @@ from sluice.errors import CorruptRecord, LogStorageError
 from sluice.model import TablePath
 from sluice.server.storage.database import Database
 from tests.support.programs.processes import wait_for
-
-from .kv_support import KvCaller
-from .support import Node, batch
-from .test_catalog_calls import PARTITIONED, create_partition, drop_partition, partitions
-from .test_lake_snapshots import commit, prepare
-from .test_recovery import crash_copy, fill, folder_of, names
-from .test_tiering_calls import LAKE_TABLE
+from tests.unit.server.kv_support import KvCaller
+from tests.unit.server.support import Node, batch
+from tests.unit.server.test_catalog_calls import (
+    PARTITIONED,
+    create_partition,
+    drop_partition,
+    partitions,
+)
+from tests.unit.server.test_lake_snapshots import commit, prepare
+from tests.unit.server.test_recovery import crash_copy, fill, folder_of, names
+from tests.unit.server.test_tiering_calls import LAKE_TABLE
 
 QUIET = {"kv_snapshot_interval_ms": 0, "log_ttl_check_interval_ms": 0}
 END = 20

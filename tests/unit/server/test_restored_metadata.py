@@ -10,9 +10,8 @@ from structlog.testing import capture_logs
 
 from sluice.errors import UnknownWriterId
 from sluice.server.writer_ids import SKIPPED
-
-from .kv_support import KvCaller
-from .support import Node, batch
+from tests.unit.server.kv_support import KvCaller
+from tests.unit.server.support import Node, batch
 
 QUIET = {"kv_snapshot_interval_ms": 0, "log_ttl_check_interval_ms": 0}
 

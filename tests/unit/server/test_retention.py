@@ -13,14 +13,13 @@ from structlog.testing import capture_logs
 from sluice.errors import LogOffsetOutOfRange, OutOfOrderSequence
 from sluice.server.tablet.buckets.files import LogFiles
 from tests.support.programs.processes import wait_for
-
-from .kv_support import KvCaller
-from .scan_support import open_scan
-from .support import PATH, Node, OwnedClock, batch
-from .test_lake_snapshots import commit, prepare
-from .test_leases_calls import acquire, release
-from .test_recovery import fill, folder_of, names
-from .test_tiering_calls import LAKE_TABLE, alter
+from tests.unit.server.kv_support import KvCaller
+from tests.unit.server.scan_support import open_scan
+from tests.unit.server.support import PATH, Node, OwnedClock, batch
+from tests.unit.server.test_lake_snapshots import commit, prepare
+from tests.unit.server.test_leases_calls import acquire, release
+from tests.unit.server.test_recovery import fill, folder_of, names
+from tests.unit.server.test_tiering_calls import LAKE_TABLE, alter
 
 HOUR_MS = 3_600_000
 QUIET = {"kv_snapshot_interval_ms": 0, "log_ttl_check_interval_ms": 0, "segment_bytes": 1_300}

@@ -21,9 +21,8 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
 from sluice.wire.messages import values
 from tests.conformance.every_type import EVERY_TYPE, every_value
-
-from .kv_support import KvCaller
-from .support import PATH, SCHEMA, Caller, Node, batch, to_pb
+from tests.unit.server.kv_support import KvCaller
+from tests.unit.server.support import PATH, SCHEMA, Caller, Node, batch, to_pb
 
 ROW_FORMATS = ["INDEXED", "COMPACTED"]
 TEXT_ONLY = Schema((Column("text", STRING.not_null(), 0),), highest_field_id=0)

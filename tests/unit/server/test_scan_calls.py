@@ -26,9 +26,8 @@ from sluice.errors import (
 )
 from sluice.model import TableBucket, TablePath
 from sluice.wire import fluss_api_pb2 as pb
-
-from .kv_support import KvCaller
-from .scan_support import (
+from tests.unit.server.kv_support import KvCaller
+from tests.unit.server.scan_support import (
     LARGE,
     Scan,
     ask,
@@ -39,9 +38,9 @@ from .scan_support import (
     scanners,
     snapshots_open,
 )
-from .support import LOG_TABLE, Caller, Node, OwnedClock
-from .test_kv_damaged import damage
-from .test_kv_leadership import OTHER, notify, stop
+from tests.unit.server.support import LOG_TABLE, Caller, Node, OwnedClock
+from tests.unit.server.test_kv_damaged import damage
+from tests.unit.server.test_kv_leadership import OTHER, notify, stop
 
 ROWS = [(number, f"text {number}", number) for number in range(50)]
 

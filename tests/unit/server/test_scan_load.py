@@ -16,10 +16,17 @@ from sluice.errors import (
     UnknownScannerId,
 )
 from sluice.model import TableBucket
-
-from .kv_support import KvCaller, Row
-from .scan_support import Scan, begin, open_scan, rest_of, rows_of, scanners, snapshots_open
-from .support import Node
+from tests.unit.server.kv_support import KvCaller, Row
+from tests.unit.server.scan_support import (
+    Scan,
+    begin,
+    open_scan,
+    rest_of,
+    rows_of,
+    scanners,
+    snapshots_open,
+)
+from tests.unit.server.support import Node
 
 BUCKETS = 25
 PER_BUCKET = 8

@@ -30,11 +30,10 @@ from sluice.server.tablet.kv.scan_manager import ScanBatch, ScannableTablet, Sca
 from sluice.server.tablet.kv.scan_view import Rows
 from sluice.server.tablet.kv.tablet import KvTablet
 from tests.support.harness.findings import finding
-
-from .kv_support import KvCaller, Row
-from .support import Node, OwnedClock
-from .test_kv_leadership import OTHER
-from .test_kv_tablets import open_files
+from tests.unit.server.kv_support import KvCaller, Row
+from tests.unit.server.support import Node, OwnedClock
+from tests.unit.server.test_kv_leadership import OTHER
+from tests.unit.server.test_kv_tablets import open_files
 
 ROWS = [(number, f"text {number}", number) for number in range(40)]
 SMALL = 100

@@ -41,8 +41,7 @@ from tests.support.fluss.native_call import NativeCall
 from tests.support.harness.needs import needs_pyfluss
 from tests.support.network.certificates import authority
 from tests.support.network.users import ANY_TOKEN, TOKENS, write_users
-
-from .support import LOG_TABLE, PATH, config
+from tests.unit.server.support import LOG_TABLE, PATH, config
 
 ROWS = pa.table({"id": range(10), "text": [f"t{i}" for i in range(10)]})
 LIST = pb.ListDatabasesRequest()

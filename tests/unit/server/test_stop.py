@@ -16,9 +16,8 @@ from sluice.server.data_dir import DataDir
 from sluice.server.tablet.buckets.files import LogFiles
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-
-from .kv_support import KvCaller
-from .support import Node, batch
+from tests.unit.server.kv_support import KvCaller
+from tests.unit.server.support import Node, batch
 
 PATIENCE_S = 10.0
 

@@ -10,9 +10,8 @@ from sluice.errors import InvalidTable, UnknownTableOrBucket
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
-
-from .kv_support import KvCaller
-from .support import Caller, Node, batch
+from tests.unit.server.kv_support import KvCaller
+from tests.unit.server.support import Caller, Node, batch
 
 
 def rows(

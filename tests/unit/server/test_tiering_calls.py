@@ -17,8 +17,7 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.messages import values
 from tests.support.programs.processes import wait_for
-
-from .support import LOG_TABLE, PATH, Caller, Node, OwnedClock, batch, to_pb
+from tests.unit.server.support import LOG_TABLE, PATH, Caller, Node, OwnedClock, batch, to_pb
 
 LAKE_TABLE = replace(
     LOG_TABLE,

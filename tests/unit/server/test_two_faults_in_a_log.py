@@ -15,8 +15,7 @@ from sluice.formats.log.batch import encode_log_batch, read_header, set_offset_a
 from sluice.formats.log.row_log import build_row_log_batch
 from sluice.server.tablet.logs.log import BucketLog
 from tests.support.tables.damaged_logs import batches_from, open_log
-
-from .support import batch
+from tests.unit.server.support import batch
 
 
 def flipped(content: bytes, *bits: tuple[int, int]) -> bytes:

@@ -16,8 +16,7 @@ from sluice.formats.log.batch import encode_log_batch, read_header
 from sluice.server.tablet.buckets.files import LogFiles
 from sluice.server.tablet.logs.log import BucketLog
 from tests.support.tables.damaged_logs import batches_from, open_log
-
-from .support import Node, batch
+from tests.unit.server.support import Node, batch
 
 SEGMENT_BYTES = 1 << 24
 PAGE = 4096
