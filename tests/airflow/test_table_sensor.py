@@ -31,8 +31,8 @@ from tests.docs.blocks import claimed_blocks
 from tests.docs.outputs import matches
 from tests.unit.client.conftest import Cluster
 from tests.unit.client.conftest import client as client
-from tests.unit.client.test_idle_check import Shop
-from tests.unit.client.test_idle_check import shop as shop
+from tests.unit.client.tiering.test_idle_check import Shop
+from tests.unit.client.tiering.test_idle_check import shop as shop
 
 try:
     from airflow.sdk.exceptions import TaskDeferred

@@ -22,8 +22,8 @@ from tests.support.statuses.status_shop import status_shop
 from tests.unit.client.conftest import Cluster
 from tests.unit.client.conftest import client as client
 from tests.unit.client.conftest import cluster as cluster
-from tests.unit.client.test_idle_check import Shop
-from tests.unit.client.test_idle_check import shop as shop
+from tests.unit.client.tiering.test_idle_check import Shop
+from tests.unit.client.tiering.test_idle_check import shop as shop
 
 ORDERS = TablePath("shop", "orders")
 

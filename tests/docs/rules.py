@@ -78,7 +78,7 @@ def comments(page: Page, not_run: Collection[tuple[str, str]], root: Path = ROOT
 def _is_unchecked(block: Block) -> bool:
     """Whether nothing says how a block is checked that the runner does not run."""
     if block.page == "docs/commands.md" or block.page.startswith("docs/fluss/"):
-        return False  # generated; checked by tests/unit/test_fluss_pages.py
+        return False  # generated; checked by tests/unit/docs/test_fluss_pages.py
     kinds = {comment.kind for comment in block.comments}
     if block.language == "sql":
         return not kinds & {"run by", "not run"}

@@ -36,7 +36,7 @@ def floor_of(package: str) -> str:
 
 
 PAGE_PACKAGES = ("fastapi", "pydantic", "starlette", "uvicorn")
-LOGIN_TESTS = ROOT / "tests/unit/page/test_local_access.py"
+LOGIN_TESTS = ROOT / "tests/unit/page/local/test_local_access.py"
 TOOLS = ("httpx", "hypothesis", "pytest", "pytest-timeout", "pytest-xdist")
 """What those tests need besides the page's packages."""
 

@@ -17,9 +17,9 @@ import pytest
 from sluice.errors import CorruptRecord, FlussError, LogStorageError, NetworkError
 from sluice.formats.log.batch import iter_batches
 from tests.support.programs.processes import environment, wait_for
+from tests.unit.server.coordinator.tiering.test_lake_snapshots import commit, get, prepare
+from tests.unit.server.storage.test_removed_logs import ends
 from tests.unit.server.support import Caller, batch
-from tests.unit.server.test_lake_snapshots import commit, get, prepare
-from tests.unit.server.test_removed_logs import ends
 
 SERVE = """
 import sys
@@ -167,7 +167,7 @@ def test_a_kill_while_a_table_is_created(tmp_path: Path, where: str) -> None:
 
 
 def test_a_kill_while_the_tiering_of_a_new_table_is_stored(tmp_path: Path) -> None:
-    from tests.unit.server.test_tiering_calls import LAKE_TABLE, claim
+    from tests.unit.server.coordinator.calls.test_tiering_calls import LAKE_TABLE, claim
 
     properties = {**LAKE_TABLE.properties, "table.datalake.freshness": "0s"}
     with serving(tmp_path, "server.tiering.before_commit=kill") as (caller, process):
@@ -180,7 +180,7 @@ def test_a_kill_while_the_tiering_of_a_new_table_is_stored(tmp_path: Path) -> No
 
 
 def test_epochs_survive_kills(tmp_path: Path) -> None:
-    from tests.unit.server.test_tiering_calls import LAKE_TABLE, beat, claim
+    from tests.unit.server.coordinator.calls.test_tiering_calls import LAKE_TABLE, beat, claim
 
     epochs = []
     for _ in range(3):

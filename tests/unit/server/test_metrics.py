@@ -21,9 +21,15 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.messages import values
 from tests.support.harness.findings import finding
 from tests.support.network.scrapes import Samples, scrape
+from tests.unit.server.coordinator.calls.test_tiering_calls import (
+    LAKE_TABLE,
+    beat,
+    claim,
+    control,
+    entry,
+)
 from tests.unit.server.kv_support import KvCaller
 from tests.unit.server.support import PATH, Node, OwnedClock, batch
-from tests.unit.server.test_tiering_calls import LAKE_TABLE, beat, claim, control, entry
 
 DOCS = Path(__file__).parents[3] / "docs"
 BOARD = DOCS / "grafana-sluice.json"
