@@ -19,8 +19,8 @@ BLOCKED = ("numba", "llvmlite", "rocksdict")
 
 def shared_objects() -> list[Path]:
     """All that are built on this platform: once for sources, compilers and Python."""
-    names = (*SOURCES, "kernel_objects.py")  # which knows the kinds of CPU
-    parts = [(ROOT / "sluice/formats" / name).read_bytes() for name in names]
+    names = (*SOURCES, "objects.py")  # which knows the kinds of CPU
+    parts = [(ROOT / "sluice/formats/kernels" / name).read_bytes() for name in names]
     compilers = [metadata.version(name) for name in ("numba", "llvmlite")]
     parts += [SCRIPT.read_bytes(), *(text.encode() for text in (*compilers, sys.version))]
     digest = hashlib.sha256()

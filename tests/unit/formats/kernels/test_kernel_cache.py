@@ -22,7 +22,7 @@ from tests.support.harness.shared_kernels import without_compiling
 from tests.support.programs.no_home import take_home
 
 ROOT = Path(__file__).resolve().parents[4]
-FORMATS = ROOT / "sluice" / "formats"
+FORMATS = ROOT / "sluice/formats/kernels"
 USE = """
     import json, sys
     from concurrent.futures import ThreadPoolExecutor
@@ -144,8 +144,8 @@ def imported(module: str) -> set[str]:
     names = set()
     for node in ast.walk(parsed(FORMATS / f"{module}.py")):
         if isinstance(node, ast.ImportFrom) and node.module:
-            inner = node.module.removeprefix("sluice.formats").removeprefix(".")
-            if node.module == "sluice.formats":
+            inner = node.module.removeprefix("sluice.formats.kernels").removeprefix(".")
+            if node.module == "sluice.formats.kernels":
                 names |= {alias.name for alias in node.names}
             else:
                 names.add(inner.split(".")[0])
@@ -157,7 +157,7 @@ def imported(module: str) -> set[str]:
 def test_the_name_of_the_file_depends_on_every_source() -> None:
     """All modules that are compiled, and those whose constants go into them."""
     ours = {path.stem for path in FORMATS.glob("*.py")}
-    sources, found = {"kernel_build"}, {"kernel_build"}
+    sources, found = {"build"}, {"build"}
     while found:
         found = {
             name
