@@ -19,7 +19,7 @@ from sluice.config import Config
 from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.lakes.open_lake import checked_jvm, usable_lake
 from sluice.driver.not_due import claim_table
-from sluice.driver.round_options import compaction_options, keyed_round_options, round_limits
+from sluice.driver.round_options import round_options
 from sluice.driver.threads import ThreadRunner
 from sluice.errors import (
     AuthorizationError,
@@ -33,16 +33,16 @@ from sluice.errors import (
 from sluice.failpoints import failpoint
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import BucketSnapshot, Claim, Reason, TableInfo, TablePath
-from sluice.rounds.copy.parts import PartRules
 from sluice.rounds.plan.dropped import how_dropped, table_dropped
 from sluice.rounds.records.files import RoundResult
-from sluice.rounds.repair.diagnosis import RepairAction
+from sluice.rounds.repair.request import RepairRequest
+from sluice.rounds.repair.round import run_repair
 from sluice.rounds.round.round import run_round
+from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.phases import seconds_of
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.progress import NoProgress, Progress
 from sluice.rounds.values.reasons import failure_of, reason_of
-from sluice.rounds.values.types import OffsetRange, RepairMode
 from sluice.stop_signals import explain_stop, signal_name, signals_deferred
 
 _LOG = logging.getLogger(__name__)
@@ -55,9 +55,8 @@ def tier_once(
     now: bool = False,
     progress: Progress | None = None,
     jvm: Jvm | None = None,
-    repair_mode: RepairMode | None = None,
-    unreadable: OffsetRange | None = None,
-    accepted: RepairAction | None = None,
+    repair: RepairRequest | None = None,
+    command: str = "sluice tier",
     on_result: Callable[[RoundResult], object] | None = None,
 ) -> RoundResult:
     """Claims a table, runs one round in this process, and reports the result to the coordinator.
@@ -65,9 +64,8 @@ def tier_once(
     :param path: only this table; None: the table that has been due the longest.
     :param now: make the table due first, unless it is paused or being tiered.
     :param jvm: a running JVM, for several rounds; None: this function starts one and ends it.
-    :param repair_mode: how to repair the lake; None: raise an error if it needs a repair.
-    :param unreadable: the batch to leave out, or whose bucket to rebuild.
-    :param accepted: the repair with the losses that the user saw; a round that loses more fails.
+    :param repair: how to repair the table; None: raise an error if it needs a repair.
+    :param command: what the user has called, for the coordinator.
     :param on_result: called with the result, also if a signal then prevents the return.
     :raises ConfigurationError: this machine lacks something; nothing was claimed.
     :raises TableNotDue: no table can be claimed now; says why, and whether waiting helps.
@@ -91,21 +89,11 @@ def tier_once(
                 deferred.close()
                 with jvm_context as java, usable_lake(config, java.gateway) as lake:
                     result = _run(
-                        config,
-                        client,
-                        lake,
-                        claim,
-                        heartbeats,
-                        stopped,
-                        observer,
-                        repair_mode,
-                        unreadable,
-                        accepted,
+                        config, client, lake, claim, heartbeats, stopped, observer, repair
                     )
                 deferred.enter_context(signals_deferred(also_second=True))
             except BaseException as error:
                 with signals_deferred(also_second=True):
-                    command = "sluice tier" if accepted is None else "sluice repair"
                     released = _report_failure(client, claim, error, config.secrets(), command)
                     ends.append(_end_of(error, config.secrets(), observer.effect(claim, released)))
                 raise
@@ -176,9 +164,7 @@ def _run(
     heartbeats: Heartbeats,
     stopped: threading.Event,
     progress: Progress,
-    repair_mode: RepairMode | None,
-    unreadable: OffsetRange | None = None,
-    accepted: RepairAction | None = None,
+    repair: RepairRequest | None,
 ) -> RoundResult:
     def runner(info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
         source = ClientLogSource(config.client, claim.path, info)
@@ -192,23 +178,12 @@ def _run(
         )
 
     try:
-        with _leased_snapshots(client, claim, stopped, repair_mode) as snapshots:
-            return run_round(
-                claim,
-                client.tiering,
-                lake,
-                runner,
-                attempt=uuid.uuid4().hex,
-                progress=progress,
-                limits=round_limits(config),
-                repair_mode=repair_mode,
-                unreadable=unreadable,
-                accepted=accepted,
-                keyed=keyed_round_options(config, snapshots),
-                parts=PartRules(config.tiering.parallelism, config.tiering.part_offsets),
-                compaction=compaction_options(config),
-                expire_snapshots=config.tiering.auto_expire_snapshot,
-            )
+        with _leased_snapshots(client, claim, stopped, is_repair=repair is not None) as snapshots:
+            ports, attempt = RoundPorts(client.tiering, lake, runner), uuid.uuid4().hex
+            options = round_options(config, snapshots, config.tiering.parallelism)
+            if repair is not None:
+                return run_repair(claim, ports, attempt, repair, options, progress)
+            return run_round(claim, ports, attempt, options, progress)
     except SluiceError as error:
         note = table_dropped(error, client.tiering, claim)
         if error.details.get("committed") or not (note or heartbeats.wait_lost(claim, 0)):
@@ -220,7 +195,7 @@ def _run(
 
 @contextmanager
 def _leased_snapshots(
-    client: Client, claim: Claim, stopped: threading.Event, repair_mode: RepairMode | None
+    client: Client, claim: Claim, stopped: threading.Event, *, is_repair: bool
 ) -> Iterator[Sequence[BucketSnapshot]]:
     """Leases the KV snapshots that the round can start buckets with, until the block ends.
 
@@ -240,7 +215,7 @@ def _leased_snapshots(
         _drop_left_over(client, lease_id)
         parts = never_tiered_buckets(client.admin, info)
         buckets = {part.bucket(number) for part in parts for number in part.buckets}
-        if repair_mode is None and not buckets:
+        if not is_repair and not buckets:
             yield ()
             return
         lost: list[LeaseLost] = []
@@ -253,7 +228,7 @@ def _leased_snapshots(
             return client.snapshot_lease(
                 lease_id,
                 claim.path,
-                buckets=buckets if repair_mode is None else None,
+                buckets=None if is_repair else buckets,
                 duration_ms=TIER_LEASE_MS,
                 on_lost=on_lost,
             )

@@ -16,7 +16,7 @@ from sluice.driver.cleaning import all_tables
 from sluice.driver.conversions import ThreadConversions
 from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.lakes.open_lake import checked_jvm, unusable, usable_lake
-from sluice.driver.round_options import compaction_options, round_limits
+from sluice.driver.round_options import compaction_options
 from sluice.errors import (
     FlussError,
     LakeTableMismatch,
@@ -34,6 +34,7 @@ from sluice.rounds.upkeep.compaction import DEFAULT_COMPACTIONS
 from sluice.rounds.upkeep.conversion import ConversionRunner
 from sluice.rounds.upkeep.maintain import MaintenanceOptions, MaintenanceReport, maintain
 from sluice.rounds.values.expiry import AUTO_EXPIRE
+from sluice.rounds.values.limits import RoundLimits
 from sluice.rounds.values.reasons import reason_of
 
 
@@ -162,7 +163,7 @@ def maintain_table(
     options = MaintenanceOptions(
         config.tiering.changes_memory_bytes,
         now_ms,
-        round_limits(config).round_ms(info),
+        RoundLimits(config.tiering.max_round_ms).round_ms(info),
         None if registered is None else registered.snapshot_id,
         requests=_Requests(client, info, now_ms) if compacts else None,
         run=run,

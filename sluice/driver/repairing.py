@@ -39,6 +39,7 @@ from sluice.rounds.repair.diagnose import (
     read_table_state,
 )
 from sluice.rounds.repair.diagnosis import Diagnosis, RepairAction, TableState
+from sluice.rounds.repair.request import RepairRequest
 from sluice.rounds.values.progress import Progress
 from sluice.rounds.values.types import BUCKET_MODES, OffsetRange, RepairMode
 from sluice.stop_signals import explain_stop, signals_deferred
@@ -129,15 +130,14 @@ def repair(
         deadline_s = (clock := clock or SystemClock()).monotonic_s() + wait_ms / 1000
         while True:
             try:
-                repair_mode = _REPAIR_MODES.get(action.name)
+                mode = _REPAIR_MODES.get(action.name)
                 result = tier_once(
                     config,
                     path,
                     progress=progress,
                     jvm=java,
-                    repair_mode=repair_mode,
-                    unreadable=unreadable,
-                    accepted=action,
+                    repair=RepairRequest(mode, unreadable, action) if mode else None,
+                    command="sluice repair",
                     on_result=lambda result: on_result(_of_round(found, action, result)),
                 )
                 return _of_round(found, action, result)

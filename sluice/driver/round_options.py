@@ -6,23 +6,33 @@ from collections.abc import Iterable
 
 from sluice.config import Config
 from sluice.model import BucketSnapshot
+from sluice.rounds.commit.options import RoundOptions
+from sluice.rounds.copy.parts import PartRules
 from sluice.rounds.plan.keyed_options import KeyedRoundOptions
 from sluice.rounds.upkeep.compaction import CompactionOptions
 from sluice.rounds.values.limits import LookupBudget, RoundLimits
 
 
-def round_limits(config: Config) -> RoundLimits:
-    """The configured limits of a round."""
-    return RoundLimits(config.tiering.max_round_ms, config.tiering.max_round_bytes)
+def round_options(
+    config: Config, snapshots: Iterable[BucketSnapshot], parallelism: int
+) -> RoundOptions:
+    """The options of a round.
 
-
-def keyed_round_options(config: Config, snapshots: Iterable[BucketSnapshot]) -> KeyedRoundOptions:
-    """The options of a round of a table with a primary key, from leased snapshots and settings."""
-    return KeyedRoundOptions(
-        {snapshot.bucket: snapshot for snapshot in snapshots},
-        config.tiering.changes_memory_bytes,
-        config.tiering.spill_dir,
-        LookupBudget(config.tiering.position_lookup_bytes, config.tiering.position_lookup_files),
+    :param snapshots: leased for the round, of a table with a primary key.
+    :param parallelism: how many splits are copied at the same time.
+    """
+    tiering = config.tiering
+    return RoundOptions(
+        RoundLimits(tiering.max_round_ms, tiering.max_round_bytes),
+        KeyedRoundOptions(
+            {snapshot.bucket: snapshot for snapshot in snapshots},
+            tiering.changes_memory_bytes,
+            tiering.spill_dir,
+            LookupBudget(tiering.position_lookup_bytes, tiering.position_lookup_files),
+        ),
+        PartRules(parallelism, tiering.part_offsets),
+        compaction_options(config),
+        tiering.auto_expire_snapshot,
     )
 
 

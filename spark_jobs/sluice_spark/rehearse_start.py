@@ -31,6 +31,7 @@ from sluice.model import (
 )
 from sluice.model import types as t
 from sluice.rounds.round.round import run_round
+from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.types import LogRecords, Split
 
@@ -108,7 +109,7 @@ def _rehearse(context: SparkContext) -> Sequence[int]:
         for number in range(1, ROUNDS + 1):
             cluster.rows = number
             claim = Claim(1, PATH, number, 1)
-            result = run_round(claim, cluster, lake, runner, attempt=str(number))
+            result = run_round(claim, RoundPorts(cluster, lake, runner), str(number))
             written.append(result.rows)
     return written
 

@@ -23,6 +23,7 @@ from sluice.errors import ConfigurationError, FencedTieringEpoch
 from sluice.model import Claim, Reason, TableBucket, TablePath
 from sluice.rounds.records.files import claim_of, plan_uris
 from sluice.rounds.round.round import run_round
+from sluice.rounds.values.attempt import RoundPorts
 from sluice.server.cluster import EmbeddedCluster
 from sluice_airflow.acquire import acquire as acquiring
 from sluice_airflow.acquire.acquire import acquire
@@ -141,7 +142,7 @@ def test_what_is_reported_is_what_a_round_reports(run: Run) -> None:
         with run.client.tiering.claim_session(tables, by=JOB) as session:
             claims = session.take(2)
         for claim in claims:
-            result = run_round(claim, run.client.tiering, lake, no_runner, attempt="1")
+            result = run_round(claim, RoundPorts(run.client.tiering, lake, no_runner), "1")
             run.client.tiering.finished(claim, details=result.details(JOB))
     run.acquire("shop.a")
     assert run.idle_names() == ["a"]

@@ -29,6 +29,7 @@ from sluice.rounds.records.files import (
 )
 from sluice.rounds.records.packs import PackFile, mark_running
 from sluice.rounds.round.round import run_round
+from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.reasons import failure_of
 
@@ -87,7 +88,7 @@ def _round(uri: str, attempt: str, arguments: list[str]) -> RoundResult:
         Jvm(config.tiering.jars) as java,
         closing(IcebergLake(java.gateway, config.datalake.iceberg, config.tiering)) as lake,
     ):
-        return run_round(plan.claim, client.tiering, lake, runner, attempt=attempt)
+        return run_round(plan.claim, RoundPorts(client.tiering, lake, runner), attempt)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from sluice.errors import (
 )
 from sluice.model import Claim, TableBucket, TableInfo, TablePath
 from sluice.rounds.commit.failures import named_batch
+from sluice.rounds.commit.options import RoundOptions
 from sluice.rounds.copy.parts import PartRules
 from sluice.rounds.copy.split import copy_split
 from sluice.rounds.plan.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
@@ -46,15 +47,15 @@ from sluice.rounds.repair.diagnose import (
     read_table_state,
 )
 from sluice.rounds.repair.diagnosis import Diagnosis, RepairAction
-from sluice.rounds.round.round import run_round
+from sluice.rounds.repair.request import RepairRequest
 from sluice.rounds.upkeep.compaction import NO_COMPACTIONS, CompactionOptions
 from sluice.rounds.upkeep.orphans import clean
+from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.limits import LookupBudget, RoundLimits
 from sluice.rounds.values.ports import BucketRows, SplitRunner, SplitWriterFactory
 from sluice.rounds.values.reasons import failure_of
 from sluice.rounds.values.types import (
     LogRecords,
-    OffsetRange,
     RepairMode,
     Split,
     SplitFailure,
@@ -70,6 +71,7 @@ from tests.simulation.lake.context import LakeContext
 from tests.simulation.lake.expiries import RoundFacts
 from tests.simulation.lake.lake import DriverLake
 from tests.simulation.round_checker import RoundChecker
+from tests.support.models.any_round import any_round
 
 HEARTBEAT_MS = 20_000
 
@@ -111,10 +113,8 @@ class Round:
     claim: Claim
     keeper: Heartbeats
     next_beat_ms: int
-    repair_mode: RepairMode | None
+    repair: RepairRequest | None
     checker: RoundChecker
-    unreadable: OffsetRange | None = None
-    accepted: RepairAction | None = None
     again: frozenset[TableBucket] = frozenset()
     """Buckets of which the round copies offsets that Fluss had registered before: a retier."""
     lost: bool = False
@@ -167,9 +167,7 @@ class ActorFactory:
         self,
         path: TablePath | None = None,
         again: Claim | None = None,
-        repair_mode: RepairMode | None = None,
-        unreadable: OffsetRange | None = None,
-        accepted: RepairAction | None = None,
+        repair: RepairRequest | None = None,
     ) -> Callable[[Actor], None]:
         """A driver that claims a table, or continues a claim, and runs one round."""
 
@@ -181,7 +179,7 @@ class ActorFactory:
                 return
             if claim is not None:
                 self.claims = [*self.claims[-3:], claim]
-                self._tier(actor, client, claim, repair_mode, unreadable, accepted)
+                self._tier(actor, client, claim, repair)
 
         return body
 
@@ -190,9 +188,7 @@ class ActorFactory:
         actor: Actor,
         client: TieringClient,
         claim: Claim,
-        repair_mode: RepairMode | None,
-        unreadable: OffsetRange | None,
-        accepted: RepairAction | None,
+        repair: RepairRequest | None,
     ) -> None:
         def on_lost(_claim: Claim, _error: ClaimLost) -> None:
             self.note("heartbeat found the claim lost")
@@ -205,9 +201,7 @@ class ActorFactory:
         lake = self.lake_context.lake
         checker = RoundChecker(self.network.cluster, lake, actor, claim, self.wrong)
         next_beat_ms = self.clock.now_ms() + HEARTBEAT_MS
-        running = Round(
-            actor, claim, keeper, next_beat_ms, repair_mode, checker, unreadable, accepted
-        )
+        running = Round(actor, claim, keeper, next_beat_ms, repair, checker)
         self.rounds[actor] = running
         try:
             self._report(client, running, self._round(running, client))
@@ -229,21 +223,18 @@ class ActorFactory:
         def runner(_info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
             return self._runner(running, writers)
 
-        return run_round(
+        return any_round(
             claim,
-            client,
-            self.make_lake(self.lake_context, actor),
-            runner,
-            attempt=actor.name,
-            clock=self.clock,
-            limits=limits,
-            repair_mode=running.repair_mode,
-            unreadable=running.unreadable,
-            accepted=running.accepted,
-            keyed=self._leased(claim),
-            parts=self.part_rules(parallelism=2, offsets=self.rng.randint(1, 6)),
-            compaction=self.compaction,
-            expire_snapshots=self.expires,
+            RoundPorts(client, self.make_lake(self.lake_context, actor), runner, self.clock),
+            actor.name,
+            running.repair,
+            RoundOptions(
+                limits,
+                self._leased(claim),
+                self.part_rules(parallelism=2, offsets=self.rng.randint(1, 6)),
+                self.compaction,
+                self.expires,
+            ),
         )
 
     def _leased(self, claim: Claim) -> KeyedRoundOptions:
@@ -314,7 +305,11 @@ class ActorFactory:
             bucket, offset = TableBucket.named(running.claim.table_id, batch[1]), batch[2]
             known = (bucket, offset) in self.damage.batches
             self.named[batch[0]] = batch[1:]
-            if running.repair_mode is RepairMode.RETIER and bucket in running.again:
+            if (
+                running.repair is not None
+                and running.repair.mode is RepairMode.RETIER
+                and bucket in running.again
+            ):
                 self.retier_met(running.claim.path, bucket, offset)
         elif isinstance(error, LogBeginsAfterLake):
             # A new diagnosis compares the logs with offsets that it has read before.
@@ -419,7 +414,7 @@ class ActorFactory:
                 return
             except (ClaimLost, FlussError, LakeTableMismatch):
                 return
-            self.driver(path, repair_mode=RepairMode(action.name), accepted=action)(actor)
+            self.driver(path, repair=RepairRequest(RepairMode(action.name), accepted=action))(actor)
 
         return body
 
@@ -433,7 +428,7 @@ class ActorFactory:
         repair_mode = RepairMode.REBUILD if keyed else RepairMode.SKIP
         self.note(f"repair: {repair_mode.value}")
         self.network.cluster.retry(path)
-        self.driver(path, repair_mode=repair_mode, unreadable=batch)(actor)
+        self.driver(path, repair=RepairRequest(repair_mode, batch))(actor)
 
     def _choose_action(self, path: TablePath, diagnosis: Diagnosis) -> RepairAction | None:
         """The repair to use; rounds register by themselves, and rows without a log are kept.

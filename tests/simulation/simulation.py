@@ -253,7 +253,7 @@ class Simulation:
         if running is not None:
             base = table.newest_tiering_snapshot()
             running.facts.base = None if base is None else base.snapshot_id
-        if fluss is None or running is None or running.repair_mode is not None:
+        if fluss is None or running is None or running.repair is not None:
             return
         if self.checker.behind(fluss, table, actor.registered.get(path)):
             self.checker.wrong(f"{actor.name} commits to {path}, which is behind Fluss")

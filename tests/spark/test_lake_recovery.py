@@ -13,20 +13,20 @@ import pyarrow as pa
 import pytest
 
 from sluice.client.tiering.tiering import TieringClient
-from sluice.clock import SystemClock
 from sluice.driver.local import tier_once
 from sluice.driver.repairing import RepairResult, diagnose_table, repair
 from sluice.errors import LakeOffsetsLost, LakeRolledBack, LakeTableMissing, TableNotDue
 from sluice.lake.iceberg.lake import IcebergLake
-from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TablePath
+from sluice.lake.iceberg.table import IcebergTable
+from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TableInfo, TablePath
 from sluice.model import types as t
 from sluice.rounds.commit.commit import commit_round
 from sluice.rounds.commit.files import RoundFiles
 from sluice.rounds.plan.plan import RoundPlan
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.repair.diagnosis import Diagnosis
-from sluice.rounds.values.phases import Phases
-from sluice.rounds.values.progress import NoProgress
+from sluice.rounds.values.attempt import Attempt, RoundPorts
+from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from tests.spark.conftest import Site
 
 pytestmark = pytest.mark.spark
@@ -294,7 +294,7 @@ def test_the_offsets_of_thousands_of_partitions_lie_beside_and_recover(
     gone = {TableBucket(claim.table_id, 10_000 + n, 0): 7 * n + 1 for n in range(MANY)}
     with lake_of(site) as lake:
         table = lake.create(site.client.admin.table_info(PATH))
-        commit_offsets(site.client.tiering, claim, table, gone)
+        commit_offsets(site.client.tiering, lake, claim, table, gone)
     site.client.tiering.finished(claim)
     site.client.admin.create_partition(PATH, {"day": "a"})
 
@@ -340,17 +340,18 @@ def lake_of(site: Site) -> Iterator[IcebergLake]:
 
 
 def commit_offsets(
-    tiering: TieringClient, claim: Claim, table: object, offsets: dict[TableBucket, int]
+    tiering: TieringClient,
+    lake: IcebergLake,
+    claim: Claim,
+    table: IcebergTable,
+    offsets: dict[TableBucket, int],
 ) -> None:
     """A round's commit without files."""
+
+    def no_runner(info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
+        raise AssertionError("nothing is copied")
+
     info = tiering.table_info(claim.path)
     plan = RoundPlan(info, None, LakeSnapshotInfo(claim.table_id, -1, offsets), (), 0)
-    commit_round(
-        claim,
-        tiering,
-        table,
-        plan,
-        RoundFiles([]),
-        "w",
-        Phases(SystemClock(), NoProgress()),
-    )
+    attempt = Attempt.begun(claim, RoundPorts(tiering, lake, no_runner), "w")
+    commit_round(attempt, table, plan, RoundFiles([]), "w")

@@ -34,6 +34,7 @@ from sluice.rounds.records.files import (
     write_json,
 )
 from sluice.rounds.round.round import run_round
+from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.types import LogRecords, Split
 from tests.spark.conftest import Site
@@ -217,7 +218,7 @@ def test_a_job_that_fails_leaves_no_file_of_its_finished_tasks(
 
     lake = IcebergLake(jvm.gateway, {"type": "hadoop", "warehouse": str(warehouse)})
     with pytest.raises(SparkJobFailed) as given_up:
-        run_round(cluster.begin_round(), cluster, lake, make_runner, attempt="1")
+        run_round(cluster.begin_round(), RoundPorts(cluster, lake, make_runner), "1")
     assert given_up.value.retryable
     assert isinstance(given_up.value.__cause__, JavaThrew)
     assert len(files) == 1

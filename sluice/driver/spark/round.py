@@ -21,7 +21,7 @@ from sluice.client.tiering.log_source import ClientLogSource
 from sluice.config import Config, load_config
 from sluice.driver.lakes.open_lake import open_lake
 from sluice.driver.python_worker import lighten
-from sluice.driver.round_options import compaction_options, keyed_round_options, round_limits
+from sluice.driver.round_options import round_options
 from sluice.driver.spark.phase_log import PhaseLog
 from sluice.driver.spark.size_file import write_size
 from sluice.driver.threads import ThreadRunner
@@ -35,7 +35,7 @@ from sluice.errors import (
 )
 from sluice.lake.iceberg.catalog.java import JavaThrew, java_errors
 from sluice.model import Claim, TableInfo
-from sluice.rounds.copy.parts import PartRules, in_copy_order
+from sluice.rounds.copy.parts import in_copy_order
 from sluice.rounds.copy.split import copy_split
 from sluice.rounds.records.copy_size import size_uri
 from sluice.rounds.records.files import (
@@ -49,6 +49,7 @@ from sluice.rounds.records.files import (
 )
 from sluice.rounds.records.result_line import failure_line, result_line
 from sluice.rounds.round.round import run_round
+from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.ports import LogSource, SplitRunner, SplitWriterFactory
 from sluice.rounds.values.reasons import failure_of
 from sluice.rounds.values.types import Split, SplitFailure, SplitResult
@@ -177,16 +178,10 @@ def _run(
     ):
         result = run_round(
             plan.claim,
-            client.tiering,
-            lake,
-            runner,
-            attempt=attempt,
-            progress=phases,
-            limits=round_limits(config),
-            keyed=keyed_round_options(config, plan.snapshots),
-            parts=PartRules(context.defaultParallelism, config.tiering.part_offsets),
-            compaction=compaction_options(config),
-            expire_snapshots=config.tiering.auto_expire_snapshot,
+            RoundPorts(client.tiering, lake, runner),
+            attempt,
+            round_options(config, plan.snapshots, context.defaultParallelism),
+            phases,
         )
     return replace(result, copied_by=phases.copied_by)
 

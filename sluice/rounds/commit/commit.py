@@ -1,9 +1,8 @@
 """The end of a round: prepare the offsets, commit the lake on the planned base, commit Fluss.
 
 The fence is the base (design: "What must always hold"): epochs only say whether the round is still
-valid. Files are deleted only while no commit can reference them, or after the lake has refused a
-commit and a check has not found this attempt's snapshot. After an unknown outcome the round
-searches for its commit, and deletes nothing.
+valid. ``ways_out`` has all ways in which a commit ends. After an unknown outcome the round searches
+for its commit, and deletes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-import sluice
 from sluice.errors import (
     ClaimLost,
     FencedTieringEpoch,
@@ -23,66 +21,32 @@ from sluice.errors import (
     LakeNotWritable,
     LakeRolledBack,
     LakeTableMismatch,
-    SluiceError,
     TableNotExist,
 )
-from sluice.failpoints import failpoint
 from sluice.model import Claim, TableBucket
 from sluice.rounds.commit.files import RoundFiles
 from sluice.rounds.commit.recover import (
     KEEP_ALL,
     OFFSETS_PATH_KEY,
+    move_tag,
     register_unknown,
     registered_meanwhile,
     registered_since,
 )
-from sluice.rounds.plan.bucket_repairs import accepted_in, done, repairs_in
+from sluice.rounds.commit.summary import attempt_summary
+from sluice.rounds.commit.ways_out import WayOut, committed_since, is_nowhere, look_up, overtaken
+from sluice.rounds.plan.bucket_repairs import BucketRepairs, done
 from sluice.rounds.plan.plan import RoundPlan
-from sluice.rounds.values.discard import NO_SUMMARY, discard
+from sluice.rounds.values.attempt import Attempt
+from sluice.rounds.values.discard import NO_SUMMARY
 from sluice.rounds.values.expiry import ROUND_MS_KEY
-from sluice.rounds.values.lake_files import DataFile
 from sluice.rounds.values.note_lists import capped
-from sluice.rounds.values.offsets import TABLE_ID_KEY, store_offsets
-from sluice.rounds.values.phases import Phases
+from sluice.rounds.values.offsets import store_offsets
 from sluice.rounds.values.ports import Cluster, LakeTable
 from sluice.rounds.values.reasons import reason_of
-from sluice.rounds.values.types import (
-    COMMIT_USER,
-    COMMIT_USER_KEY,
-    WRITE_ID_KEY,
-    LakePart,
-    LakeSnapshot,
-    SplitResult,
-)
+from sluice.rounds.values.types import WRITE_ID_KEY, LakePart, LakeSnapshot
 
-TIERING_EPOCH_KEY = "sluice.tiering-epoch"
-COORDINATOR_EPOCH_KEY = "sluice.coordinator-epoch"
-VERSION_KEY = "sluice.version"
 NO_FLOOR: Mapping[TableBucket, int] = MappingProxyType({})
-
-
-def round_identity(claim: Claim) -> dict[str, str]:
-    """The summary entries that identify a round, the same for all of its attempts."""
-    return {
-        TABLE_ID_KEY: str(claim.table_id),
-        TIERING_EPOCH_KEY: str(claim.tiering_epoch),
-        COORDINATOR_EPOCH_KEY: str(claim.coordinator_epoch),
-    }
-
-
-def committed_since(
-    claim: Claim, table: LakeTable, base: LakeSnapshot | None
-) -> LakeSnapshot | None:
-    """The snapshot that another attempt of this round committed after the planned base, if any.
-
-    Older ones do not count: epochs start again from 1 when tiering of a table is disabled and
-    enabled.
-    """
-    since = base.sequence_number if base else 0
-    found = table.find_tiering_snapshot(round_identity(claim), since)
-    if found is None or (base is not None and found.sequence_number <= since):
-        return None  # in Iceberg's first format all sequence numbers are 0
-    return found
 
 
 @dataclass(slots=True)
@@ -101,14 +65,36 @@ class CommitResult:
     repaired_buckets: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What is known before the lake commit."""
+
+    path: str
+    """Where Fluss has stored the offsets."""
+    offsets: dict[TableBucket, int]
+    stored: Mapping[str, str]
+    """The entries of the summary that hold the offsets, or name the file that does."""
+    repairs: BucketRepairs
+    created_again: Sequence[tuple[str, ...]]
+    """The partitions whose earlier rows the commit deletes."""
+    replaced: Sequence[LakePart]
+
+    def summary(self, claim: Claim, plan: RoundPlan, write_id: str) -> dict[str, str]:
+        return {
+            OFFSETS_PATH_KEY: self.path,
+            **attempt_summary(claim, write_id),
+            **self.stored,
+            **self.repairs.summary(),
+            **plan.dropped_summary(self.offsets),
+        }
+
+
 def commit_round(
-    claim: Claim,
-    cluster: Cluster,
+    attempt: Attempt,
     table: LakeTable,
     plan: RoundPlan,
     files: RoundFiles,
     write_id: str,
-    phases: Phases,
     floor: Mapping[TableBucket, int] = NO_FLOOR,
     rewrite: Callable[[], None] | None = None,
 ) -> CommitResult:
@@ -124,53 +110,60 @@ def commit_round(
         Fluss, or Iceberg's checks failed; this round has none.
     :raises LakeCommitOutcomeUnknown: the commit may have succeeded; the next round finds out.
     """
-    results, stored = files.results, NO_SUMMARY
+    stored = NO_SUMMARY
     try:
-        if (earlier := committed_since(claim, table, plan.base)) is not None:
-            return _committed_earlier(claim, cluster, table, earlier, files.all)
-        repairs = done(plan.repairs, plan.splits, results)
-        copied = {result.bucket: result.next_offset for result in results}
-        offsets = {**plan.known, **repairs.offsets(), **copied}
-        _check_floor(claim, offsets, floor)
-        created = plan.created_again_in(offsets)
-        again = table.partitions_with_rows(created, plan.base) if created else []
-        replaced = [LakePart(values, seen_main=repairs.seen_main) for values in again]
-        replaced += repairs.replaced(plan.splits)
-        check_claim(claim, cluster)
-        _check_registered(cluster, plan)
-        with phases("prepare"):
-            path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
-            stored = store_offsets(table, claim.table_id, offsets, write_id)
+        if (earlier := committed_since(attempt.claim, table, plan.base)) is not None:
+            return _by_earlier(attempt, table, earlier, files)
+        prepared = _prepare(attempt, table, plan, files, write_id, floor)
+        stored = prepared.stored
         if rewrite is not None:
-            with phases("rewrite"):
+            with attempt.phases("rewrite"):
                 rewrite()
     except LakeCommitRefused:
-        if (landed := _landed_meanwhile(claim, cluster, table, plan, files, stored)) is None:
+        if (landed := _landed_meanwhile(attempt, table, plan, files, stored)) is None:
             raise
         return landed
     except BaseException:  # also Ctrl-C: nothing can reference the files before the lake commit
-        discard(table, files.all, stored)
+        WayOut.NOT_TRIED.leave(table, files, stored)
         raise
-    summary = {
-        OFFSETS_PATH_KEY: path,
-        **_summary(claim, write_id),
-        **stored,
-        **repairs.summary(),
-        **plan.dropped_summary(offsets),
-    }
-    with phases("lake_commit"):
-        committed = _commit_lake(claim, cluster, table, plan, files, summary, replaced, phases)
+    with attempt.phases("lake_commit"):
+        committed = _commit_lake(attempt, table, plan, files, prepared, write_id)
     if committed.by_earlier_attempt:
         return committed
-    committed.created_again = _created_again(again)
-    committed.notes += repairs.notes()
-    committed.accepted, committed.offsets = repairs.accepted(), offsets
-    committed.repaired_buckets = len(repairs)
-    with phases("fluss_commit"):
-        _commit_fluss(claim, cluster, plan, files.results, offsets, path, committed)
-    failpoint("round.unused_files.before")
-    committed.notes += [*files.notes, *discard(table, files.unused)]
+    committed.created_again = _created_again(prepared.created_again)
+    committed.notes += prepared.repairs.notes()
+    committed.accepted, committed.offsets = prepared.repairs.accepted(), prepared.offsets
+    committed.repaired_buckets = len(prepared.repairs)
+    with attempt.phases("fluss_commit"):
+        _commit_fluss(attempt, plan, files, prepared, committed)
+    committed.notes += [*files.notes, *WayOut.COMMITTED.leave(table, files)]
     return committed
+
+
+def _prepare(
+    attempt: Attempt,
+    table: LakeTable,
+    plan: RoundPlan,
+    files: RoundFiles,
+    write_id: str,
+    floor: Mapping[TableBucket, int],
+) -> _Prepared:
+    """Checks that the round may commit, and has Fluss store the complete offsets."""
+    claim, cluster, results = attempt.claim, attempt.cluster, files.results
+    repairs = done(plan.repairs, plan.splits, results)
+    copied = {result.bucket: result.next_offset for result in results}
+    offsets = {**plan.known, **repairs.offsets(), **copied}
+    _check_floor(claim, offsets, floor)
+    created = plan.created_again_in(offsets)
+    again = table.partitions_with_rows(created, plan.base) if created else []
+    replaced = [LakePart(values, seen_main=repairs.seen_main) for values in again]
+    replaced += repairs.replaced(plan.splits)
+    check_claim(claim, cluster)
+    _check_registered(cluster, plan)
+    with attempt.phases("prepare"):
+        path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
+        stored = store_offsets(table, claim.table_id, offsets, write_id)
+    return _Prepared(path, offsets, stored, repairs, again, replaced)
 
 
 def _created_again(partitions: Iterable[tuple[str, ...]]) -> list[str]:
@@ -180,16 +173,6 @@ def _created_again(partitions: Iterable[tuple[str, ...]]) -> list[str]:
             for values in partitions
         ]
     )
-
-
-def _summary(claim: Claim, write_id: str) -> dict[str, str]:
-    """The entries that all attempts of a round have, and this attempt's own."""
-    return {
-        COMMIT_USER_KEY: COMMIT_USER,
-        **round_identity(claim),
-        VERSION_KEY: sluice.__version__,
-        WRITE_ID_KEY: write_id,
-    }
 
 
 def check_claim(claim: Claim, cluster: Cluster) -> None:
@@ -231,123 +214,76 @@ def _check_floor(
 
 
 def _commit_lake(
-    claim: Claim,
-    cluster: Cluster,
+    attempt: Attempt,
     table: LakeTable,
     plan: RoundPlan,
     files: RoundFiles,
-    summary: dict[str, str],
-    replaced: Sequence[LakePart],
-    phases: Phases,
+    prepared: _Prepared,
+    write_id: str,
 ) -> CommitResult:
-    of_round = summary
+    of_round = prepared.summary(attempt.claim, plan, write_id)
     while True:
-        round_ms = {ROUND_MS_KEY: str(phases.elapsed_ms())}
-        reports = files.report().summary() | files.compacted.summary()
-        summary = {**of_round, **reports, **round_ms}
+        round_ms = {ROUND_MS_KEY: str(attempt.phases.elapsed_ms())}
+        summary = {**of_round, **files.report().summary(), **files.compacted.summary(), **round_ms}
         try:
             return CommitResult(
-                table.commit(files.files, plan.base, summary, replaced, files.positions)
+                table.commit(files.files, plan.base, summary, prepared.replaced, files.positions)
             )
-        except (LakeNotWritable, LakeTableMismatch):  # before anything was committed
-            _discard_all(table, files, summary)
+        except (LakeNotWritable, LakeTableMismatch):
+            WayOut.NOT_WRITTEN.leave(table, files, summary)
             raise
         except LakeCommitOutcomeUnknown as unknown:
-            if (committed := _look_up(claim, table, plan.base, summary, unknown)) is not None:
-                return committed
-            raise
+            if (found := look_up(attempt.claim, table, plan.base, write_id, unknown)) is not None:
+                return CommitResult(found)
+            raise  # WayOut.UNKNOWN
         except LakeCommitRefused as refused:
-            # If the catalog's first answer was lost, it may report a successful commit as a
-            # conflict: only the table itself shows whether it references these files.
-            if (committed := _look_up(claim, table, plan.base, summary, refused)) is not None:
-                return committed
-            if not _is_nowhere(table, plan.base, summary[WRITE_ID_KEY]):
-                files.may_be_referenced = True
-            if (earlier := committed_since(claim, table, plan.base)) is not None:
-                unused = () if files.may_be_referenced else (files.all, summary)
-                return _committed_earlier(claim, cluster, table, earlier, *unused)
-            if files.positions is None or not isinstance(refused, LakeFilesChanged):
-                _discard_all(table, files, summary)
-                raise
+            if (ended := _after_refusal(attempt, table, plan, files, summary, refused)) is not None:
+                return ended
             why = reason_of(refused).text
         try:  # not in the handler above: its own errors have other causes
             files.look_up_again(table, why)  # if this commit is in main, the fence refuses the next
-            check_claim(claim, cluster)
+            check_claim(attempt.claim, attempt.cluster)
         except BaseException:
-            _discard_all(table, files, summary)
+            WayOut.REFUSED.leave(table, files, summary)
             raise
 
 
-def _discard_all(table: LakeTable, files: RoundFiles, summary: Mapping[str, str]) -> None:
-    """Deletes the files of a commit; `sluice clean` does it if a snapshot may reference them."""
-    if not files.may_be_referenced:
-        discard(table, files.all, summary)
-
-
-def _is_nowhere(table: LakeTable, base: LakeSnapshot | None, write_id: str) -> bool:
-    """Whether no snapshot can reference this attempt's files, after its commit was refused.
-
-    Checking main's ancestors is not enough. If the commit succeeded after all, its snapshot may
-    have been rolled back, or have expired under a later one that still references its files, in
-    main or in another branch. Its parent would be the base, so main and all newer snapshots must be
-    known back to the base.
-    """
-    try:
-        history = table.history()
-    except SluiceError:
-        return False
-    entries = (*history.snapshots.values(), *history.expired.values())
-    if any(entry.summary.get(WRITE_ID_KEY) == write_id for entry in entries):
-        return False
-    if not history.is_known_since(base.sequence_number if base else 0):
-        return False
-    return base is None or base.snapshot_id in history.ancestors(history.main)
-
-
-def _look_up(
-    claim: Claim,
+def _after_refusal(
+    attempt: Attempt,
     table: LakeTable,
-    base: LakeSnapshot | None,
-    summary: dict[str, str],
-    error: SluiceError,
+    plan: RoundPlan,
+    files: RoundFiles,
+    summary: Mapping[str, str],
+    refused: LakeCommitRefused,
 ) -> CommitResult | None:
-    """This attempt's commit, if it succeeded in spite of the error; None if it did not.
+    """The commit that the lake has in spite of the refusal; None: to be tried with other positions.
 
-    :raises LakeCommitOutcomeUnknown: the table cannot be read.
-    :raises ClaimLost: the commit succeeded, and another round has committed on top of it since.
+    :raises LakeCommitRefused: the refusal, if another try has no prospect.
     """
-    try:
-        found = table.find_tiering_snapshot(
-            {WRITE_ID_KEY: summary[WRITE_ID_KEY]}, base.sequence_number if base else 0
-        )
-        newest = table.newest_tiering_snapshot() if found else None
-    except SluiceError as unseen:
-        raise LakeCommitOutcomeUnknown(
-            f"{error}. Whether the commit succeeded is unknown, because the table cannot be read:"
-            f" {unseen}"
-        ) from error
-    if found is None:
-        return None
-    if newest is not None and newest.snapshot_id != found.snapshot_id:
-        raise _lost_after(
-            claim,
-            found,
-            f"table {claim.path}: lake snapshot {found.snapshot_id} was committed, and another"
-            f" round has committed snapshot {newest.snapshot_id} on top of it since",
-        )
-    return CommitResult(found)
+    claim, base, write_id = attempt.claim, plan.base, summary[WRITE_ID_KEY]
+    if (found := look_up(claim, table, base, write_id, refused)) is not None:
+        return CommitResult(found)
+    way = WayOut.REFUSED if is_nowhere(table, base, write_id) else WayOut.NOT_SEEN
+    if way is WayOut.NOT_SEEN:
+        files.may_be_referenced = True
+    if (earlier := committed_since(claim, table, base)) is not None:
+        return _by_earlier(attempt, table, earlier, files, summary)
+    if files.positions is None or not isinstance(refused, LakeFilesChanged):
+        way.leave(table, files, summary)
+        raise refused
+    return None
 
 
-def _committed_earlier(
-    claim: Claim,
-    cluster: Cluster,
+def _by_earlier(
+    attempt: Attempt,
     table: LakeTable,
     earlier: LakeSnapshot,
-    files: Sequence[DataFile] = (),
+    files: RoundFiles,
     summary: Mapping[str, str] = NO_SUMMARY,
 ) -> CommitResult:
-    """Ends the round with an earlier attempt's commit; deletes the files of this attempt."""
-    notes = discard(table, files, summary)
+    """Ends the round with an earlier attempt's commit."""
+    claim, cluster = attempt.claim, attempt.cluster
+    notes = WayOut.EARLIER.leave(table, files, summary)
     registered = cluster.lake_snapshot(claim.path)  # first: so it cannot be newer than the lake's
     newest = table.newest_tiering_snapshot()
     register_unknown(claim, cluster, table, newest, registered)
@@ -357,8 +293,7 @@ def _committed_earlier(
 
 
 def _landed_meanwhile(
-    claim: Claim,
-    cluster: Cluster,
+    attempt: Attempt,
     table: LakeTable,
     plan: RoundPlan,
     files: RoundFiles,
@@ -366,60 +301,41 @@ def _landed_meanwhile(
 ) -> CommitResult | None:
     """Ends a round that was refused before its lake commit; None: no other attempt has committed.
 
-    Nothing references the files of this attempt: they are deleted.
+    Nothing references the files of this attempt.
     """
     earlier = None
     try:
-        earlier = committed_since(claim, table, plan.base)
+        earlier = committed_since(attempt.claim, table, plan.base)
     finally:
         if earlier is None:
-            discard(table, files.all, stored)
+            WayOut.NOT_TRIED.leave(table, files, stored)
     if earlier is None:
         return None
-    return _committed_earlier(claim, cluster, table, earlier, files.all, stored)
+    return _by_earlier(attempt, table, earlier, files, stored)
 
 
 def _commit_fluss(
-    claim: Claim,
-    cluster: Cluster,
+    attempt: Attempt,
     plan: RoundPlan,
-    results: Sequence[SplitResult],
-    offsets: dict[TableBucket, int],
-    path: str,
+    files: RoundFiles,
+    prepared: _Prepared,
     committed: CommitResult,
 ) -> None:
-    stamps = {r.bucket: r.max_timestamp_ms for r in results if r.max_timestamp_ms >= 0}
+    """:raises ClaimLost: another round has the table by now (``WayOut.OVERTAKEN``)."""
+    claim, cluster = attempt.claim, attempt.cluster
+    stamps = {r.bucket: r.max_timestamp_ms for r in files.results if r.max_timestamp_ms >= 0}
     keep = plan.registered.snapshot_id if plan.registered else KEEP_ALL
     snapshot_id = committed.snapshot.snapshot_id
-    overtaken = (
+    text = (
         f"table {claim.path}: lake snapshot {snapshot_id} was committed, but another round started"
         " before it was registered with Fluss; that round registers it"
     )
     # Apache Fluss accepts a late commit of any round, and would return to these offsets.
     if not cluster.still_claimed(claim):
-        raise _lost_after(claim, committed.snapshot, overtaken)
+        raise overtaken(claim, committed.snapshot, text)
     try:
-        cluster.commit_lake_snapshot(claim, snapshot_id, path, offsets, stamps, keep)
+        cluster.commit_lake_snapshot(
+            claim, snapshot_id, prepared.path, prepared.offsets, stamps, keep
+        )
     except (FencedTieringEpoch, InvalidCoordinator, TableNotExist) as error:
-        raise _lost_after(claim, committed.snapshot, f"{overtaken} ({error})") from error
-
-
-def _lost_after(claim: Claim, snapshot: LakeSnapshot, text: str) -> ClaimLost:
-    """The error of a claim that was lost after its lake commit, with what the commit repaired."""
-    accepted = accepted_in(claim.table_id, snapshot)
-    return ClaimLost(
-        f"{text}. Missing in the lake, as accepted: {accepted}" if accepted else text,
-        snapshot_id=snapshot.snapshot_id,
-        repaired_buckets=len(repairs_in(claim.table_id, snapshot)),
-    )
-
-
-def move_tag(table: LakeTable, snapshot: LakeSnapshot) -> list[str]:
-    """Moves the tag ``sluice-tiered``; the commit is done, so a failure is only a note."""
-    failpoint("round.tag.before")
-    try:
-        table.tag(snapshot.snapshot_id)
-    except SluiceError as error:
-        why = reason_of(error).text
-        return [f"lake snapshot {snapshot.snapshot_id} could not be tagged sluice-tiered: {why}"]
-    return []
+        raise overtaken(claim, committed.snapshot, f"{text} ({error})") from error

@@ -14,11 +14,13 @@ from sluice.errors import (
     LakeRolledBack,
     LakeTableMismatch,
     LakeTableMissing,
+    SluiceError,
 )
 from sluice.failpoints import failpoint
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TablePath
 from sluice.rounds.values.offsets import TABLE_ID_KEY, offsets_of
 from sluice.rounds.values.ports import Cluster, LakeTable
+from sluice.rounds.values.reasons import reason_of
 from sluice.rounds.values.types import LakeSnapshot
 
 OFFSETS_PATH_KEY = "fluss-offsets"
@@ -79,6 +81,17 @@ def compare(
         why = f"snapshot {registered.snapshot_id} is not in its history"
         return LakeComparison(LakeStatus.BEHIND, foreign_path=foreign, why=why)
     return LakeComparison(LakeStatus.AHEAD, foreign_path=foreign)
+
+
+def move_tag(table: LakeTable, snapshot: LakeSnapshot) -> list[str]:
+    """Moves the tag ``sluice-tiered``; the commit is done, so a failure is only a note."""
+    failpoint("round.tag.before")
+    try:
+        table.tag(snapshot.snapshot_id)
+    except SluiceError as error:
+        why = reason_of(error).text
+        return [f"lake snapshot {snapshot.snapshot_id} could not be tagged sluice-tiered: {why}"]
+    return []
 
 
 def register_unknown(

@@ -17,12 +17,13 @@ from sluice.model import (
 )
 from sluice.rounds.plan.bucket_counts import check_bucket_counts
 from sluice.rounds.plan.bucket_repairs import NO_REPAIRS, BucketRepairs
-from sluice.rounds.plan.dropped import dropped_of, is_unanswered, not_tiered
+from sluice.rounds.plan.dropped import dropped_of, existing_table, is_unanswered, not_tiered
 from sluice.rounds.plan.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
 from sluice.rounds.plan.noted_drops import dropped_in, dropped_note, dropped_summary, partition_ids
+from sluice.rounds.values.attempt import Attempt
 from sluice.rounds.values.limits import RoundLimits, with_limits
 from sluice.rounds.values.note_lists import capped
-from sluice.rounds.values.ports import Cluster
+from sluice.rounds.values.ports import Cluster, LakeTable
 from sluice.rounds.values.types import LakeSnapshot, OffsetRange, Split
 
 ICEBERG = "iceberg"
@@ -127,6 +128,29 @@ def check_lake_format(info: TableInfo) -> None:
             f" leave this one to Fluss's own tiering service for {lake_format}",
             option="table.datalake.format",
         )
+
+
+def claimed_table(attempt: Attempt) -> TableInfo:
+    """The table of the claim, as it is now.
+
+    :raises ClaimLost: it was dropped, or dropped and created again.
+    :raises UnsupportedLakeOption, InvalidConfig: see :func:`check_options`.
+    """
+    info = existing_table(attempt.cluster, attempt.claim.path, attempt.claim.table_id)
+    check_options(info)
+    return info
+
+
+def with_newest_schema(attempt: Attempt, plan: RoundPlan, table: LakeTable) -> RoundPlan:
+    """Reads the schema again, after all stop offsets are known.
+
+    Rows below the stop offsets cannot have a newer schema than this one, so no column is lost.
+    """
+    info = claimed_table(attempt)
+    if info.schema_id == plan.info.schema_id:
+        return plan
+    attempt.notes += table.add_missing_columns(info)
+    return replace(plan, info=info)
 
 
 def make_plan(

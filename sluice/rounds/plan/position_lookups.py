@@ -14,9 +14,26 @@ from sluice.model import TableBucket
 from sluice.quantities import byte_size, counted
 from sluice.rounds.values.lake_files import BucketFiles, LiveFiles, PositionLookup
 from sluice.rounds.values.limits import LookupBudget
-from sluice.rounds.values.types import Split
+from sluice.rounds.values.ports import LakeTable
+from sluice.rounds.values.types import Split, StartMode
 
 OFF = "tiering.position_lookup_bytes is 0"
+
+
+def planned_lookups(
+    table: LakeTable, splits: Sequence[Split], budget: LookupBudget, *, also_compacts: bool = False
+) -> tuple[tuple[Split, ...], LiveFiles | None]:
+    """Gives each split that may delete rows the live files of its bucket and a part of the budget.
+
+    :param also_compacts: the files are wanted even if no row may be looked up.
+    :returns: the splits, and the files; None: no split needs them.
+    :raises LakeNotWritable: the lake's metadata cannot be read.
+    """
+    wanted = [split for split in splits if _may_delete(split)]
+    if not wanted or (budget.bytes_max <= 0 and not also_compacts):
+        return tuple(splits), None
+    live = table.live_files(wanted)
+    return (with_lookups(splits, live, budget) if budget.bytes_max > 0 else tuple(splits)), live
 
 
 def with_lookups(
@@ -80,3 +97,8 @@ def why_too_much(lookup: PositionLookup, files: int, size_bytes: int) -> str:
             f" tiering.position_lookup_bytes, {byte_size(lookup.bytes_max)}"
         )
     return ""
+
+
+def _may_delete(split: Split) -> bool:
+    """Whether the lake may have earlier rows of the split's keys."""
+    return split.keyed is not None and split.keyed.start_mode is StartMode.INCREMENTAL

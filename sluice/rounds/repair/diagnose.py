@@ -18,13 +18,13 @@ from sluice.errors import (
 )
 from sluice.failpoints import failpoint
 from sluice.model import TableBucket, TableInfo, TablePath
-from sluice.rounds.commit.commit import move_tag
 from sluice.rounds.commit.recover import (
     LakeStatus,
     behind_text,
     check_owner,
     compare,
     missing_text,
+    move_tag,
 )
 from sluice.rounds.plan.bucket_repairs import left_out_in
 from sluice.rounds.plan.dropped import again_if_dropped

@@ -12,7 +12,7 @@ from sluice.model import Claim, TableBucket, TableInfo
 from sluice.rounds.commit.files import Lookups, RoundFiles
 from sluice.rounds.commit.outcomes import SplitOutcomes
 from sluice.rounds.plan.plan import RoundPlan
-from sluice.rounds.plan.position_lookups import with_lookups
+from sluice.rounds.plan.position_lookups import planned_lookups
 from sluice.rounds.upkeep.compacted import CompactionReport
 from sluice.rounds.upkeep.compaction import (
     NO_COMPACTIONS,
@@ -28,7 +28,7 @@ from sluice.rounds.values.limits import LookupBudget
 from sluice.rounds.values.note_lists import first_of
 from sluice.rounds.values.ports import Cluster, LakeTable
 from sluice.rounds.values.reasons import reason_of
-from sluice.rounds.values.types import LakeSnapshot, Split, StartMode
+from sluice.rounds.values.types import LakeSnapshot, Split
 
 NOTHING_TO_DO = (
     "the requested compaction rewrote nothing: no bucket has two data files that are not full, as"
@@ -111,10 +111,6 @@ class RoundCompaction:
             self._left, self._beyond = choice.left, choice.beyond
         return planned
 
-    def splits(self, plan: RoundPlan) -> list[Split]:
-        """All splits of the round, with those that only rewrite files."""
-        return [*plan.splits, *self.rewrites.splits]
-
     def without_idle(self, outcomes: SplitOutcomes) -> SplitOutcomes:
         """The outcomes without buckets that have no new rows, and of which nothing was rewritten.
 
@@ -177,18 +173,9 @@ def plan_lookups(
 
     :raises LakeNotWritable: the lake's metadata cannot be read.
     """
-    wanted = [split for split in splits if _may_delete(split)]
-    if not wanted or (budget.bytes_max <= 0 and compaction.bytes_max <= 0):
-        return PlannedLookups(tuple(splits))
-    live = table.live_files(wanted)
-    if budget.bytes_max > 0:
-        splits = with_lookups(splits, live, budget)
-    choice = NOTHING_CHOSEN
-    if compaction.bytes_max > 0:
-        splits, choice = with_compactions(splits, live, compaction)
-    return PlannedLookups(tuple(splits), live, choice)
-
-
-def _may_delete(split: Split) -> bool:
-    """Whether the lake may have earlier rows of the split's keys."""
-    return split.keyed is not None and split.keyed.start_mode is StartMode.INCREMENTAL
+    compacts = compaction.bytes_max > 0
+    looking, live = planned_lookups(table, splits, budget, also_compacts=compacts)
+    if live is None or not compacts:
+        return PlannedLookups(looking, live)
+    chosen, choice = with_compactions(looking, live, compaction)
+    return PlannedLookups(tuple(chosen), live, choice)

@@ -18,6 +18,7 @@ from sluice.model import Claim, Column, Schema, TableDescriptor, TableInfo, Tabl
 from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.round.round import run_round
+from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.progress import NoProgress, Progress
 from tests.support.catalogs.foreign_writer import foreign_writer
@@ -187,7 +188,9 @@ def _attempt(site: RoundSite, claim: Claim, name: str, progress: Progress) -> Ro
 
     lake = IcebergLake(site.jvm.gateway, site.config.datalake.iceberg, site.config.tiering)
     with closing(lake):
-        return run_round(claim, site.client.tiering, lake, runner, attempt=name, progress=progress)
+        return run_round(
+            claim, RoundPorts(site.client.tiering, lake, runner), name, progress=progress
+        )
 
 
 def at_once(site: RoundSite) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sluice.config import load_config
-from sluice.driver.round_options import keyed_round_options
+from sluice.driver.round_options import round_options
 from sluice.model import BucketSnapshot, TableBucket
 from sluice.rounds.values.limits import LookupBudget
 
@@ -16,13 +16,13 @@ def test_settings_of_a_keyed_round() -> None:
         "SLUICE_TIERING_POSITION_LOOKUP_FILES": "3",
     }
     held = BucketSnapshot(TableBucket(7, None, 0), 5, 9)
-    options = keyed_round_options(load_config(environment=settings), [held])
+    options = round_options(load_config(environment=settings), [held], 1).keyed
     assert (options.memory_bytes, options.spill_dir) == (1, "/spill")
     assert options.lookups == LookupBudget(bytes_max=2, files_max=3)
     assert options.snapshots == {held.bucket: held}
 
 
 def test_a_round_looks_up_keys_unless_told_otherwise() -> None:
-    usual = keyed_round_options(load_config(), []).lookups
+    usual = round_options(load_config(), [], 1).keyed.lookups
     assert (usual.bytes_max, usual.files_max) == (1 << 30, 200)
     assert usual == LookupBudget(), "the settings have the defaults of the core"

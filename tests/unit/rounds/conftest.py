@@ -12,6 +12,7 @@ from sluice.model import Claim, Partition, TableBucket, TableInfo
 from sluice.model import types as t
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.round.round import run_round
+from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from tests.support.models.memory_cluster import MemoryCluster
 from tests.support.models.memory_lake import MemoryLake, MemoryLakeTable
@@ -39,10 +40,8 @@ class World:
         self.attempts += 1
         return run_round(
             claim or self.cluster.begin_round(),
-            self.cluster,
-            self.lake,
-            self.runner,
-            attempt=str(self.attempts),
+            RoundPorts(self.cluster, self.lake, self.runner),
+            str(self.attempts),
         )
 
     def runner(self, info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:

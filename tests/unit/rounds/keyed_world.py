@@ -17,14 +17,17 @@ from sluice.model import (
     TablePath,
 )
 from sluice.model import types as t
+from sluice.rounds.commit.options import RoundOptions
 from sluice.rounds.plan.keyed_options import KeyedRoundOptions
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.repair.diagnose import diagnose, read_table_state
-from sluice.rounds.round.round import run_round
+from sluice.rounds.repair.request import RepairRequest
 from sluice.rounds.upkeep.compaction import DEFAULT_COMPACTIONS, CompactionOptions
+from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.limits import LookupBudget, RoundLimits
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.types import OffsetRange, RepairMode
+from tests.support.models.any_round import any_round
 from tests.support.models.memory_cluster import MemoryCluster
 from tests.support.models.memory_lake import MemoryLake, MemoryLakeTable
 from tests.support.models.tables import table_info
@@ -139,20 +142,14 @@ class KeyedWorld:
             seen = read_table_state(self.cluster.info.path, self.cluster, self.lake)
             actions = diagnose(seen, self.cluster).actions
             accepted = next((one for one in actions if one.name == repair_mode.value), None)
-        return run_round(
+        lookups, leased = self.lookups, dict(self.leased)
+        keyed = KeyedRoundOptions(leased, self.memory_bytes, self.spill_dir, lookups)
+        return any_round(
             claim or self.cluster.begin_round(),
-            self.cluster,
-            self.lake,
-            self.runner,
-            attempt=str(self.attempts),
-            limits=self.limits,
-            repair_mode=repair_mode,
-            accepted=accepted,
-            unreadable=unreadable,
-            keyed=KeyedRoundOptions(
-                dict(self.leased), self.memory_bytes, self.spill_dir, self.lookups
-            ),
-            compaction=self.compaction,
+            RoundPorts(self.cluster, self.lake, self.runner),
+            str(self.attempts),
+            RepairRequest(repair_mode, unreadable, accepted) if repair_mode else None,
+            RoundOptions(self.limits, keyed, compaction=self.compaction),
         )
 
     def runner(self, info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from sluice.rounds.commit.options import RoundOptions
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.repair.diagnose import apply_action, diagnose, read_table_state
 from sluice.rounds.repair.diagnosis import Diagnosis, RepairAction, TableState
-from sluice.rounds.round.round import run_round
+from sluice.rounds.repair.request import RepairRequest
+from sluice.rounds.repair.round import run_repair
+from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.limits import RoundLimits
 from sluice.rounds.values.types import OffsetRange, RepairMode
 from tests.unit.rounds.conftest import World
@@ -42,30 +45,23 @@ def mended(
     """
     world.attempts += 1
     accepted = accepted or shown(world, repair_mode)
-    return run_round(
+    return run_repair(
         world.cluster.begin_round(),
-        world.cluster,
-        world.lake,
-        world.runner,
-        attempt=str(world.attempts),
-        limits=limits,
-        repair_mode=repair_mode,
-        accepted=accepted,
-        unreadable=unreadable,
+        RoundPorts(world.cluster, world.lake, world.runner),
+        str(world.attempts),
+        RepairRequest(mode=repair_mode, unreadable=unreadable, accepted=accepted),
+        RoundOptions(limits=limits),
     )
 
 
 def skipped(world: World, start: int, stop: int) -> RoundResult:
     """A round that leaves out a batch of bucket 0, as its user asked."""
     world.attempts += 1
-    return run_round(
+    return run_repair(
         world.cluster.begin_round(),
-        world.cluster,
-        world.lake,
-        world.runner,
-        attempt=str(world.attempts),
-        repair_mode=RepairMode.SKIP,
-        unreadable=OffsetRange(world.bucket(0), start, stop),
+        RoundPorts(world.cluster, world.lake, world.runner),
+        str(world.attempts),
+        RepairRequest(mode=RepairMode.SKIP, unreadable=OffsetRange(world.bucket(0), start, stop)),
     )
 
 

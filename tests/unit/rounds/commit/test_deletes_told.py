@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 
 from sluice.rounds.commit.files import DELETES_KEY
+from sluice.rounds.commit.options import RoundOptions
 from sluice.rounds.plan.keyed_options import KeyedRoundOptions
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.round.round import run_round
+from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.limits import LookupBudget
 from tests.unit.rounds.keyed_world import KeyedWorld
 
@@ -28,11 +30,9 @@ def second_round(world: KeyedWorld, budget: LookupBudget) -> RoundResult:
     world.attempts += 1
     return run_round(
         world.cluster.begin_round(),
-        world.cluster,
-        world.lake,
-        world.runner,
-        attempt=str(world.attempts),
-        keyed=KeyedRoundOptions(lookups=budget),
+        RoundPorts(world.cluster, world.lake, world.runner),
+        str(world.attempts),
+        RoundOptions(keyed=KeyedRoundOptions(lookups=budget)),
     )
 
 

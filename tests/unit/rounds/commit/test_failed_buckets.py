@@ -17,7 +17,10 @@ from sluice.errors import (
 )
 from sluice.model import TableInfo, TablePath
 from sluice.rounds.records.files import RoundFailure
+from sluice.rounds.repair.request import RepairRequest
+from sluice.rounds.repair.round import run_repair
 from sluice.rounds.round.round import run_round
+from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.reasons import failure_of
 from sluice.rounds.values.types import LogRecords, RepairMode, Split
@@ -152,7 +155,7 @@ def test_if_the_coordinator_does_not_answer_after_a_failure_nothing_is_committed
 
     claim = world.cluster.begin_round()
     with pytest.raises(SplitFailed, match=r"bucket 1 .*: disk on fire"):
-        run_round(claim, world.cluster, world.lake, runner, attempt="x")
+        run_round(claim, RoundPorts(world.cluster, world.lake, runner), "x")
     assert world.table.files == {}
 
 
@@ -161,13 +164,11 @@ def test_a_repair_commits_all_buckets_or_none(rolled_back: World) -> None:
     files = set(world.table.files)
     with_broken(world, {0: StorageError("disk on fire")})
     with pytest.raises(SplitFailed, match="disk on fire"):
-        run_round(
+        run_repair(
             world.cluster.begin_round(),
-            world.cluster,
-            world.lake,
-            world.runner,
-            attempt="x",
-            repair_mode=RepairMode.RETIER,
+            RoundPorts(world.cluster, world.lake, world.runner),
+            "x",
+            RepairRequest(mode=RepairMode.RETIER),
         )
     assert ends(world) == before
     assert set(world.table.files) == files

@@ -15,6 +15,7 @@ from sluice.errors import (
 )
 from sluice.model import Partition, TableInfo
 from sluice.rounds.round.round import run_round
+from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from tests.unit.rounds.conftest import World
 
@@ -291,7 +292,7 @@ def test_a_rollback_that_is_undone_before_the_commit_leaves_no_old_rows(
 
     claim = partitioned.cluster.begin_round()
     with pytest.raises(LakeCommitRefused, match="our newest snapshot is"):
-        run_round(claim, partitioned.cluster, partitioned.lake, while_rolled_back, attempt="x")
+        run_round(claim, RoundPorts(partitioned.cluster, partitioned.lake, while_rolled_back), "x")
     partitioned.table.before_commit = None
     partitioned.table.roll_back_to(second.lake_snapshot_id)
     result = partitioned.round()

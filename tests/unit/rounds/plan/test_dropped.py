@@ -13,7 +13,10 @@ from sluice.errors import LakeRolledBack, PartitionNotExists, SplitFailed, Table
 from sluice.model import Partition, TableBucket, TableInfo, TablePath
 from sluice.rounds.plan.bucket_repairs import GAPS_KEY
 from sluice.rounds.records.files import RoundResult
+from sluice.rounds.repair.request import RepairRequest
+from sluice.rounds.repair.round import run_repair
 from sluice.rounds.round.round import run_round
+from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.types import RepairMode, Split, SplitFailure, SplitResult
 from tests.support.models.memory_cluster import MemoryCluster
@@ -131,7 +134,7 @@ def test_a_tablets_error_alone_does_not_make_a_partition_a_dropped_one(
         world.cluster.__class__ = MemoryCluster
     claim = world.cluster.begin_round()
     with pytest.raises(SplitFailed if reads else PartitionNotExists, match="partition 5 does not"):
-        run_round(claim, world.cluster, world.lake, runner, attempt="x")
+        run_round(claim, RoundPorts(world.cluster, world.lake, runner), "x")
     assert lake_ends(world)[world.bucket(0, 5)] == before[world.bucket(0, 5)]
     world.cluster.__class__ = MemoryCluster
     assert world.round().outcome == "committed"
@@ -195,7 +198,9 @@ def test_what_was_read_of_a_dropped_partition_is_committed(partitioned: World) -
 
         return run
 
-    result = run_round(world.cluster.begin_round(), world.cluster, world.lake, runner, attempt="x")
+    result = run_round(
+        world.cluster.begin_round(), RoundPorts(world.cluster, world.lake, runner), "x"
+    )
     assert (result.outcome, result.rows, result.offsets) == ("committed", 3, {"5/0": 3})
     assert f"{DROPPED}: bucket 1 offsets below 4 were not tiered" in result.notes
 
@@ -250,13 +255,11 @@ def test_a_partition_dropped_between_list_and_offsets_of_a_repair(partitioned: W
 
     world.cluster.__class__ = Dropping
     with pytest.raises(LakeRolledBack, match="new risk: lost for good: bucket 5/0: offsets 3 to 4"):
-        run_round(
+        run_repair(
             world.cluster.begin_round(),
-            world.cluster,
-            world.lake,
-            world.runner,
-            attempt="x",
-            repair_mode=RepairMode.RETIER,
+            RoundPorts(world.cluster, world.lake, world.runner),
+            "x",
+            RepairRequest(mode=RepairMode.RETIER),
         )
     result = mended(world, RepairMode.RETIER)  # the user has seen it now
     assert (result.outcome, result.rows) == ("committed", 2)

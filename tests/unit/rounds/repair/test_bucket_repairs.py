@@ -24,7 +24,9 @@ from sluice.rounds.commit.failures import named_batch
 from sluice.rounds.plan.bucket_repairs import GAPS_KEY, REBUILT_KEY, SKIPPED_KEY
 from sluice.rounds.repair.bucket_diagnoses import diagnose_unreadable
 from sluice.rounds.repair.diagnose import read_table_state
-from sluice.rounds.round.round import run_round
+from sluice.rounds.repair.request import RepairRequest
+from sluice.rounds.repair.round import run_repair
+from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.reasons import reason_of
 from sluice.rounds.values.types import LogRecords, OffsetRange, RepairMode, Split
 from tests.simulation.fluss.log_damage import named_gaps
@@ -321,14 +323,11 @@ def test_a_repair_of_a_dropped_partition_leaves_the_other_rows_to_the_next_round
             yield from super().read(split)
 
     world.cluster.__class__ = Dropping
-    result = run_round(
+    result = run_repair(
         world.cluster.begin_round(),
-        world.cluster,
-        world.lake,
-        world.runner,
-        attempt="1",
-        repair_mode=RepairMode.SKIP,
-        unreadable=OffsetRange(world.bucket(0, 5), 0, 2),
+        RoundPorts(world.cluster, world.lake, world.runner),
+        "1",
+        RepairRequest(mode=RepairMode.SKIP, unreadable=OffsetRange(world.bucket(0, 5), 0, 2)),
     )
     assert (result.outcome, result.lag_rows_after) == ("nothing_new", rows)
     assert ("the next round copies the other rows" in result.forced) == bool(rows)

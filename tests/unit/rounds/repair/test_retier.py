@@ -20,11 +20,10 @@ from sluice.rounds.plan.bucket_repairs import GAPS_KEY
 from sluice.rounds.plan.plan import RoundPlan
 from sluice.rounds.repair.diagnose import diagnose, read_table_state
 from sluice.rounds.repair.retier import plan_retier
+from sluice.rounds.values.attempt import Attempt, RoundPorts
 from sluice.rounds.values.history import LakeHistory
 from sluice.rounds.values.limits import RoundLimits
-from sluice.rounds.values.phases import Phases
 from sluice.rounds.values.ports import Cluster
-from sluice.rounds.values.progress import NoProgress
 from sluice.rounds.values.types import RepairMode
 from tests.simulation.clock import ManualClock
 from tests.support.models.tables import table_info
@@ -435,12 +434,13 @@ def test_a_bucket_that_was_not_copied_again_to_its_registered_offset_commits_not
     assert registered is not None
     plan = RoundPlan(info, base, replace(registered, offsets=known), (), 0)
     floor = {world.bucket(0): 3, world.bucket(1): 4}
-    claim, phases = world.cluster.begin_round(), Phases(ManualClock(), NoProgress())
-    rest = (claim, world.cluster, table, plan, RoundFiles([]), "again", phases, floor)
+    ports = RoundPorts(world.cluster, world.lake, world.runner, ManualClock())
+    attempt = Attempt.begun(world.cluster.begin_round(), ports, "again")
+    rest = (table, plan, RoundFiles([]), "again", floor)
     if copied == {1: 4}:
-        assert commit_round(*rest).offsets == floor
+        assert commit_round(attempt, *rest).offsets == floor
         return
     why = f"only up to offset {copied.get(1, 'none')}, but Fluss has registered offset 4"
     with pytest.raises(LakeRolledBack, match=why):
-        commit_round(*rest)
+        commit_round(attempt, *rest)
     assert len(table.snapshots()) == before

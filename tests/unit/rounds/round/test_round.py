@@ -19,6 +19,7 @@ from sluice.errors import (
 )
 from sluice.model import Claim, TableBucket, TableInfo, TablePath, offsets_from_text
 from sluice.rounds.round.round import run_round
+from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.phases import seconds_of
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.reasons import failure_of
@@ -158,7 +159,7 @@ def test_a_column_added_while_planning_reaches_the_lake_before_its_rows(world: W
         planned.append(seen.schema_id)
         return make_runner(seen, writers)
 
-    run_round(world.cluster.begin_round(), altered, world.lake, runner, attempt="1")
+    run_round(world.cluster.begin_round(), RoundPorts(altered, world.lake, runner), "1")
     assert world.table.checked == [1, 2]
     assert planned == [2]
 
@@ -173,7 +174,7 @@ def test_a_runner_that_forgets_a_split_fails_the_round(world: World) -> None:
 
     claim = world.cluster.begin_round()
     with pytest.raises(SplitFailed, match="2 splits were planned, but 1 returned a result"):
-        run_round(claim, world.cluster, world.lake, forgetful, attempt="1")
+        run_round(claim, RoundPorts(world.cluster, world.lake, forgetful), "1")
     assert world.table.files == {}
 
 
@@ -187,7 +188,7 @@ def test_retention_may_move_on_while_a_bucket_never_tiered_is_copied(world: Worl
         return make_runner(info, writers)
 
     claim = world.cluster.begin_round()
-    assert run_round(claim, world.cluster, world.lake, late, attempt="1").rows == 2
+    assert run_round(claim, RoundPorts(world.cluster, world.lake, late), "1").rows == 2
 
 
 def test_other_writers_are_no_conflict(world: World) -> None:
@@ -526,7 +527,7 @@ def test_a_runner_that_breaks_leaves_no_file(world: World, error: type[BaseExcep
 
     claim = world.cluster.begin_round()
     with pytest.raises(error, match="the engine is gone") as caught:
-        run_round(claim, world.cluster, world.lake, breaking, attempt="1")
+        run_round(claim, RoundPorts(world.cluster, world.lake, breaking), "1")
     assert bool(seconds_of(caught.value)) == (error is RuntimeError)
     assert world.table.files == {}
 
@@ -564,9 +565,9 @@ def test_an_attempt_that_is_started_again_writes_to_other_files(
     claim = world.cluster.begin_round()
     arm("round.lake_commit.before=raise")
     with pytest.raises(RuntimeError):
-        run_round(claim, world.cluster, world.lake, world.runner, attempt="1")
+        run_round(claim, RoundPorts(world.cluster, world.lake, world.runner), "1")
     left = set(world.table.files)
-    run_round(claim, world.cluster, world.lake, world.runner, attempt="1")
+    run_round(claim, RoundPorts(world.cluster, world.lake, world.runner), "1")
     assert left == world.table.unreferenced_files()
     assert len(left) == 1
     world.assert_exactly_once()

@@ -8,9 +8,11 @@ import pytest
 
 from sluice.errors import LogBeginsAfterLake, SluiceError, SplitFailed, StorageError
 from sluice.model import Partition, TableInfo
+from sluice.rounds.commit.options import RoundOptions
 from sluice.rounds.copy.parts import PartRules
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.round.round import run_round
+from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.types import (
     LogRecords,
@@ -20,6 +22,7 @@ from sluice.rounds.values.types import (
     SplitFailure,
     SplitResult,
 )
+from tests.support.models.any_round import any_round, request_of
 from tests.support.models.memory_cluster import MemoryCluster
 from tests.unit.rounds.conftest import World
 
@@ -53,15 +56,12 @@ def tier(
 
         return run
 
-    return run_round(
+    return any_round(
         world.cluster.begin_round(),
-        world.cluster,
-        world.lake,
-        runner,
-        attempt=str(world.attempts),
-        repair_mode=repair,
-        unreadable=bad,
-        parts=RULES,
+        RoundPorts(world.cluster, world.lake, runner),
+        str(world.attempts),
+        request_of(repair, bad),
+        RoundOptions(parts=RULES),
     )
 
 
@@ -171,11 +171,9 @@ def test_a_log_that_retention_shortens_before_a_later_part_is_read(
     with pytest.raises(kind) as caught:
         run_round(
             world.cluster.begin_round(),
-            world.cluster,
-            world.lake,
-            world.runner,
-            attempt="late",
-            parts=RULES,
+            RoundPorts(world.cluster, world.lake, world.runner),
+            "late",
+            RoundOptions(parts=RULES),
         )
     expected = f"bucket 0 of table db.t failed from offset 8 on: {text}"
     assert str(caught.value).startswith(expected)
@@ -199,11 +197,9 @@ def tier_dropping(world: World) -> RoundResult:
     world.cluster.__class__ = Dropping
     return run_round(
         world.cluster.begin_round(),
-        world.cluster,
-        world.lake,
-        world.runner,
-        attempt="dropping",
-        parts=RULES,
+        RoundPorts(world.cluster, world.lake, world.runner),
+        "dropping",
+        RoundOptions(parts=RULES),
     )
 
 

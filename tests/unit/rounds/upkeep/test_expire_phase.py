@@ -11,13 +11,15 @@ import pytest
 from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused, LakeNotWritable
 from sluice.model import LakeSnapshotInfo, TableInfo, TablePath
 from sluice.model import types as t
+from sluice.rounds.commit.options import RoundOptions
 from sluice.rounds.records.files import RoundResult
-from sluice.rounds.round.round import run_round
+from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.expiry import AUTO_EXPIRE, ROUND_MS_KEY
 from sluice.rounds.values.limits import RoundLimits
 from sluice.rounds.values.ports import RunnerFactory, SplitRunner, SplitWriterFactory
 from sluice.rounds.values.types import RepairMode
 from tests.simulation.clock import ManualClock
+from tests.support.models.any_round import any_round, request_of
 from tests.support.models.memory_cluster import MemoryCluster
 from tests.support.models.tables import table_info
 from tests.unit.rounds.conftest import World
@@ -43,16 +45,12 @@ class Timed:
         if rows:
             world.append(0, rows)
         self.clock.advance(MINUTE_MS)
-        result = run_round(
+        result = any_round(
             world.cluster.begin_round(),
-            world.cluster,
-            world.lake,
-            runner or world.runner,
-            attempt=str(world.attempts),
-            clock=self.clock,
-            limits=RoundLimits(1_000),
-            repair_mode=repair_mode,
-            expire_snapshots=self.expires,
+            RoundPorts(world.cluster, world.lake, runner or world.runner, self.clock),
+            str(world.attempts),
+            request_of(repair_mode, None),
+            RoundOptions(RoundLimits(1_000), expire_snapshots=self.expires),
         )
         table = world.table
         table.now_ms = self.clock.now_ms

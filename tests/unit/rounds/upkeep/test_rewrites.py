@@ -10,11 +10,13 @@ import pytest
 from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused, LakeNotWritable
 from sluice.model import Partition, Reason, TableInfo
 from sluice.model import types as t
+from sluice.rounds.commit.options import RoundOptions
 from sluice.rounds.copy.parts import PartRules
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.round.round import run_round
 from sluice.rounds.upkeep.compaction import CompactionOptions
 from sluice.rounds.upkeep.rewrites import REWRITE_KEY
+from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.lake_files import LiveFiles, PlannedCommit
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.types import Split, SplitFailure, SplitResult
@@ -38,12 +40,9 @@ class Compacted(World):
         self.attempts += 1
         return run_round(
             self.cluster.begin_round(),
-            self.cluster,
-            self.lake,
-            self.runner,
-            attempt=str(self.attempts),
-            compaction=self.options,
-            parts=self.parts,
+            RoundPorts(self.cluster, self.lake, self.runner),
+            str(self.attempts),
+            RoundOptions(parts=self.parts, compaction=self.options),
         )
 
     def runner(self, info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:

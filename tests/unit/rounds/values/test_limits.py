@@ -12,10 +12,12 @@ import pytest
 from sluice.errors import InvalidConfig
 from sluice.model import TableBucket, TableInfo
 from sluice.model import types as t
+from sluice.rounds.commit.options import RoundOptions
 from sluice.rounds.copy.split import copy_split
 from sluice.rounds.plan.plan import make_plan
 from sluice.rounds.records.files import RoundResult
 from sluice.rounds.round.round import run_round
+from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.limits import Limiter, RoundLimits, with_limits
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.types import LogRecords, Split, SplitFailure, SplitLimit, SplitResult
@@ -89,12 +91,9 @@ class Site(World):
         self.attempts += 1
         return run_round(
             self.cluster.begin_round(),
-            self.cluster,
-            self.lake,
-            runner,
-            attempt=str(self.attempts),
-            clock=self.clock,
-            limits=limits,
+            RoundPorts(self.cluster, self.lake, runner, self.clock),
+            str(self.attempts),
+            RoundOptions(limits=limits),
         )
 
     def until_done(self, limits: RoundLimits) -> list[RoundResult]:
