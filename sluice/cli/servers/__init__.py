@@ -1,1 +1,1 @@
-"""TODO."""
+"""Commands that serve until they are stopped: serve, ui, exporter."""

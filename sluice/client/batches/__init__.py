@@ -1,1 +1,5 @@
-"""TODO."""
+"""What both writers share: Arrow data to idempotent batches for each bucket, sent in parallel.
+
+Begin with ``bucket_writer``. ``sender`` sends in order for each bucket, ``sent_batches`` knows what
+is stored.
+"""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""What the page reads of leases on KV snapshots. Begin with ``reads``, the routes."""

@@ -1,1 +1,4 @@
-"""TODO."""
+"""The list of tables, and one table: search, buckets, lake snapshots.
+
+Begin with ``list_reads`` and ``table_reads``, the routes. ``list`` filters and orders without I/O.
+"""

@@ -1,1 +1,4 @@
-"""TODO."""
+"""gRPC: the listener of a server and the transport of a client.
+
+Begin with ``server`` and ``transport``.
+"""

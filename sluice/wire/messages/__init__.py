@@ -1,1 +1,4 @@
-"""TODO."""
+"""What is inside messages: paths, statuses, buckets, frames. No sockets.
+
+Begin with ``frames`` (Fluss's native protocol) and ``status_messages``.
+"""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""TCP connections and TLS, and words for those that fail."""

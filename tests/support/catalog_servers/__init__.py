@@ -1,1 +1,3 @@
-"""TODO."""
+"""Real servers of catalogs and stores on loopback, as context managers; tests/support/catalogs has
+more.
+"""

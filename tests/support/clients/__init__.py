@@ -1,1 +1,1 @@
-"""TODO."""
+"""Clients that are not ours: pyfluss, Fluss's Java client, Flink."""

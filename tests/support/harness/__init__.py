@@ -1,1 +1,1 @@
-"""TODO."""
+"""How tests run: pytest plugins, quick Java, flaky tests, marks."""

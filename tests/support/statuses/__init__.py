@@ -1,1 +1,1 @@
-"""TODO."""
+"""Statuses, claims and leases as tests need them."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Tables with rows: the shortest ways to write, read and damage them."""

@@ -1,1 +1,4 @@
-"""TODO."""
+"""What logs and KV stores share: files, leadership, schemas, and what they ask of the coordinator.
+
+Begin with ``ports``.
+"""
