@@ -20,7 +20,7 @@ from sluice.client.statuses.round_table import RoundTable
 from sluice.client.statuses.status_table import StatusTable
 from sluice.config import ClientConfig
 from sluice.model import Claim, TablePath, TieringRound
-from sluice.model.tiering_round import ROUNDS_KEPT
+from sluice.model.round_record import ROUNDS_KEPT
 from sluice.server.coordinator.tiering.rounds import TieringRounds
 from sluice.server.coordinator.tiering.rows import TieringRows
 from sluice.server.storage.database import Database

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from scripts.written_page import write_or_check
-from sluice.storage.azure_table import AZURE_TABLE
 from sluice.storage.gcs import GCS_TABLE
-from sluice.storage.rules import Ignored, Passed, Refused, Rule
-from sluice.storage.s3_table import S3_TABLE
+from sluice.storage.options.azure import AZURE_TABLE
+from sluice.storage.options.rules import Ignored, Passed, Refused, Rule
+from sluice.storage.options.s3 import S3_TABLE
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "catalogs" / "store-options.md"
 INTRODUCTION = """\

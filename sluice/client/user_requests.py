@@ -16,7 +16,7 @@ from sluice.client.leases.ids import holder_of
 from sluice.clock import Clock, SystemClock
 from sluice.errors import UnsupportedVersion
 from sluice.model import TableInfo, TablePath, TieringStatus
-from sluice.rounds.upkeep.compaction_request import request_ms_max
+from sluice.rounds.upkeep.requested import request_ms_max
 
 Request = Callable[[Client, TablePath], str]
 

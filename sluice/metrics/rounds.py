@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from sluice.errors import SluiceError
 from sluice.model import TablePath, TieringRound, TieringStatus
-from sluice.model.tiering_round import ROUNDS_KEPT
+from sluice.model.round_record import ROUNDS_KEPT
 
 ROUND_BUCKETS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_800, 3_600)
 

@@ -6,6 +6,7 @@ from sluice.model.leases import BucketSnapshot, LeasedTable, LeaseInfo
 from sluice.model.offsets import EARLIEST, offsets_from_text, offsets_to_text
 from sluice.model.paths import Bucketed, Partition, TableBucket, TablePath, bucket_count_in
 from sluice.model.reason import Reason
+from sluice.model.round_record import TieringRound
 from sluice.model.servers import ServerInfo
 from sluice.model.table import (
     CHANGE_TYPE,
@@ -18,7 +19,6 @@ from sluice.model.table import (
     TableInfo,
 )
 from sluice.model.tiering import Claim, KeptStatus, LakeSnapshotInfo, TieringStatus
-from sluice.model.tiering_round import TieringRound
 from sluice.model.types import DataType, RowField, TypeRoot
 
 __all__ = [

@@ -2,8 +2,8 @@
 
 from sluice.scans.replies import Replies, Reply
 from sluice.scans.requests import CloseScan, ContinueScan, OpenScan, ScanRequest, request_of
-from sluice.scans.session import ScanRange, Session, opened
 from sluice.scans.sessions import ScanLimits, Sessions
+from sluice.scans.types import ScanRange, Session, opened
 
 __all__ = [
     "CloseScan",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sluice.errors import ScannerExpired, TooManyScanners, UnknownScannerId
 from sluice.model import TableBucket
-from sluice.scans.session import Session
+from sluice.scans.types import Session
 
 _ENDED_MAX = 10_000
 """Maximum number of remembered ended sessions; about 200 bytes each."""

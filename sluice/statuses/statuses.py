@@ -21,7 +21,7 @@ from sluice.errors import (
     UnknownServerError,
 )
 from sluice.model import TablePath, TieringRound
-from sluice.model.tiering_round import FAILED
+from sluice.model.round_record import FAILED
 from sluice.statuses.outcomes import (
     BACKOFF_MS,
     after_failure,

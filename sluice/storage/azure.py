@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from sluice.errors import ConfigurationError
-from sluice.storage.azure_table import AZURE_TABLE
-from sluice.storage.rules import Options, arguments, given, refuse
+from sluice.storage.options.azure import AZURE_TABLE
+from sluice.storage.options.rules import Options, arguments, given, refuse
 
 AZURE_SCHEMES = frozenset({"abfs", "abfss", "wasb", "wasbs"})
 

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from pyarrow import fs
 
 from sluice.errors import ConfigurationError
-from sluice.storage.gcs_folders import WithFolders
-from sluice.storage.rules import (
+from sluice.storage.object_folders import WithFolders
+from sluice.storage.options.rules import (
     Given,
     Ignored,
     Options,

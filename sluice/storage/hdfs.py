@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyarrow import fs
 
 from sluice.errors import ConfigurationError
-from sluice.storage.rules import HADOOP_PREFIX
+from sluice.storage.options.rules import HADOOP_PREFIX
 
 HDFS_SCHEMES = frozenset({"hdfs", "viewfs"})
 

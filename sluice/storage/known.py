@@ -10,11 +10,19 @@ from urllib.parse import parse_qs
 from sluice.did_you_mean import closest
 from sluice.errors import ConfigurationError
 from sluice.storage.azure import AZURE_SCHEMES, AzurePlace
-from sluice.storage.azure_table import AZURE_TABLE
 from sluice.storage.gcs import GCS_SCHEMES, GCS_TABLE
-from sluice.storage.rules import HADOOP_PREFIX, Options, Passed, Rule, Table, given, has_name
+from sluice.storage.options.azure import AZURE_TABLE
+from sluice.storage.options.rules import (
+    HADOOP_PREFIX,
+    Options,
+    Passed,
+    Rule,
+    Table,
+    given,
+    has_name,
+)
+from sluice.storage.options.s3 import S3_TABLE
 from sluice.storage.s3 import S3_SCHEMES
-from sluice.storage.s3_table import S3_TABLE
 
 _TABLE: dict[str, Rule] = {**S3_TABLE, **GCS_TABLE, **AZURE_TABLE}
 _ICEBERG = ("s3.", "client.", "http-client.", "gcs.", "adls.")

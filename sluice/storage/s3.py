@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 from sluice.errors import ConfigurationError
-from sluice.storage.rules import Given, Options, arguments, given, refuse
-from sluice.storage.s3_table import ANONYMOUS, S3_TABLE, SSE_S3, providers
+from sluice.storage.options.rules import Given, Options, arguments, given, refuse
+from sluice.storage.options.s3 import ANONYMOUS, S3_TABLE, SSE_S3, providers
 from sluice.storage.timeouts import DEFAULT_TIMEOUTS, StorageTimeouts
 
 S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})

@@ -27,7 +27,7 @@ class LakeTieringRounds(SystemTable):
     def records(
         cls, client: Client, path: TablePath | None
     ) -> Sequence[tuple[TablePath, TieringRound]]:
-        from sluice.model.tiering_round import ROUNDS_KEPT
+        from sluice.model.round_record import ROUNDS_KEPT
 
         if path is None:
             return client.statuses.histories()

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from sluice.iceberg_rules.layout import Layout
 from sluice.model import TablePath
 from sluice.rounds.copy.parts import PartRules
-from sluice.rounds.upkeep.compaction_request import REQUEST_MS_MAX
+from sluice.rounds.upkeep.requested import REQUEST_MS_MAX
 from tests.simulation import faults
 from tests.simulation.actors import ACTORS_MAX, Actor, ActorScheduler, Killed
 from tests.simulation.checker import Checker

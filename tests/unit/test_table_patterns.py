@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sluice.model import TablePath
-from sluice.model.table_patterns import TablePatterns, matches
+from sluice.model.patterns import TablePatterns, matches
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from sluice.errors import (
 from sluice.failpoints import failpoint
 from sluice.masking import reason_text
 from sluice.model import BucketSnapshot, Claim, Reason, TablePath
-from sluice.model.table_patterns import is_pattern, matches
+from sluice.model.patterns import is_pattern, matches
 from sluice.rounds.plan.dropped import table_dropped
 from sluice.rounds.records.dropped_leases import forget_drop
 from sluice.rounds.records.files import (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.errors import FlussError, NetworkError, RequestTimeOut, TableNotDue, TableNotExist
 from sluice.masking import mask
 from sluice.model import Claim, TablePath, TieringStatus
-from sluice.model.table_patterns import is_pattern
+from sluice.model.patterns import is_pattern
 from sluice.quantities import counted
 from sluice.rounds.records.run_names import RunName, RunNames, write_run_name
 from sluice.statuses import State

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from sluice.clock import Clock, SystemClock
 from sluice.errors import ConfigurationError
 from sluice.model import TablePath
-from sluice.model.table_patterns import TablePatterns
+from sluice.model.patterns import TablePatterns
 from sluice_airflow.config.rendered import tables_given
 from sluice_airflow.config.settings import load_settings
 

@@ -19,7 +19,7 @@ from sluice.cli.terminal.options import (
 from sluice.cli.terminal.output import say
 from sluice.iceberg_rules.layout import Layout
 from sluice.model import TablePath
-from sluice.model.table_patterns import is_pattern
+from sluice.model.patterns import is_pattern
 from sluice.stop_signals import explain_stop, sigterm_raises
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from sluice.cli.tiering.shown_history import print_rounds, print_wide
 from sluice.cli.tiering.status import not_tiered
 from sluice.clock import SystemClock
 from sluice.model import TablePath
-from sluice.model.tiering_round import ROUNDS_KEPT
+from sluice.model.round_record import ROUNDS_KEPT
 
 if TYPE_CHECKING:
     from sluice.client import Client

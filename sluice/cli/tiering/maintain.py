@@ -22,7 +22,7 @@ from sluice.cli.terminal.output import say
 from sluice.errors import SluiceError
 from sluice.masking import mask
 from sluice.model import Reason, TablePath
-from sluice.model.table_patterns import is_pattern
+from sluice.model.patterns import is_pattern
 from sluice.stop_signals import explain_stop, signal_name, sigterm_raises
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from sluice.client.statuses.system_table import Layout, SystemTable
 from sluice.model import TablePath, TieringRound
 from sluice.model import types as t
 from sluice.model.record_fields import described, fields_of
-from sluice.model.tiering_round import ROUNDS_KEPT
+from sluice.model.round_record import ROUNDS_KEPT
 
 PATH = TablePath("sluice", "tiering_rounds")
 

@@ -15,7 +15,7 @@ from sluice.client.statuses.recorded import RecordedStatuses
 from sluice.clock import SystemClock
 from sluice.errors import DatabaseNotExist, TableNotDue, TableNotExist, UnsupportedVersion
 from sluice.model import Claim, TableInfo, TablePath, TieringRound, TieringStatus
-from sluice.model.tiering_round import ROUNDS_KEPT
+from sluice.model.round_record import ROUNDS_KEPT
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.messages import values

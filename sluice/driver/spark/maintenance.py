@@ -27,7 +27,7 @@ from sluice.failpoints import failpoint
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.masking import mask
 from sluice.model import Reason, TablePath
-from sluice.model.table_patterns import is_pattern, matches
+from sluice.model.patterns import is_pattern, matches
 from sluice.quantities import counted
 from sluice.rounds.plan.dropped import is_unanswered
 from sluice.rounds.upkeep.maintain import MaintenanceReport

@@ -15,7 +15,7 @@ from sluice.clock import Clock
 from sluice.errors import NetworkError, RequestTimeOut, TableNotExist
 from sluice.masking import mask
 from sluice.model import TablePath
-from sluice.model.tiering_round import ROUNDS_KEPT
+from sluice.model.round_record import ROUNDS_KEPT
 from sluice.page.cluster.round_cache import SHOWN, Point, RoundCache, failing_since_ms
 from sluice.page.cluster.seen import SeenStore, SeenTable
 

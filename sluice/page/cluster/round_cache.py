@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sluice.model import TieringRound, TieringStatus
-from sluice.model.tiering_round import FAILED
+from sluice.model.round_record import FAILED
 
 SHOWN = 20
 """Rounds of one sparkline."""

@@ -11,7 +11,7 @@ from sluice.clock import Clock
 from sluice.errors import TableNotExist
 from sluice.masking import cut
 from sluice.model import TablePath, TieringRound, TieringStatus
-from sluice.model.tiering_round import ROUNDS_KEPT
+from sluice.model.round_record import ROUNDS_KEPT
 from sluice.page.cluster.seen import Seen
 
 TEXT_CHARS_MAX = 500

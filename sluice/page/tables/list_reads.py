@@ -13,7 +13,7 @@ from sluice import __version__
 from sluice.client import Client
 from sluice.errors import SluiceError
 from sluice.model import TablePath, TieringRound
-from sluice.model.tiering_round import ROUNDS_KEPT
+from sluice.model.round_record import ROUNDS_KEPT
 from sluice.page.cluster.list_models import DagState, Health, Overview, SortKey, Table, Tables
 from sluice.page.cluster.models import Reading
 from sluice.page.cluster.recorded_models import recorded_values
@@ -23,8 +23,8 @@ from sluice.page.requests.calls import AWAY, ByCalls, Known, What, old
 from sluice.page.requests.changed import AS_NEW
 from sluice.page.requests.holders import tiered_by
 from sluice.page.requests.ports import AtPlace, By, Place, Viewer, why_not_act
-from sluice.page.tables.list import Judged, Wanted, listing, matching, table_model
 from sluice.page.tables.models import Round, Rounds
+from sluice.page.tables.selection import Judged, Wanted, listing, matching, table_model
 
 ROWS_MAX = 500
 """Most tables of one answer."""

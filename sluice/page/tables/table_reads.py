@@ -21,7 +21,7 @@ from sluice.errors import (
 )
 from sluice.masking import is_secret_name, line
 from sluice.model import TableInfo, TablePath, TieringRound, TieringStatus
-from sluice.model.tiering_round import ROUNDS_KEPT
+from sluice.model.round_record import ROUNDS_KEPT
 from sluice.page.cluster.list_models import Table
 from sluice.page.cluster.masked import masked, masked_or_none
 from sluice.page.cluster.per_owner import PerOwner
@@ -29,9 +29,9 @@ from sluice.page.cluster.seen import SeenTable
 from sluice.page.requests.calls import AWAY, ByCalls, Known, What, old
 from sluice.page.requests.changed import AS_NEW
 from sluice.page.requests.ports import AtPlace, By, Place, Viewer
-from sluice.page.tables.list import Judged, judge
 from sluice.page.tables.list_reads import paused_dag, shown_tables
 from sluice.page.tables.models import Column, LakeSnapshot, LakeSnapshots, Splits, TableDetails
+from sluice.page.tables.selection import Judged, judge
 from sluice.page.tables.split_cache import Asked, SplitCache
 from sluice.page.tables.splits import read_splits
 from sluice.statuses import UNKNOWN, freshness_ms

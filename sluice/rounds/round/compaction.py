@@ -21,7 +21,7 @@ from sluice.rounds.upkeep.compaction import (
     CompactionOptions,
     with_compactions,
 )
-from sluice.rounds.upkeep.compaction_request import NO_REQUEST, CompactionRequest
+from sluice.rounds.upkeep.requested import NO_REQUEST, CompactionRequest
 from sluice.rounds.upkeep.rewrites import Rewrites
 from sluice.rounds.values.lake_files import LiveFiles, WrittenCompaction
 from sluice.rounds.values.limits import LookupBudget

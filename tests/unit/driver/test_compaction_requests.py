@@ -11,7 +11,7 @@ from sluice.client.statuses.status_table import PATH
 from sluice.driver.maintaining import _Requests
 from sluice.errors import StatusUnreadable
 from sluice.model import types as t
-from sluice.rounds.upkeep.compaction_request import REQUEST_MS_MAX
+from sluice.rounds.upkeep.requested import REQUEST_MS_MAX
 from tests.support.statuses.status_shop import Shop, foreign, status_shop
 
 

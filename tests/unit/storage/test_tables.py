@@ -12,10 +12,10 @@ from sluice.driver.lakes.jvm import iceberg_jar
 from sluice.errors import ConfigurationError
 from sluice.storage import check_storage, s3_options
 from sluice.storage.azure import AzurePlace, azure_options
-from sluice.storage.azure_table import AZURE_TABLE
 from sluice.storage.gcs import GCS_TABLE, gcs_options
-from sluice.storage.rules import Ignored, Passed, Refused, has_name
-from sluice.storage.s3_table import S3_TABLE
+from sluice.storage.options.azure import AZURE_TABLE
+from sluice.storage.options.rules import Ignored, Passed, Refused, has_name
+from sluice.storage.options.s3 import S3_TABLE
 
 HOST = "me.dfs.core.windows.net"
 URIS = {"s3": "s3://lake/t", "gcs": "gs://lake/t", "azure": f"abfss://lake@{HOST}/t"}

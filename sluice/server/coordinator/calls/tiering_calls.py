@@ -9,7 +9,7 @@ import structlog
 
 from sluice.errors import FlussError
 from sluice.model import TablePath, TieringStatus
-from sluice.model.tiering_round import ROUNDS_KEPT
+from sluice.model.round_record import ROUNDS_KEPT
 from sluice.server.coordinator.catalog.catalog import Catalog
 from sluice.server.coordinator.tiering.lake_lag import LakeLag
 from sluice.server.coordinator.tiering.tiering import Tiering

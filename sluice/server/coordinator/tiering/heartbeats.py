@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from sluice.errors import FlussError
 from sluice.masking import reason_text
 from sluice.model import TieringRound
-from sluice.model.tiering_round import SUCCESSES
+from sluice.model.round_record import SUCCESSES
 from sluice.statuses import TableStatus, TieringStatuses
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import to_error_response

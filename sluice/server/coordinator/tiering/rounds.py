@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from sluice.model import TieringRound
 from sluice.model.record_fields import fields_of
-from sluice.model.tiering_round import ROUNDS_KEPT
+from sluice.model.round_record import ROUNDS_KEPT
 from sluice.server.storage.database import Database, record_columns
 
 _NAMES = tuple(entry.name for entry in fields_of(TieringRound))

@@ -19,7 +19,7 @@ from sluice.clock import Clock
 from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import AuthorizationError, InvalidTable, RequestTimeOut, TableNotExist
 from sluice.model import Claim, Reason, TableDescriptor, TablePath, TieringRound
-from sluice.model.tiering_round import ROUNDS_KEPT
+from sluice.model.round_record import ROUNDS_KEPT
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.fluss.table_creation import create_table
 from tests.support.statuses.status_shop import (

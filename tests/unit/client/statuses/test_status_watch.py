@@ -17,7 +17,7 @@ from sluice.config import ClientConfig
 from sluice.errors import NetworkError
 from sluice.model import Column, Schema, TableDescriptor, TablePath, TieringRound
 from sluice.model import types as t
-from sluice.model.tiering_round import ROUNDS_KEPT
+from sluice.model.round_record import ROUNDS_KEPT
 from sluice.wire import apis
 from tests.support.network.proxy import error
 from tests.support.statuses.status_shop import LAKE, SCHEMA, Shop, behind_proxy, status_shop

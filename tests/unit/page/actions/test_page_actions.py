@@ -19,7 +19,7 @@ from sluice.page.cluster.cluster_reader import ClusterReader
 from sluice.page.cluster.list_models import DagState
 from sluice.page.local.place import LocalPlace
 from sluice.page.local.serving import local_app
-from sluice.rounds.upkeep.compaction_request import REQUEST_MS_MAX
+from sluice.rounds.upkeep.requested import REQUEST_MS_MAX
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.programs.processes import wait_for
 from tests.support.statuses.status_shop import MINUTE_MS, OwnClock, Shop, status_shop

@@ -21,7 +21,7 @@ from sluice.page.cluster.list_models import SortKey
 from sluice.page.cluster.seen import LagReads, Seen, SeenTable, lag_reads
 from sluice.page.local.place import LocalPlace
 from sluice.page.local.serving import local_app
-from sluice.page.tables.list import Listing, Wanted, listing, matching, table_model
+from sluice.page.tables.selection import Listing, Wanted, listing, matching, table_model
 from tests.support.programs.own_cpu import least_cpu_s
 from tests.support.programs.processes import wait_for
 from tests.support.statuses.status_shop import LAKE, SCHEMA, Shop, status_shop

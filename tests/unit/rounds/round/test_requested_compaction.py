@@ -18,7 +18,7 @@ from sluice.rounds.copy.log_ranges import ReadProgress
 from sluice.rounds.round.compaction import NOTHING_TO_DO
 from sluice.rounds.upkeep.compacted import CompactionReport
 from sluice.rounds.upkeep.compaction import CompactionOptions
-from sluice.rounds.upkeep.compaction_request import (
+from sluice.rounds.upkeep.requested import (
     REQUEST_MS_MAX,
     CompactionRequest,
     request_ms_max,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-from sluice.storage.rules import Ignored, Passed, Refused, Rule, is_set
+from sluice.storage.options.rules import Ignored, Passed, Refused, Rule, is_set
 
 _TENANT = re.compile(r"^https://[^/]+/(?P<tenant>[^/]+)/oauth2/")
 _BEARER = (

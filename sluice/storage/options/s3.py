@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-from sluice.storage.rules import Ignored, Passed, Refused, Rule, is_on
+from sluice.storage.options.rules import Ignored, Passed, Refused, Rule, is_on
 
 _WRITER = "pyarrow, which writes the data files, cannot"
 _BUCKET_ENCRYPTION = (
