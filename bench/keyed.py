@@ -23,8 +23,8 @@ from sluice.driver.local import tier_once
 from sluice.driver.maintaining import maintain_tables
 from sluice.model import TableDescriptor, TablePath
 from sluice.rounds.records.files import RoundResult
-from sluice.rounds.upkeep.maintain import MaintenanceReport
-from sluice.rounds.upkeep.maintenance import TableHealth
+from sluice.rounds.upkeep.health import TableHealth
+from sluice.rounds.upkeep.maintenance import MaintenanceReport
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.fluss.table_creation import create_table
 

@@ -11,16 +11,17 @@ from sluice.client.leases.ids import lease_id
 from sluice.client.leases.tier_lease import random_lease_id
 from sluice.errors import LakeCommitRefused
 from sluice.rounds.records.files import write_json
-from sluice.rounds.records.maintenance_runs import MaintenanceRun, note_run
-from sluice.rounds.records.run_names import RunName, write_run_name
-from sluice.rounds.upkeep.maintain import MaintenanceReport
-from sluice.rounds.upkeep.maintenance import Conversion, TableHealth
-from sluice.rounds.upkeep.maintenance_files import (
+from sluice.rounds.records.maintenance import (
     MaintenanceFiles,
     MaintenanceRequest,
-    TableReport,
+    MaintenanceRun,
+    note_run,
     request_uri,
 )
+from sluice.rounds.records.run_names import RunName, write_run_name
+from sluice.rounds.upkeep.conversion import Conversion
+from sluice.rounds.upkeep.health import TableHealth
+from sluice.rounds.upkeep.maintenance import MaintenanceReport, table_report
 from sluice.rounds.values.reasons import reason_of
 from sluice.server.cluster import EmbeddedCluster
 
@@ -96,7 +97,7 @@ def _note(
     files = MaintenanceFiles(uri)
     for report in reports:
         files.begin(report.table)
-        files.add(TableReport.of(report, applied=run.applied))
+        files.add(table_report(report, applied=run.applied))
     files.end()
     note_run(work_uri, name, run)
 

@@ -162,7 +162,7 @@ def test_lint_sees_a_breach_of_the_import_contract(tmp_path: Path) -> None:
     with (tmp_path / "sluice/rounds/values/offsets.py").open("a") as file:
         file.write("\n\ndef breach() -> None:\n    import pyspark\n")
     with (tmp_path / "sluice/client/admin/admin.py").open("a") as file:
-        file.write("\nif TYPE_CHECKING:\n    from sluice.client import recorded_statuses\n")
+        file.write("\nif TYPE_CHECKING:\n    from sluice.client.statuses import recorded\n")
     assert broken() == [
         "Rooms of client, highest first",
         "No modules or packages import each other in a circle",

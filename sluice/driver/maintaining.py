@@ -32,7 +32,7 @@ from sluice.rounds.plan.named_lake import lake_place
 from sluice.rounds.plan.plan import check_lake_format
 from sluice.rounds.upkeep.compaction import DEFAULT_COMPACTIONS
 from sluice.rounds.upkeep.conversion import ConversionRunner
-from sluice.rounds.upkeep.maintain import MaintenanceOptions, MaintenanceReport, maintain
+from sluice.rounds.upkeep.maintenance import MaintenanceOptions, MaintenanceReport, maintain
 from sluice.rounds.values.expiry import AUTO_EXPIRE
 from sluice.rounds.values.limits import RoundLimits
 from sluice.rounds.values.reasons import reason_of

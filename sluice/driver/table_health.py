@@ -20,9 +20,8 @@ from sluice.quantities import counted
 from sluice.rounds.plan.bucket_counts import check_partitions
 from sluice.rounds.plan.named_lake import other_lake
 from sluice.rounds.plan.plan import check_options
-from sluice.rounds.upkeep.maintain import MaintenanceReport
-from sluice.rounds.upkeep.maintenance import SMALL_BYTES
-from sluice.rounds.upkeep.maintenance_line import NOT_REWRITTEN
+from sluice.rounds.upkeep.health import SMALL_BYTES
+from sluice.rounds.upkeep.maintenance import NOT_REWRITTEN, MaintenanceReport
 
 DIFFERS, FAILED, NEEDS_WORK = "differs", "Failed", "needs work"
 NOT_HERE = "not in this lake"

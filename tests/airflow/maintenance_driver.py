@@ -9,11 +9,13 @@ import os
 import signal
 import sys
 
+from sluice.rounds.upkeep.maintenance import table_report
+
 
 def main(arguments: list[str]) -> int:
-    from sluice.rounds.upkeep.maintain import MaintenanceReport
-    from sluice.rounds.upkeep.maintenance import TableHealth
-    from sluice.rounds.upkeep.maintenance_files import MaintenanceFiles, TableReport
+    from sluice.rounds.records.maintenance import MaintenanceFiles
+    from sluice.rounds.upkeep.health import TableHealth
+    from sluice.rounds.upkeep.maintenance import MaintenanceReport
 
     assert arguments[-3].endswith("/maintain_tables.py"), arguments
     files = MaintenanceFiles(arguments[arguments.index("--request") + 1])
@@ -27,7 +29,7 @@ def main(arguments: list[str]) -> int:
             os.kill(os.getpid(), signal.SIGKILL)
         health = TableHealth(equality_files=2)
         report = MaintenanceReport(name, health, TableHealth(), orphans_removed=3)
-        files.add(TableReport.of(report, applied=True))
+        files.add(table_report(report, applied=True))
     files.end()
     return 0
 

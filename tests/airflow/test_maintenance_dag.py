@@ -11,10 +11,10 @@ from urllib.parse import unquote
 
 import pytest
 
-from sluice.rounds.records.maintenance_runs import newest_runs
-from sluice.rounds.upkeep.maintain import MaintenanceReport
-from sluice.rounds.upkeep.maintenance import Conversion, TableHealth
-from sluice.rounds.upkeep.maintenance_files import TableReport, read_outcome, request_uri
+from sluice.rounds.records.maintenance import TableReport, newest_runs, read_outcome, request_uri
+from sluice.rounds.upkeep.conversion import Conversion
+from sluice.rounds.upkeep.health import TableHealth
+from sluice.rounds.upkeep.maintenance import MaintenanceReport, table_report
 from sluice_airflow.maintenance import MaintenanceArguments
 from sluice_airflow.outcomes.maintenance_report import (
     LINE_MAX,
@@ -246,7 +246,7 @@ def test_reports_that_cannot_be_read_keep_no_driver_running(place: Place, files:
 
 
 def report(name: str, **values: Any) -> TableReport:
-    return TableReport.of(MaintenanceReport(name, **values), applied=True)
+    return table_report(MaintenanceReport(name, **values), applied=True)
 
 
 def test_the_lines_of_the_page() -> None:

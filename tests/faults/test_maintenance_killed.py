@@ -13,7 +13,7 @@ import time
 import pytest
 
 from sluice.driver.maintaining import maintain_tables
-from sluice.rounds.upkeep.maintain import METADATA_AGE_MS, MaintenanceReport
+from sluice.rounds.upkeep.maintenance import METADATA_AGE_MS, MaintenanceReport
 from tests.faults.conftest import BeginKeyed
 from tests.faults.keyed_world import KeyedTable
 from tests.faults.scene import Scene

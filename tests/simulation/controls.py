@@ -18,7 +18,7 @@ from sluice.errors import (
 from sluice.model import Partition, TableInfo, TablePath
 from sluice.rounds.copy.parts import JoinedParts, Outcome, PartRules
 from sluice.rounds.plan.bucket_repairs import GAPS_KEY, SKIPPED_KEY
-from sluice.rounds.upkeep.maintenance import ConvertedBucket
+from sluice.rounds.upkeep.conversion import ConvertedBucket
 from sluice.rounds.values.expiry import ROUND_MS_KEY, ExpiryRule
 from sluice.rounds.values.history import MAINTENANCE_KEY
 from sluice.rounds.values.lake_files import (

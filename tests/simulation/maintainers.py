@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sluice.errors import FlussError, LakeError
 from sluice.model import TablePath
-from sluice.rounds.upkeep.maintain import MaintenanceOptions, maintain
+from sluice.rounds.upkeep.maintenance import MaintenanceOptions, maintain
 from sluice.rounds.values.limits import RoundLimits
 from tests.simulation.actors import Actor, Killed
 from tests.simulation.drivers import ActorFactory

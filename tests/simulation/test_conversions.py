@@ -9,7 +9,7 @@ import pytest
 
 from sluice.model import TablePath
 from sluice.model import types as t
-from sluice.rounds.upkeep.maintenance import Conversion
+from sluice.rounds.upkeep.conversion import Conversion
 from tests.simulation import faults
 from tests.simulation.actors import Actor
 from tests.simulation.lake.context import LakeContext

@@ -25,12 +25,10 @@ from sluice.lake.iceberg.upkeep import maintenance as lake_maintenance
 from sluice.lake.iceberg.upkeep.equality_conversion import BucketConversion
 from sluice.lake.iceberg.upkeep.maintenance import LakeMaintenance
 from sluice.model import Reason
-from sluice.rounds.records.maintenance_runs import newest_runs
-from sluice.rounds.upkeep.conversion import BucketWork, Converted, NotConverted
-from sluice.rounds.upkeep.maintain import MaintenanceOptions, MaintenanceReport, maintain
-from sluice.rounds.upkeep.maintenance import ConvertedBucket
-from sluice.rounds.upkeep.maintenance_files import read_outcome, request_uri
-from sluice.rounds.upkeep.maintenance_names import new_maintenance_id
+from sluice.rounds.records.maintenance import newest_runs, read_outcome, request_uri
+from sluice.rounds.upkeep.conversion import BucketWork, Converted, ConvertedBucket, NotConverted
+from sluice.rounds.upkeep.maintenance import MaintenanceOptions, MaintenanceReport, maintain
+from sluice.rounds.upkeep.orphans import new_maintenance_id
 from tests.spark.conftest import STOCK, LocalStock
 from tests.spark.test_lake_long_history import counted
 from tests.spark.test_positions_over_time import budget, forms

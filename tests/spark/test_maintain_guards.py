@@ -25,9 +25,8 @@ from sluice.lake.iceberg.commit.tagged_update import TaggedUpdate
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Column, Schema, TableDescriptor, TablePath, types
 from sluice.rounds.records.files import write_json
-from sluice.rounds.upkeep.maintain import MaintenanceReport
-from sluice.rounds.upkeep.maintenance_files import MaintenanceRequest, read_outcome, request_uri
-from sluice.rounds.upkeep.maintenance_line import done_words
+from sluice.rounds.records.maintenance import MaintenanceRequest, read_outcome, request_uri
+from sluice.rounds.upkeep.maintenance import MaintenanceReport, done_words
 from tests.spark.conftest import STOCK, LocalStock
 from tests.spark.test_maintain import doctor, lake_table, maintained, run
 

@@ -26,8 +26,8 @@ from sluice_airflow.tier.spark_driver import SparkDriverOperator, submit_argumen
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
+    from sluice.rounds.records.maintenance import MaintenanceOutcome, TableReport
     from sluice.rounds.records.run_names import RunName
-    from sluice.rounds.upkeep.maintenance_files import MaintenanceOutcome, TableReport
     from sluice_airflow.config.connection import FlussConnection
 
 REPORT = "report"
@@ -139,13 +139,13 @@ class SluiceMaintainOperator(SparkDriverOperator):
     def _maintain(self, context: Context) -> None:
         # Imported here because it loads pyarrow, which the DAG file itself does not need.
         from sluice.rounds.records.files import write_json
-        from sluice.rounds.records.run_names import RunName, write_run_name
-        from sluice.rounds.upkeep.maintenance_files import (
+        from sluice.rounds.records.maintenance import (
             MaintenanceRequest,
             read_outcome,
             reports_to_continue,
             request_uri,
         )
+        from sluice.rounds.records.run_names import RunName, write_run_name
         from sluice.rounds.values.reasons import reason_of
         from sluice_airflow.config.deployment import lease_of_run
 
@@ -188,7 +188,7 @@ class SluiceMaintainOperator(SparkDriverOperator):
         self, ti: Any, run: RunName, folder: str, connection: FlussConnection, applied: bool
     ) -> Iterator[None]:
         """Names the run among the newest ones of this task, and says when the block has ended."""
-        from sluice.rounds.records.maintenance_runs import MaintenanceRun, note_run
+        from sluice.rounds.records.maintenance import MaintenanceRun, note_run
         from sluice_airflow.config.deployment import lease_of_run
 
         noted = MaintenanceRun(

@@ -9,7 +9,7 @@ from typing import Any
 
 from sluice.masking import mask
 from sluice.quantities import counted
-from sluice.rounds.upkeep.maintenance_files import TableReport
+from sluice.rounds.records.maintenance import TableReport
 
 LINES_MAX = 50
 """Tables that the XCom names."""

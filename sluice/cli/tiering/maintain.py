@@ -27,7 +27,7 @@ from sluice.stop_signals import explain_stop, signal_name, sigterm_raises
 
 if TYPE_CHECKING:
     from sluice.config import Config
-    from sluice.rounds.upkeep.maintain import MaintenanceReport
+    from sluice.rounds.upkeep.maintenance import MaintenanceReport
 
 
 _STOPPED = ": what was done stays; call the command again for the rest"
@@ -123,7 +123,8 @@ def _recorded(
     if work_uri is None:
         yield lambda _: None
         return
-    from sluice.rounds.upkeep.recorded_maintenance import RecordedMaintenance
+    from sluice.rounds.records.maintenance import RecordedMaintenance
+    from sluice.rounds.upkeep.maintenance import table_report
     from sluice.rounds.values.reasons import reason_of
 
     secrets = config.secrets()
@@ -145,7 +146,7 @@ def _recorded(
             say(f"note: the work folder lacks a report: {reason_of(error, secrets)}", err=True)
 
     try:
-        yield lambda report: tried(lambda: record.add(report))
+        yield lambda report: tried(lambda: record.add(table_report(report, applied=applied)))
     except KeyboardInterrupt as stop:
         why = Reason.from_text(f"{signal_name(stop)} ended the command", kind="Stopped")
         tried(lambda: record.end(why))
@@ -185,7 +186,7 @@ def _print(report: MaintenanceReport, *, applied: bool) -> None:
     needs = report.needs()
     say(f"{report.table}: {'; '.join(needs) or 'healthy'}")
     say(f"  {report.before}")
-    from sluice.rounds.upkeep.maintenance_line import done_words, due_words, standing_words
+    from sluice.rounds.upkeep.maintenance import done_words, due_words, standing_words
 
     due = [] if applied else due_words(report)
     for line in done_words(report) if applied else [*due, *standing_words(report)]:

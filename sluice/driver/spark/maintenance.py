@@ -2,7 +2,7 @@
 
 The Spark context is an argument: this package does not import PySpark. Tables are maintained one
 after the other, and the buckets of a table at the same time. A table that fails does not stop the
-others. Request and reports are files (``sluice.rounds.upkeep.maintenance_files``).
+others. Request and reports are files (``sluice.rounds.records.maintenance``).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from sluice.model import Reason, TablePath
 from sluice.model.patterns import is_pattern, matches
 from sluice.quantities import counted
 from sluice.rounds.plan.dropped import is_unanswered
-from sluice.rounds.upkeep.maintain import MaintenanceReport
-from sluice.rounds.upkeep.maintenance_files import (
+from sluice.rounds.records.maintenance import (
     MaintenanceFiles,
     MaintenanceRequest,
     TableReport,
     keys_uri_beside,
 )
+from sluice.rounds.upkeep.maintenance import MaintenanceReport, table_report
 from sluice.rounds.values.reasons import reason_of
 
 _LOG = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class _Run:
                 failpoint("maintain.table.reported")
             for pattern in unmatched:
                 none = MaintenanceReport(pattern, error=_NO_MATCH)
-                self.files.add(TableReport.of(none, applied=True, retryable=False))
+                self.files.add(table_report(none, applied=True, retryable=False))
                 failed += 1
         words = f"{failed} of them with a problem" if failed else "none with a problem"
         _LOG.info("%s, %s", counted(count, "table"), words)
@@ -142,7 +142,7 @@ class _Run:
                 _LOG.error("%s: traceback of the unexpected error", path, exc_info=error)
             why = reason_of(error, self.config.secrets())
             report = MaintenanceReport(str(path), error=str(why))
-        made = TableReport.of(report, applied=self.request.apply, retryable=retryable)
+        made = table_report(report, applied=self.request.apply, retryable=retryable)
         level, word = (logging.ERROR, "problem") if made.problems else (logging.INFO, "done")
         if not made.problems and not self.request.apply:
             word = "looked at"

@@ -16,8 +16,15 @@ from sluice.masking import secrets_of
 from sluice.page.cluster.masked import masked
 from sluice.quantities import counted
 from sluice.rounds.records.files import ListedFile, listed, read_json
-from sluice.rounds.records.maintenance_runs import MaintenanceRun, newest_of_each, newest_runs
-from sluice.rounds.upkeep.maintenance_files import RunEnd, TableReport, read_end, request_uri
+from sluice.rounds.records.maintenance import (
+    MaintenanceRun,
+    RunEnd,
+    TableReport,
+    newest_of_each,
+    newest_runs,
+    read_end,
+    request_uri,
+)
 
 RUNS_MAX = 10
 """Runs that are read, the newest."""

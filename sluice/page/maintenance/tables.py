@@ -14,7 +14,7 @@ from sluice.page.cluster.seen import Seen
 from sluice.page.maintenance.models import MaintainedTable, MaintenanceSortKey, MaintenanceState
 from sluice.page.maintenance.rounds import RoundFacts
 from sluice.page.maintenance.runs import SeenRun, run_key
-from sluice.rounds.upkeep.maintenance_files import TableReport
+from sluice.rounds.records.maintenance import TableReport
 
 ORDER: tuple[MaintenanceState, ...] = ("problem", "needs", "requested", "unknown", "ok")
 """The worst first."""

@@ -1,8 +1,9 @@
 """What keeps a lake table small and quick to read, in a round or beside it.
 
-Begin with ``compaction`` (which data files a round rewrites) and ``maintain`` (what ``sluice
-maintain`` does). ``expire`` is the last step of a round, ``orphans`` finds the files that dead
-rounds left.
+In a round: ``compaction`` chooses the data files that it rewrites (``requested``: because a user
+asked), ``rewrites`` commits those of a log table, ``expire`` is its last step. Beside rounds:
+begin with ``maintenance``; ``health`` says what a table needs, ``conversion`` makes positions of
+equality deletes, ``orphans`` finds the files that nobody needs.
 
 Must not know: offsets, and the commit of a round.
 """

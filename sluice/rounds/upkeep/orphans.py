@@ -20,7 +20,9 @@ base valid again: roll back only while no driver of the table is running.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+import re
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -28,11 +30,14 @@ from sluice.failpoints import failpoint
 from sluice.model import TablePath
 from sluice.rounds.values.offsets import write_id_of_offsets_file
 from sluice.rounds.values.types import LakeSnapshot
-from sluice.rounds.values.write_ids import WriteId, write_ids_in
+from sluice.rounds.values.write_ids import WriteId, short_uuid, write_ids_in
 
 BATCH_FILES = 500
 """Number of files deleted before the table is read again."""
 _DATA_SUFFIXES = (".parquet", ".orc", ".puffin")
+_METADATA = re.compile(r"(snap-\d+-.*|.*-m\d+)\.avro$")
+"""Names of manifest lists and manifests (Iceberg's SnapshotProducer)."""
+_MAINTENANCE = re.compile(r"\d{5}-\d+-maintenance-([0-9a-f]{16})-[0-9a-f-]{36}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,3 +241,42 @@ class OffsetsFiles:
         """Names of the files that belong to the write ids in a summary's text."""
         ids = (str(write_id) for write_id in write_ids_in(summary))
         return {self._names[write_id] for write_id in ids if write_id in self._names}
+
+
+def new_maintenance_id(table_uuid: str, unique: uuid.UUID | None = None) -> str:
+    """What the names of the files of one commit of maintenance contain.
+
+    :param unique: None: a new one.
+    """
+    return f"maintenance-{short_uuid(table_uuid)}-{unique or uuid.uuid4()}"
+
+
+def is_manifest(name: str) -> bool:
+    """Whether a file is a manifest or a manifest list, by its name. The name tells no table."""
+    return _METADATA.match(name) is not None
+
+
+def orphans_in(
+    stored: Iterable[StoredFile], known: Set[str], before_ms: int, table_uuid: str
+) -> list[StoredFile]:
+    """The files among these that nobody needs, older than a time.
+
+    :param known: names of all files that snapshots reference.
+    :param before_ms: epoch milliseconds. A file whose storage tells no time is kept.
+    :param table_uuid: of the table whose snapshots are known.
+    """
+    return [
+        one
+        for one in stored
+        if one.name not in known
+        and one.modified_ms is not None
+        and one.modified_ms < before_ms
+        and _is_of_maintenance(one.name, table_uuid)
+    ]
+
+
+def _is_of_maintenance(name: str, table_uuid: str) -> bool:
+    if is_manifest(name):
+        return True
+    found = _MAINTENANCE.match(name)
+    return found is not None and found[1] == short_uuid(table_uuid)

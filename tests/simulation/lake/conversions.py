@@ -15,10 +15,9 @@ from typing import Protocol
 from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused, LakeNotWritable, SluiceError
 from sluice.model import TableBucket
 from sluice.rounds.upkeep.compaction import DEFAULT_COMPACTIONS, CompactionOptions
-from sluice.rounds.upkeep.conversion import ConversionRunner
-from sluice.rounds.upkeep.maintenance import Conversion, ConvertedBucket, TableHealth
-from sluice.rounds.upkeep.maintenance_names import new_maintenance_id, orphans_in
-from sluice.rounds.upkeep.orphans import References, StoredFile
+from sluice.rounds.upkeep.conversion import Conversion, ConversionRunner, ConvertedBucket
+from sluice.rounds.upkeep.health import TableHealth
+from sluice.rounds.upkeep.orphans import References, StoredFile, new_maintenance_id, orphans_in
 from sluice.rounds.values.expiry import ExpiryRule
 from sluice.rounds.values.history import MAINTENANCE_KEY
 from sluice.rounds.values.lake_files import (

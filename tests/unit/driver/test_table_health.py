@@ -19,8 +19,8 @@ from sluice.driver.table_health import (
 from sluice.formats.types.descriptors import descriptor_to_json
 from sluice.model import Reason, TablePath
 from sluice.model import types as t
-from sluice.rounds.upkeep.maintain import MaintenanceReport
-from sluice.rounds.upkeep.maintenance import TableHealth
+from sluice.rounds.upkeep.health import TableHealth
+from sluice.rounds.upkeep.maintenance import MaintenanceReport
 from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb

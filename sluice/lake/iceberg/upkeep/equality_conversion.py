@@ -25,8 +25,7 @@ from sluice.lake.iceberg.deletes.position_deletes import (
 from sluice.lake.iceberg.write.split_writer import ParquetWriterFactory, key_schema_of, target_of
 from sluice.lake.parquet.reader import LakeReader
 from sluice.quantities import byte_size, counted
-from sluice.rounds.upkeep.conversion import Converted, NotConverted
-from sluice.rounds.upkeep.maintenance import ConvertedBucket
+from sluice.rounds.upkeep.conversion import Converted, ConvertedBucket, NotConverted
 from sluice.rounds.values.lake_files import BucketFiles, LiveFile, StoredKeys
 from sluice.rounds.values.reasons import reason_of
 from sluice.rounds.values.types import Split

@@ -47,9 +47,15 @@ from sluice.lake.iceberg.upkeep.snapshot_expiry import due_snapshots
 from sluice.lake.iceberg.write.split_writer import ParquetWriterFactory
 from sluice.model import TablePath
 from sluice.rounds.upkeep.compaction import DEFAULT_COMPACTIONS, CompactionOptions
-from sluice.rounds.upkeep.conversion import ConversionRunner, InTurn, NotConverted
-from sluice.rounds.upkeep.maintenance import Conversion, ConvertedBucket, TableHealth
-from sluice.rounds.upkeep.maintenance_names import is_manifest, new_maintenance_id, orphans_in
+from sluice.rounds.upkeep.conversion import (
+    Conversion,
+    ConversionRunner,
+    ConvertedBucket,
+    InTurn,
+    NotConverted,
+)
+from sluice.rounds.upkeep.health import TableHealth
+from sluice.rounds.upkeep.orphans import is_manifest, new_maintenance_id, orphans_in
 from sluice.rounds.values.expiry import ExpiryRule
 from sluice.rounds.values.history import MAINTENANCE_KEY
 from sluice.rounds.values.lake_files import LiveFiles, PlannedCommit

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from sluice.cli.main import cli
 from sluice.config import ServerConfig
-from sluice.rounds.records.maintenance_runs import MaintenanceRun, note_run
+from sluice.rounds.records.maintenance import MaintenanceRun, note_run
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.page.ui_process import origin_of, ui_process
 from tests.support.programs.processes import wait_for

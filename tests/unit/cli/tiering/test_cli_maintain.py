@@ -9,8 +9,7 @@ from click.testing import CliRunner
 
 from sluice.cli.main import cli
 from sluice.config import ServerConfig
-from sluice.rounds.records.maintenance_runs import newest_runs
-from sluice.rounds.upkeep.maintenance_files import read_outcome, request_uri
+from sluice.rounds.records.maintenance import newest_runs, read_outcome, request_uri
 from sluice.server.cluster import EmbeddedCluster
 
 

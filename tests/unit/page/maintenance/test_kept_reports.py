@@ -12,14 +12,14 @@ from sluice.page.cluster.seen import Seen, SeenTable
 from sluice.page.maintenance.models import MaintainedTable
 from sluice.page.maintenance.runs import TASKS_MAX, RunReader, SeenRun, slim
 from sluice.page.maintenance.tables import MaintenanceListing, table_model
-from sluice.rounds.records.maintenance_runs import MaintenanceRun, note_run
-from sluice.rounds.upkeep.maintenance_files import TableReport
+from sluice.rounds.records.maintenance import MaintenanceRun, note_run
+from sluice.rounds.upkeep.maintenance import table_report
 from tests.unit.page.maintenance.test_maintenance_reads import converted, maintain
 
 
 def seen_run(began_ms: int, *names: str, applied: bool) -> SeenRun:
     run = MaintenanceRun(folder=f"f{began_ms}", attempt="a", began_ms=began_ms, applied=applied)
-    report = TableReport.of(converted("x"), applied=applied)
+    report = table_report(converted("x"), applied=applied)
     return SeenRun.of(run, [replace(report, table=f"shop.{one}") for one in names], is_whole=True)
 
 

@@ -9,10 +9,10 @@ from sluice.page.cluster.seen import Seen, SeenTable
 from sluice.page.maintenance.rounds import RoundFacts, facts_of
 from sluice.page.maintenance.runs import SeenRun
 from sluice.page.maintenance.tables import MaintenanceListing, Wanted, matching, table_model
-from sluice.rounds.records.maintenance_runs import MaintenanceRun
-from sluice.rounds.upkeep.maintain import MaintenanceReport
-from sluice.rounds.upkeep.maintenance import Conversion, TableHealth
-from sluice.rounds.upkeep.maintenance_files import TableReport
+from sluice.rounds.records.maintenance import MaintenanceRun
+from sluice.rounds.upkeep.conversion import Conversion
+from sluice.rounds.upkeep.health import TableHealth
+from sluice.rounds.upkeep.maintenance import MaintenanceReport, table_report
 from tests.support.programs.own_cpu import least_cpu_s
 
 COMPACTED = TieringRound(
@@ -49,7 +49,7 @@ def test_a_request_is_found_whatever_else_the_table_needs() -> None:
     others = (replace(asked, path=TablePath("shop", name)) for name in ("b", "c"))
     statuses = (asked, *others, replace(asked, path=PLAIN, compaction_requested_ms=None))
     seen = Seen({each.path: SeenTable(each, 1_000) for each in statuses}, 1_000, True)
-    report = TableReport.of(CONVERTED, applied=True)
+    report = table_report(CONVERTED, applied=True)
     reports = (
         replace(report, table="shop.a", problems=("refused",)),
         replace(report, table="shop.b", needs_now=("needs it",)),
@@ -69,7 +69,7 @@ def test_5000_tables_are_answered_at_once() -> None:
         path: SeenTable(TieringStatus(path, at, "Tiered", 1, rounds=9), 1_000)
         for at, path in enumerate(paths)
     }
-    report = TableReport.of(CONVERTED, applied=True)
+    report = table_report(CONVERTED, applied=True)
     reports = [replace(report, table=str(path)) for path in paths]
     run = SeenRun.of(MaintenanceRun(folder="sluice-x", attempt="a", began_ms=1), reports)
     facts = {path: RoundFacts(at, 9, compacted=COMPACTED) for at, path in enumerate(paths)}

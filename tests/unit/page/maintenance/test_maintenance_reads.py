@@ -22,15 +22,18 @@ from sluice.page.local.serving import local_app
 from sluice.page.maintenance.reader import READ_EVERY_S, MaintenanceReader, maintenance_of
 from sluice.page.maintenance.runs import LOST_AFTER_MS, REPORT_BYTES_MAX, RUNS_MAX
 from sluice.rounds.records.files import write_json
-from sluice.rounds.records.maintenance_runs import RUNS_KEPT, MaintenanceRun, note_run
-from sluice.rounds.upkeep.maintain import MaintenanceReport
-from sluice.rounds.upkeep.maintenance import Conversion, TableHealth
-from sluice.rounds.upkeep.maintenance_files import (
+from sluice.rounds.records.maintenance import (
+    RUNS_KEPT,
     MaintenanceFiles,
     MaintenanceRequest,
+    MaintenanceRun,
     TableReport,
+    note_run,
     request_uri,
 )
+from sluice.rounds.upkeep.conversion import Conversion
+from sluice.rounds.upkeep.health import TableHealth
+from sluice.rounds.upkeep.maintenance import MaintenanceReport, table_report
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.programs.processes import wait_for
 from tests.support.statuses.status_shop import OwnClock, Shop, status_shop
@@ -174,7 +177,7 @@ def maintain(
     write_json(files.request, MaintenanceRequest("grpc://x:1", ("*",), run.applied).to_json())
     for one in reports:
         files.begin(one.table)
-        files.add(TableReport.of(one, applied=run.applied))
+        files.add(table_report(one, applied=run.applied))
     if ends:
         files.end(ends if isinstance(ends, Reason) else None)
     return run
@@ -400,7 +403,7 @@ def test_a_run_is_lost_once_it_was_silent_for_hours(embedded: Shop, work: str) -
         [shown] = page.read()["runs"]
         assert (shown["state"], shown["at"]) == ("lost", "shop.b")
         late = converted("shop.b")
-        MaintenanceFiles(request_uri(work, run.folder, "a")).add(TableReport.of(late, applied=True))
+        MaintenanceFiles(request_uri(work, run.folder, "a")).add(table_report(late, applied=True))
         sign_ms = embedded.clock.ms
         for file in folder.iterdir():
             os.utime(file, (sign_ms / 1000, sign_ms / 1000))

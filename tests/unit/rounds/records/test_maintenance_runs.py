@@ -15,26 +15,27 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from sluice.model import Reason
-from sluice.rounds.records import maintenance_runs
+from sluice.rounds.records import maintenance as maintenance_runs
 from sluice.rounds.records.dropped_leases import forget_drop
 from sluice.rounds.records.finished_runs import remove_run, run_folders
-from sluice.rounds.records.maintenance_runs import (
+from sluice.rounds.records.maintenance import (
     FILE_BYTES_MAX,
     FILES_MAX,
     RUNS_KEPT,
     MaintenanceRun,
+    RecordedMaintenance,
     newest_runs,
     note_run,
+    read_outcome,
+    request_uri,
 )
 from sluice.rounds.records.run_names import RunName, read_run_name, write_run_name
-from sluice.rounds.upkeep.maintain import MaintenanceReport
-from sluice.rounds.upkeep.maintenance_files import read_outcome, request_uri
-from sluice.rounds.upkeep.recorded_maintenance import RecordedMaintenance
+from sluice.rounds.upkeep.maintenance import MaintenanceReport, table_report
 
 RUN = f"sluice-west-{uuid.uuid5(uuid.NAMESPACE_URL, 'run')}"
 WRITER = """
 import itertools, sys
-from sluice.rounds.records.maintenance_runs import MaintenanceRun, note_run
+from sluice.rounds.records.maintenance import MaintenanceRun, note_run
 
 for at in itertools.count():
     run = MaintenanceRun(folder=f"sluice-{at}", attempt="a", began_ms=at, by="x" * 2_000)
@@ -225,7 +226,11 @@ def test_a_run_of_the_command_is_recorded_as_one_of_airflow(work: str) -> None:
     assert task.name.startswith("sluice-maintain-")
     assert (run.is_of_airflow, run.applied, run.ended_ms) == (False, True, None)
     assert run.by.startswith("`sluice maintain` on ")
-    record.add(MaintenanceReport("shop.a", notes=["could not merge manifests: refused"]))
+    record.add(
+        table_report(
+            MaintenanceReport("shop.a", notes=["could not merge manifests: refused"]), applied=True
+        )
+    )
     record.end()
     [task] = newest_runs(work)
     [ended] = task.runs

@@ -9,9 +9,7 @@ import pytest
 from sluice.errors import UnknownFileVersion
 from sluice.model import Reason
 from sluice.rounds.records.files import write_json
-from sluice.rounds.upkeep.maintain import MaintenanceReport
-from sluice.rounds.upkeep.maintenance import Conversion, TableHealth
-from sluice.rounds.upkeep.maintenance_files import (
+from sluice.rounds.records.maintenance import (
     MaintenanceFiles,
     MaintenanceRequest,
     TableReport,
@@ -19,7 +17,9 @@ from sluice.rounds.upkeep.maintenance_files import (
     read_reports,
     request_uri,
 )
-from sluice.rounds.upkeep.maintenance_line import report_line
+from sluice.rounds.upkeep.conversion import Conversion
+from sluice.rounds.upkeep.health import TableHealth
+from sluice.rounds.upkeep.maintenance import MaintenanceReport, report_line, table_report
 
 RUN = "sluice-run"
 
@@ -38,7 +38,7 @@ def files_of(work: str, attempt: str) -> MaintenanceFiles:
 
 
 def report(name: str, error: str = "") -> TableReport:
-    return TableReport.of(MaintenanceReport(name, error=error), applied=True)
+    return table_report(MaintenanceReport(name, error=error), applied=True)
 
 
 def test_a_driver_that_ends(work: str) -> None:
@@ -130,7 +130,7 @@ def test_a_report_says_what_is_needed_now_what_was_done_and_what_that_gained() -
     )
     done = Conversion(files_removed=2, rows=6)
     made = MaintenanceReport("shop.a", before, after, conversion=done, compaction_requested=True)
-    told = TableReport.from_json(TableReport.of(made, applied=True).to_json())
+    told = TableReport.from_json(table_report(made, applied=True).to_json())
     assert told.needs_now == ("up to 40 small data files in a bucket: scans are slow",)
     assert told.done == (
         "2 equality delete files became 6 positions",
@@ -138,7 +138,7 @@ def test_a_report_says_what_is_needed_now_what_was_done_and_what_that_gained() -
     )
     assert told.gains == ("2 -> 0 files of equality deletes", "5 -> 2 manifests")
     looked = MaintenanceReport("shop.a", before, snapshots_due=2)
-    told = TableReport.of(looked, applied=False)
+    told = table_report(looked, applied=False)
     assert (told.needs_now, told.done) == (told.needs, ("2 snapshots may expire",))
     assert report("shop.a", "gone").needs_now is None
 

@@ -14,8 +14,8 @@ from sluice.rounds.records.copy_size import CopySize, size_uri
 from sluice.rounds.records.dropped_leases import note_drop, stored_versions
 from sluice.rounds.records.files import PlanFile, keys_uri, plan_uri, result_uri, write_json
 from sluice.rounds.records.finished_runs import RunFolder, remove_run, run_folders
+from sluice.rounds.records.maintenance import MaintenanceFiles, keys_uri_beside, request_uri
 from sluice.rounds.records.packs import PackFile, mark_running, pack_uri, write_stops
-from sluice.rounds.upkeep.maintenance_files import MaintenanceFiles, keys_uri_beside, request_uri
 from sluice_airflow.claims.claimed_again import mark_ended, mark_started, replace_claim
 from sluice_airflow.claims.claims import claimed_table
 

@@ -6,8 +6,7 @@ import uuid
 
 import pytest
 
-from sluice.rounds.upkeep.maintenance_names import new_maintenance_id, orphans_in
-from sluice.rounds.upkeep.orphans import StoredFile
+from sluice.rounds.upkeep.orphans import StoredFile, new_maintenance_id, orphans_in
 
 ID = "9f3a1c22-d0e1-4b6f-a5b1-c6c1e0f4e5d7"
 TABLE, OTHER = (f"0000000{number}-0000-4000-8000-000000000000" for number in (1, 2))
