@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import Any
 
 from sluice.model import KeptStatus, TieringRound
+from sluice.model.record_fields import fields_of
 
 ERROR_CHARS_MAX = 4_096
 """Maximum length of a stored failure reason."""
@@ -21,6 +22,11 @@ BACKOFF_MAX_MS = 300_000
 _REPORTED_CHARS_MAX = ERROR_CHARS_MAX // 2
 """Maximum length of the accepted ranges of one report. A status has room for all of them, so a
 report that is repeated changes nothing."""
+
+_SHARED = {one.name for one in fields_of(KeptStatus)} & {
+    one.name for one in fields_of(TieringRound)
+} - {"accepted", "deletes_as"}
+"""Fields that a status takes from a round as they are. Two have a rule of their own."""
 
 _SEPARATOR = "; "
 _MORE = re.compile(r"and (\d+) more")
@@ -50,7 +56,7 @@ def after_success(
         **_accepted(before, details),
         **_deletes_as(details),
         **_requested(before, details),
-        **_lake_size(details),
+        **_told(details),
     }
 
 
@@ -79,7 +85,7 @@ def after_failure(
         **_accepted(before, details),
         **_deletes_as(details),
         **_requested(before, details),
-        **_lake_size(details),
+        **_told(details),
     }
 
 
@@ -138,12 +144,10 @@ def _requested(before: KeptStatus | None, details: TieringRound | None) -> dict[
     return {"compaction_requested_ms": None}
 
 
-def _lake_size(details: TieringRound | None) -> dict[str, int]:
-    """How large the lake table is; no change by a round that does not tell."""
-    sizes = {
-        name: getattr(details, name, None) for name in ("lake_rows", "lake_files", "lake_bytes")
-    }
-    return {name: size for name, size in sizes.items() if size is not None}
+def _told(details: TieringRound | None) -> dict[str, Any]:
+    """What a status has of the last round that told it, such as the size of the lake table."""
+    told = {name: getattr(details, name, None) for name in _SHARED}
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def _more(ranges: int) -> list[str]:

@@ -318,66 +318,231 @@ export interface components {
         };
         /**
          * LakeSnapshot
-         * @description A lake snapshot that a round committed.
+         * @description A lake snapshot, and the round that committed it.
          */
         LakeSnapshot: {
+            /**
+             * Table Id
+             * @description Id of the table
+             */
+            table_id: number;
+            /**
+             * Round Number
+             * @description Number of the round, counted for each table
+             */
+            round_number?: number | null;
+            /**
+             * Tiering Epoch
+             * @description Its tiering epoch
+             */
+            tiering_epoch?: number | null;
+            /**
+             * Coordinator Epoch
+             * @description Its coordinator epoch
+             */
+            coordinator_epoch?: number | null;
+            /**
+             * Started Ms
+             * @description When the table was claimed (epoch milliseconds)
+             */
+            started_ms?: number | null;
+            /**
+             * Ended Ms
+             * @description When the end was reported (epoch milliseconds)
+             */
+            ended_ms?: number | null;
+            /**
+             * Outcome
+             * @description committed, nothing_new, already_landed, failed, or finished if the worker gave no details
+             */
+            outcome?: string | null;
+            /**
+             * Rows Written
+             * @description Rows in its data files
+             */
+            rows_written?: number | null;
+            /**
+             * Keys Deleted
+             * @description Keys whose earlier rows it deletes
+             */
+            keys_deleted?: number | null;
+            /**
+             * Files Written
+             * @description Its files
+             */
+            files_written?: number | null;
+            /**
+             * Bytes Read
+             * @description Bytes read from the log
+             */
+            bytes_read?: number | null;
+            /**
+             * Bytes Written
+             * @description Bytes of its files
+             */
+            bytes_written?: number | null;
+            /**
+             * Lag Rows Before
+             * @description Log offsets missing in the lake when it was planned
+             */
+            lag_rows_before?: number | null;
+            /**
+             * Lag Rows After
+             * @description Those of them that it left to the next round
+             */
+            lag_rows_after?: number | null;
             /** Lake Snapshot Id */
             lake_snapshot_id: string;
             /**
-             * Committed Ms
-             * @description When its round was reported
+             * Recover Ms
+             * @description Time spent to find the base (milliseconds)
              */
-            committed_ms?: number | null;
-            /** Round Number */
-            round_number?: number | null;
-            /** Rows Written */
-            rows_written?: number | null;
-            /** Keys Deleted */
-            keys_deleted?: number | null;
+            recover_ms?: number | null;
+            /**
+             * Plan Ms
+             * @description Time spent to plan (milliseconds)
+             */
+            plan_ms?: number | null;
+            /**
+             * Copy Ms
+             * @description Time spent to copy (milliseconds)
+             */
+            copy_ms?: number | null;
+            /**
+             * Prepare Ms
+             * @description Time spent to store the offsets (milliseconds)
+             */
+            prepare_ms?: number | null;
+            /**
+             * Lake Commit Ms
+             * @description Time spent to commit to the lake (milliseconds)
+             */
+            lake_commit_ms?: number | null;
+            /**
+             * Fluss Commit Ms
+             * @description Time spent to register it (milliseconds)
+             */
+            fluss_commit_ms?: number | null;
+            /**
+             * Reason
+             * @description Why it failed
+             */
+            reason?: string | null;
+            /**
+             * Note
+             * @description Why it ended early, untiered rows of dropped partitions, and deleted rows of partitions that were created again
+             */
+            note?: string | null;
+            /**
+             * Worker
+             * @description The run or process that tiered it
+             */
+            worker?: string | null;
+            /**
+             * Accepted
+             * @description Offset ranges that a user accepted as missing from the lake
+             */
+            accepted?: string | null;
             /**
              * Deletes As
-             * @description How the round deleted keys
+             * @description How it deletes keys: positions, equality deletes with the reason, or both
              */
             deletes_as?: string | null;
-            /** Files Written */
-            files_written?: number | null;
-            /** Bytes Written */
-            bytes_written?: number | null;
+            /**
+             * Lookup Files
+             * @description Data files whose keys it read to find these positions
+             */
+            lookup_files?: number | null;
+            /**
+             * Lookup Bytes
+             * @description Bytes of their key columns, and of earlier positions
+             */
+            lookup_bytes?: number | null;
+            /**
+             * Lookup Ms
+             * @description CPU time spent to find the positions (milliseconds)
+             */
+            lookup_ms?: number | null;
+            /**
+             * Snapshots Expired
+             * @description Old lake snapshots that expired after its commit
+             */
+            snapshots_expired?: number | null;
+            /**
+             * Files Expired
+             * @description Files of these snapshots that were deleted
+             */
+            files_expired?: number | null;
+            /**
+             * Expire Ms
+             * @description Time spent to expire snapshots (milliseconds)
+             */
+            expire_ms?: number | null;
+            /**
+             * Compacted
+             * @description Which data files it compacted, and why it left out others
+             */
+            compacted?: string | null;
             /**
              * Files Compacted
              * @description Data files that its compaction replaced
              */
             files_compacted?: number | null;
             /**
-             * Compacted
-             * @description What it compacted, in words
+             * Compaction Read Bytes
+             * @description Bytes of these files, and of its own
              */
-            compacted?: string | null;
+            compaction_read_bytes?: number | null;
             /**
-             * Snapshots Expired
-             * @description Older snapshots that expired after its commit
+             * Compaction Written Bytes
+             * @description Bytes of the files that replace them
              */
-            snapshots_expired?: number | null;
+            compaction_written_bytes?: number | null;
             /**
-             * Files Expired
-             * @description Files that went with them
+             * Compaction Memory Bytes
+             * @description The most memory that the compaction of a bucket needed for rows
              */
-            files_expired?: number | null;
+            compaction_memory_bytes?: number | null;
+            /**
+             * Compaction Ms
+             * @description Time by which its compaction made it longer (milliseconds)
+             */
+            compaction_ms?: number | null;
+            /**
+             * Compaction Request Ms
+             * @description When the compaction was requested that it completed (epoch milliseconds)
+             */
+            compaction_request_ms?: number | null;
             /**
              * Lake Rows
-             * @description Rows in the data files of the lake table then, before deletes
+             * @description Rows in the data files of the lake table at its end, before deletes
              */
             lake_rows?: number | null;
             /**
              * Lake Files
-             * @description Its data files then
+             * @description Data files of the lake table at its end
              */
             lake_files?: number | null;
             /**
              * Lake Bytes
-             * @description Bytes of its data and delete files then
+             * @description Bytes of the data and delete files of the lake table at its end
              */
             lake_bytes?: number | null;
+            /**
+             * Airflow Task
+             * @description The task instance that ran it: DAG/RUN/TASK/MAP INDEX/TRY, each part percent-encoded
+             */
+            airflow_task?: string | null;
+            /**
+             * Spark Application
+             * @description Id of the Spark application that ran it
+             */
+            spark_application?: string | null;
+            /**
+             * Committed Ms
+             * @description When its round was reported
+             */
+            committed_ms?: number | null;
             /**
              * Is Registered
              * @description Whether Fluss names this one

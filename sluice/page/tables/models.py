@@ -105,32 +105,11 @@ class Splits(BaseModel):
     splits: list[Split]
 
 
-class LakeSnapshot(BaseModel):
-    """A lake snapshot that a round committed."""
+class LakeSnapshot(RecordedRound):
+    """A lake snapshot, and the round that committed it."""
 
     lake_snapshot_id: str
     committed_ms: int | None = Field(default=None, description="When its round was reported")
-    round_number: int | None = None
-    rows_written: int | None = None
-    keys_deleted: int | None = None
-    deletes_as: str | None = Field(default=None, description="How the round deleted keys")
-    files_written: int | None = None
-    bytes_written: int | None = None
-    files_compacted: int | None = Field(
-        default=None, description="Data files that its compaction replaced"
-    )
-    compacted: str | None = Field(default=None, description="What it compacted, in words")
-    snapshots_expired: int | None = Field(
-        default=None, description="Older snapshots that expired after its commit"
-    )
-    files_expired: int | None = Field(default=None, description="Files that went with them")
-    lake_rows: int | None = Field(
-        default=None, description="Rows in the data files of the lake table then, before deletes"
-    )
-    lake_files: int | None = Field(default=None, description="Its data files then")
-    lake_bytes: int | None = Field(
-        default=None, description="Bytes of its data and delete files then"
-    )
     is_registered: bool = Field(default=False, description="Whether Fluss names this one")
     url: str | None = Field(default=None, description="Its page in the catalog of the lake")
 

@@ -25,6 +25,7 @@ from sluice.model.round_record import ROUNDS_KEPT
 from sluice.page.cluster.list_models import Table
 from sluice.page.cluster.masked import masked, masked_or_none
 from sluice.page.cluster.per_owner import PerOwner
+from sluice.page.cluster.recorded_models import recorded_values
 from sluice.page.cluster.seen import SeenTable
 from sluice.page.requests.calls import AWAY, ByCalls, Known, What, old
 from sluice.page.requests.changed import AS_NEW
@@ -264,21 +265,8 @@ def _snapshot(
 ) -> LakeSnapshot:
     links = place.round_links(path, ended)
     return LakeSnapshot(
-        lake_snapshot_id=str(ended.lake_snapshot_id),
+        **recorded_values(ended),
         committed_ms=ended.ended_ms,
-        round_number=ended.round_number,
-        rows_written=ended.rows_written,
-        keys_deleted=ended.keys_deleted,
-        deletes_as=ended.deletes_as,
-        files_written=ended.files_written,
-        bytes_written=ended.bytes_written,
-        files_compacted=ended.files_compacted,
-        compacted=masked_or_none(ended.compacted),
-        snapshots_expired=ended.snapshots_expired,
-        files_expired=ended.files_expired,
-        lake_rows=ended.lake_rows,
-        lake_files=ended.lake_files,
-        lake_bytes=ended.lake_bytes,
         is_registered=is_registered,
         url=next((link.url for link in links if link.name == "Lake table"), None),
     )

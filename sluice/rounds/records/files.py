@@ -51,6 +51,10 @@ _FEW_HAVE = frozenset(
     }
 )
 """Fields of a result that its file lacks if they are empty or 0."""
+_NAMES_IN_RESULT = {"rows_written": "rows", "keys_deleted": "deletes", "files_written": "files"}
+"""Fields of the history whose name in a result is another one."""
+_ADDED_BY_KEEPER = ("table_id", "tiering_epoch", "coordinator_epoch")
+"""Fields that a worker does not tell: who keeps the history knows them."""
 POSITIONS = "positions"
 """How a round usually deletes keys; then nothing is told of it."""
 
@@ -244,39 +248,20 @@ class RoundResult:
         :param worker, airflow_task, spark_application: who ran it; None: not known, or none of
             that kind.
         """
-        return TieringRound(
-            outcome=self.outcome,
-            rows_written=self.rows,
-            keys_deleted=self.deletes,
-            deletes_as=self.deletes_as or None,
-            lookup_files=self.lookup_files,
-            lookup_bytes=self.lookup_bytes,
-            lookup_ms=self.lookup_ms,
-            compacted=self.compacted or None,
-            files_compacted=self.files_compacted,
-            compaction_read_bytes=self.compaction_read_bytes,
-            compaction_written_bytes=self.compaction_written_bytes,
-            compaction_memory_bytes=self.compaction_memory_bytes,
-            compaction_ms=self.compaction_ms,
-            compaction_request_ms=self.compaction_request_ms,
-            files_written=self.files,
-            bytes_read=self.bytes_read,
-            bytes_written=self.bytes_written,
-            lag_rows_before=self.lag_rows_before,
-            lag_rows_after=self.lag_rows_after,
-            lake_snapshot_id=self.lake_snapshot_id,
-            snapshots_expired=self.snapshots_expired,
-            files_expired=self.files_expired,
-            lake_rows=self.lake_rows,
-            lake_files=self.lake_files,
-            lake_bytes=self.lake_bytes,
-            note="; ".join(filter(None, (self.forced, *self.history_notes))) or None,
-            accepted=self.accepted or None,
-            worker=worker,
-            airflow_task=airflow_task,
-            spark_application=spark_application,
-            **phases_ms(self.seconds),
-        )
+        told = {
+            entry.name: getattr(self, _NAMES_IN_RESULT.get(entry.name, entry.name), None)
+            for entry in fields_of(TieringRound)
+            if entry.name not in _ADDED_BY_KEEPER
+        }
+        values: dict[str, Any] = {n: None if v == "" else v for n, v in told.items()}
+        values |= phases_ms(self.seconds)
+        values |= {
+            "note": "; ".join(filter(None, (self.forced, *self.history_notes))) or None,
+            "worker": worker,
+            "airflow_task": airflow_task,
+            "spark_application": spark_application,
+        }
+        return TieringRound(**values)
 
     def checked(self, secrets: Iterable[str] = ()) -> RoundResult:
         """This result to show or to store, without texts of errors that contain a secret."""
