@@ -53,7 +53,10 @@ def data_files(scene: Scene) -> list[Path]:
     return sorted(scene.table_folder.rglob("*.parquet"))
 
 
-@pytest.mark.parametrize("module", ["lake_checker", "position_files", "server_files", "changelogs"])
+@pytest.mark.parametrize(
+    "module",
+    ["lake/lake_checker", "lake/position_files", "tables/server_files", "tables/changelogs"],
+)
 def test_the_checker_shares_no_code_with_the_project(module: str) -> None:
     tree = parsed(ROOT / f"tests/support/{module}.py")
     names = [alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names]

@@ -109,7 +109,7 @@ def test_three_flaky_tests_fail_the_run(run: Run, tmp_path: Path) -> None:
 
 def test_what_does_not_fit_into_the_common_time_stays_failed(run: Run, tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
-        "from tests.support import rerun_alone\nrerun_alone.RERUN_BUDGET_S = 1.0\n"
+        "from tests.support.harness import rerun_alone\nrerun_alone.RERUN_BUDGET_S = 1.0\n"
     )
     slow = "def test_slow():\n    if first_time('s'):\n        assert False\n    time.sleep(20)\n"
     code, output = run(slow + FLAKY.format(n=1))
