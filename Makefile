@@ -21,6 +21,12 @@ FLAKY_LIST := $(or $(FLAKY_LIST),$(shell mktemp -u -t sluice-flaky-XXXXXX))
 # Groups of tests start in the order of tests/conftest.py.
 PYTEST = $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --rerun-alone \
   --durations=15 --durations-min=2 --flaky-list=$(FLAKY_LIST)
+# The tests of one room: `make test ROOM=rounds`. Some rooms have tests elsewhere, too.
+OF_ROOM = $(wildcard tests/unit/$(ROOM) tests/$(ROOM)) $(ALSO_$(ROOM))
+ALSO_rounds = tests/simulation
+ALSO_formats = tests/golden
+NO_ROOM = $(error there are no tests of a room '$(ROOM)': try one of $(notdir $(patsubst %/,%,$(wildcard tests/unit/*/ tests/*/))))
+QUICK_TESTS = $(if $(ROOM),$(or $(strip $(OF_ROOM)),$(NO_ROOM)))
 # Node.js of the lock file, for the page's front end
 NPM = PATH="$(CURDIR)/.venv/bin:$$PATH" npm --prefix frontend
 export PYSPARK_PYTHON := $(CURDIR)/.venv/bin/python
@@ -42,8 +48,8 @@ matrix: setup ## run the same scenarios on the embedded server and Apache Fluss,
 quick-java: setup
 	@$(PYTHON) -m tests.support.harness.quick_java
 
-test: setup quick-java lint ## run lint and the quick tests (about 13 minutes on 2 cores)
-	$(PYTEST) -m "not slow and not long" $(ARGS)
+test: setup quick-java $(if $(ROOM),,lint) ## run lint and the quick tests (ROOM=rounds: only those of one room)
+	$(PYTEST) -m "not slow and not long" $(QUICK_TESTS) $(ARGS)
 
 test-slow: setup quick-java ## run the slow tests, one case of each kind
 	$(PYTEST) -m "slow and not long" $(ARGS)

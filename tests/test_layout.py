@@ -2,6 +2,7 @@
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -70,6 +71,45 @@ def test_no_function_is_longer_than_70_lines() -> None:
         and node.end_lineno - node.lineno >= 70
     ]
     assert not long, "\n".join(long)
+
+
+def rooms() -> dict[Path, list[str]]:
+    """The names of the files of each room, without its ``__init__`` and generated ones."""
+    found: dict[Path, list[str]] = {}
+    for path in CODE:
+        found.setdefault(path.parent, [])
+        if path.stem != "__init__":
+            found[path.parent].append(path.stem)
+    return found
+
+
+def test_no_room_has_more_than_15_files() -> None:
+    full = [f"{name(room)} has {len(files)}" for room, files in rooms().items() if len(files) > 15]
+    assert not full, "\n".join(full)
+
+
+def test_no_two_files_of_a_room_are_told_apart_by_a_suffix() -> None:
+    alike = [
+        f"{name(room)}: {short}, {long}"
+        for room, files in rooms().items()
+        for short in files
+        for long in files
+        if long != short and long.startswith((f"{short}_", f"{short}s"))
+    ]
+    assert not alike, "\n".join(alike)
+
+
+def test_a_room_says_on_less_than_a_screen_what_it_knows() -> None:
+    """It names only files that it has, or what is in them."""
+    wrong = []
+    for room in rooms():
+        text = ast.get_docstring(parsed(room / "__init__.py")) or ""
+        if not text or text.count("\n") >= 30:
+            wrong.append(f"{name(room)}: {text.count(chr(10)) + 1} lines")
+        for module in re.findall(r"[Bb]egin with ``(\w+)", text):
+            if not any((room / module).with_suffix(suffix).exists() for suffix in ("", ".py")):
+                wrong.append(f"{name(room)}: there is no {module}")
+    assert not wrong, "\n".join(wrong)
 
 
 def test_every_module_says_what_it_is() -> None:

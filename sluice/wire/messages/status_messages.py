@@ -9,7 +9,11 @@ from sluice.model.record_fields import RecordField, fields_of
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.messages.table_paths import path_of, table_path
 
-_ROUND = fields_of(TieringRound)
+_ROUND = tuple(
+    entry
+    for entry in fields_of(TieringRound)
+    if entry.column in pb.PbTieringRound.DESCRIPTOR.fields_by_name
+)
 _STATUS = tuple(
     entry
     for entry in fields_of(TieringStatus)
