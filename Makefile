@@ -25,7 +25,8 @@ PYTEST = $(PYTHON) -m pytest -q -n $(WORKERS) --dist loadgroup --no-loadscope-re
 OF_ROOM = $(wildcard tests/unit/$(ROOM) tests/$(ROOM)) $(ALSO_$(ROOM))
 ALSO_rounds = tests/simulation
 ALSO_formats = tests/golden
-NO_ROOM = $(error there are no tests of a room '$(ROOM)': try one of $(notdir $(patsubst %/,%,$(wildcard tests/unit/*/ tests/*/))))
+ROOMS = $(sort $(filter-out __pycache__ support java_client unit,$(notdir $(patsubst %/,%,$(wildcard tests/unit/*/ tests/*/)))))
+NO_ROOM = $(error there are no tests of a room '$(ROOM)': try one of $(ROOMS))
 QUICK_TESTS = $(if $(ROOM),$(or $(strip $(OF_ROOM)),$(NO_ROOM)))
 # Node.js of the lock file, for the page's front end
 NPM = PATH="$(CURDIR)/.venv/bin:$$PATH" npm --prefix frontend
