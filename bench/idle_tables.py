@@ -22,7 +22,7 @@ from sluice.client.tiering.heartbeats import Heartbeats
 from sluice.client.tiering.idle import Waiting
 from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Claim, TableBucket, TableDescriptor, TablePath, TieringRound
-from sluice.rounds.records.files import claim_of
+from sluice.rounds.records.plan_file import claim_of
 from sluice_airflow.acquire.acquire import TOGETHER_MAX, acquire
 from sluice_airflow.acquire.idle import finish_idle
 from sluice_airflow.claims.claims import ClaimedTable

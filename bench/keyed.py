@@ -22,7 +22,7 @@ from sluice.driver.lakes.open_lake import open_lake
 from sluice.driver.local import tier_once
 from sluice.driver.maintaining import maintain_tables
 from sluice.model import TableDescriptor, TablePath
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.upkeep.health import TableHealth
 from sluice.rounds.upkeep.maintenance import MaintenanceReport
 from sluice.server.cluster import EmbeddedCluster

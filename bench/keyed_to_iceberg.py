@@ -16,7 +16,7 @@ from bench.keyed import BUCKETS, Rounds, operate, tables
 from bench.log_to_iceberg import pyarrow_limit
 from bench.measure import Cost, Line, report
 from sluice.model import TablePath
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 
 KEYS_MAX = 2_000_000
 OPERATIONS_MAX = 1_000_000

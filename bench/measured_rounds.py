@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from bench.measure import Cost, Line, report
-from sluice.rounds.records.files import POSITIONS, RoundResult
+from sluice.rounds.records.result import POSITIONS, RoundResult
 
 EDGE = 10
 """Number of the first and of the last rounds whose medians are compared."""

@@ -28,14 +28,9 @@ from sluice.driver.lakes.jvm import Jvm, iceberg_jar
 from sluice.driver.local import tier_once
 from sluice.driver.spark import round as spark_driver
 from sluice.model import TablePath
-from sluice.rounds.records.files import (
-    PlanFile,
-    RoundResult,
-    plan_uri,
-    read_json,
-    result_uri,
-    write_json,
-)
+from sluice.rounds.records.json_files import read_json, write_json
+from sluice.rounds.records.plan_file import PlanFile, plan_uri
+from sluice.rounds.records.result import RoundResult, result_uri
 from tests.support.fluss.table_creation import create_table
 
 REPEATS = 2

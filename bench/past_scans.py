@@ -16,7 +16,7 @@ from bench.lake_sizes import sizes
 from bench.measure import Line, report
 from bench.table_scans import Ask, Tables, asking, check_answer, report_scan
 from sluice.model import TablePath
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 
 LAST = 50
 """Rounds whose snapshots are scanned."""

@@ -25,15 +25,10 @@ from sluice.config import ClientConfig
 from sluice.driver.lakes.jvm import iceberg_jar
 from sluice.driver.lakes.start_archive import make_start_archive
 from sluice.model import Claim, TablePath
-from sluice.rounds.records.files import (
-    PlanFile,
-    RoundResult,
-    plan_uri,
-    read_json,
-    result_uri,
-    write_json,
-)
+from sluice.rounds.records.json_files import read_json, write_json
 from sluice.rounds.records.packs import PackFile, pack_uri
+from sluice.rounds.records.plan_file import PlanFile, plan_uri
+from sluice.rounds.records.result import RoundResult, result_uri
 
 CONNECTION = "bench"
 ATTEMPT = "1"

@@ -10,7 +10,7 @@ from sluice.client import Client
 from sluice.client.leases.ids import lease_id
 from sluice.client.leases.tier_lease import random_lease_id
 from sluice.errors import LakeCommitRefused
-from sluice.rounds.records.files import write_json
+from sluice.rounds.records.json_files import write_json
 from sluice.rounds.records.maintenance import (
     MaintenanceFiles,
     MaintenanceRequest,

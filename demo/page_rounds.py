@@ -23,7 +23,7 @@ from sluice.clock import SystemClock
 from sluice.errors import LakeCommitRefused, LakeNotWritable
 from sluice.model import Claim, LakeSnapshotInfo, TableBucket, TablePath
 from sluice.rounds.commit.recover import KEEP_ALL
-from sluice.rounds.records.files import RoundFailure, RoundResult
+from sluice.rounds.records.result import RoundFailure, RoundResult
 from sluice.rounds.records.run_names import RunName, write_run_name
 from sluice.rounds.upkeep.compacted import CompactionReport
 from sluice.rounds.values.reasons import failure_of

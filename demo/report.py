@@ -17,7 +17,8 @@ from sluice.artifacts.iceberg import installed_iceberg
 from sluice.client import Client
 from sluice.errors import UnsupportedVersion
 from sluice.model import TablePath
-from sluice.rounds.records.files import RoundResult, read_json
+from sluice.rounds.records.json_files import read_json
+from sluice.rounds.records.result import RoundResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,10 @@ def test_no_two_files_of_a_room_are_told_apart_by_a_suffix() -> None:
     assert not alike, "\n".join(alike)
 
 
+def is_in(room: Path, module: str) -> bool:
+    return (room / module).is_dir() or (room / f"{module}.py").exists()
+
+
 def test_a_room_says_on_less_than_a_screen_what_it_knows() -> None:
     """It names only files that it has, or what is in them."""
     wrong = []
@@ -106,9 +110,8 @@ def test_a_room_says_on_less_than_a_screen_what_it_knows() -> None:
         text = ast.get_docstring(parsed(room / "__init__.py")) or ""
         if not text or text.count("\n") >= 30:
             wrong.append(f"{name(room)}: {text.count(chr(10)) + 1} lines")
-        for module in re.findall(r"[Bb]egin with ``(\w+)", text):
-            if not any((room / module).with_suffix(suffix).exists() for suffix in ("", ".py")):
-                wrong.append(f"{name(room)}: there is no {module}")
+        named = re.findall(r"[Bb]egin with ``(\w+)", text)
+        wrong += [f"{name(room)}: there is no {one}" for one in named if not is_in(room, one)]
     assert not wrong, "\n".join(wrong)
 
 

@@ -32,7 +32,7 @@ from sluice.model import (
 from sluice.model.leases import sum_if_known
 from sluice.quantities import counted
 from sluice.rounds.records.dropped_leases import Version, dropped_plans, note_drop, stored_versions
-from sluice.rounds.records.files import StoredPlan, plan_uri, stored_plan
+from sluice.rounds.records.plan_file import StoredPlan, plan_uri, stored_plan
 from sluice.statuses import State
 
 PLANS_MAX = 5_000

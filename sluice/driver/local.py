@@ -34,7 +34,7 @@ from sluice.failpoints import failpoint
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import BucketSnapshot, Claim, Reason, TableInfo, TablePath
 from sluice.rounds.plan.dropped import how_dropped, table_dropped
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.repair.request import RepairRequest
 from sluice.rounds.repair.round import run_repair
 from sluice.rounds.round.round import run_round

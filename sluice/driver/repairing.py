@@ -30,7 +30,7 @@ from sluice.errors import (
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import TablePath
 from sluice.rounds.commit.failures import WITH_LAKE
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.repair.diagnose import (
     REGISTER,
     RETIER,

@@ -31,7 +31,7 @@ LONG_S = 600
 
 
 def main(arguments: list[str]) -> int:
-    from sluice.rounds.records.files import read_json
+    from sluice.rounds.records.json_files import read_json
     from sluice.rounds.records.packs import PackFile
 
     pack = arguments[arguments.index("--pack") + 1]
@@ -119,7 +119,7 @@ def act(kind: str, uri: str, pack: str, arguments: list[str], tries: int, table:
 def write_large_size(uri: str, attempt: str) -> None:
     """2 GB at 2 MB/s: 1,000 s more than tier_timeout_seconds."""
     from sluice.rounds.records.copy_size import CopySize, size_uri
-    from sluice.rounds.records.files import write_json
+    from sluice.rounds.records.json_files import write_json
 
     write_json(size_uri(uri, attempt), CopySize(snapshot_bytes=2_000_000_000).to_json())
     time.sleep(int(os.environ["AIRFLOW__SLUICE__TIER_TIMEOUT_SECONDS"]) + LOOK_S)
@@ -178,7 +178,8 @@ def settings(arguments: list[str]) -> dict[str, str]:
 def leased(uri: str) -> dict[str, int]:
     """How many buckets each lease holds now."""
     from sluice.client import connect
-    from sluice.rounds.records.files import PlanFile, read_json
+    from sluice.rounds.records.json_files import read_json
+    from sluice.rounds.records.plan_file import PlanFile
 
     with connect(PlanFile.from_json(read_json(uri) or {}).bootstrap) as client:
         return {lease.lease_id: lease.buckets for lease in client.leases.all()}
@@ -202,7 +203,8 @@ def hang(uri: str, attempt: str, started: Path, kind: str) -> int:
 
 
 def left(uri: str, attempt: str) -> bool:
-    from sluice.rounds.records.files import failure_uri, read_json
+    from sluice.rounds.records.json_files import read_json
+    from sluice.rounds.records.result import failure_uri
 
     return read_json(failure_uri(uri, attempt)) is not None
 
@@ -231,7 +233,9 @@ def commit(
     from sluice.client import connect
     from sluice.config import load_config
     from sluice.model import Reason, TableBucket
-    from sluice.rounds.records.files import PlanFile, RoundResult, read_json, result_uri, write_json
+    from sluice.rounds.records.json_files import read_json, write_json
+    from sluice.rounds.records.plan_file import PlanFile
+    from sluice.rounds.records.result import RoundResult, result_uri
 
     plan = PlanFile.from_json(read_json(uri) or {})
     config = load_config(environment=os.environ, overrides=overrides).client
@@ -270,7 +274,8 @@ def fail(
     uri: str, attempt: str, kind: str, reason: str, *, retryable: bool, masked: bool = True
 ) -> int:
     from sluice.model import Reason
-    from sluice.rounds.records.files import RoundFailure, failure_uri, write_json
+    from sluice.rounds.records.json_files import write_json
+    from sluice.rounds.records.result import RoundFailure, failure_uri
 
     failure = RoundFailure(Reason.from_text(reason, kind=kind, retryable=retryable))
     content = failure.to_json() if masked else {**failure.to_json(), "reason": reason}

@@ -12,14 +12,9 @@ import pytest
 from sluice.client.tiering.tiering import TieringClient
 from sluice.errors import NetworkError
 from sluice.model import Claim, Reason, TablePath
-from sluice.rounds.records.files import (
-    PlanFile,
-    RoundResult,
-    claim_of,
-    plan_uri,
-    result_uri,
-    write_json,
-)
+from sluice.rounds.records.json_files import write_json
+from sluice.rounds.records.plan_file import PlanFile, claim_of, plan_uri
+from sluice.rounds.records.result import RoundResult, result_uri
 from sluice_airflow.acquire import keeper as keeper_module
 from sluice_airflow.acquire.acquire import acquire
 from sluice_airflow.acquire.keeper import ClaimKeeper

@@ -15,17 +15,10 @@ from sluice.errors import ConfigurationError, StatusUnreadable, TableNotExist
 from sluice.model import Reason, TablePath
 from sluice.model import types as t
 from sluice.model.reason import WITHHELD
-from sluice.rounds.records.files import (
-    RoundFailure,
-    RoundResult,
-    claim_of,
-    failure_uri,
-    keys_uri,
-    plan_uris,
-    read_json,
-    result_uri,
-    write_json,
-)
+from sluice.rounds.records.json_files import read_json, write_json
+from sluice.rounds.records.plan_file import claim_of, plan_uris
+from sluice.rounds.records.result import RoundFailure, RoundResult, failure_uri, result_uri
+from sluice.rounds.records.run_files import keys_uri
 from sluice_airflow.acquire.acquire import acquire, check_conf_keys, requested_tables
 from sluice_airflow.claims.claimed_again import mark_started
 from sluice_airflow.claims.claims import ClaimedTable

@@ -10,7 +10,8 @@ import pytest
 from sluice.client import connect
 from sluice.config import ServerConfig
 from sluice.model import Reason, TablePath
-from sluice.rounds.records.files import RoundFailure, claim_of
+from sluice.rounds.records.plan_file import claim_of
+from sluice.rounds.records.result import RoundFailure
 from sluice.server.cluster import EmbeddedCluster
 from sluice_airflow.acquire.earlier_packs import NOTHING_EARLIER, NOTHING_LEFT, Earlier, write_packs
 from sluice_airflow.acquire.requests import Acquired, Request, acquire_request

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from sluice.model import Claim, TablePath
-from sluice.rounds.records.files import PlanFile, RoundFailure, plan_uri, round_outcome, write_json
+from sluice.rounds.records.json_files import write_json
+from sluice.rounds.records.plan_file import PlanFile, plan_uri
+from sluice.rounds.records.result import RoundFailure, round_outcome
 from sluice_airflow.claims.claims import claimed_table
 from sluice_airflow.claims.packs import Pack
 from sluice_airflow.operators.tier import SluiceTierOperator

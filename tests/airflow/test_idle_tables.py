@@ -21,7 +21,7 @@ from sluice.client.tiering.tiering import TieringClient
 from sluice.config import ServerConfig
 from sluice.errors import ConfigurationError, FencedTieringEpoch
 from sluice.model import Claim, Reason, TableBucket, TablePath
-from sluice.rounds.records.files import claim_of, plan_uris
+from sluice.rounds.records.plan_file import claim_of, plan_uris
 from sluice.rounds.round.round import run_round
 from sluice.rounds.values.attempt import RoundPorts
 from sluice.server.cluster import EmbeddedCluster

@@ -20,7 +20,7 @@ from airflow.sdk.execution_time.comms import SkipDownstreamTasks
 
 from sluice.client import Client
 from sluice.model import BucketSnapshot, Claim, Reason, TablePath
-from sluice.rounds.records.files import claim_of
+from sluice.rounds.records.plan_file import claim_of
 from sluice_airflow.acquire.keeper import ClaimKeeper
 from sluice_airflow.claims import leasing
 from sluice_airflow.claims.claimed_again import mark_started, newest_claim

@@ -13,14 +13,9 @@ from sluice.client.tiering.tiering import TieringClient
 from sluice.config import ServerConfig
 from sluice.errors import FlussError, LeaseNotObtained, UnknownServerError
 from sluice.model import BucketSnapshot, Claim, Reason, TablePath
-from sluice.rounds.records.files import (
-    RoundFailure,
-    RoundResult,
-    claim_of,
-    failure_uri,
-    result_uri,
-    write_json,
-)
+from sluice.rounds.records.json_files import write_json
+from sluice.rounds.records.plan_file import claim_of
+from sluice.rounds.records.result import RoundFailure, RoundResult, failure_uri, result_uri
 from sluice.server.cluster import EmbeddedCluster
 from sluice_airflow.acquire.acquire import acquire
 from sluice_airflow.acquire.keeper import ClaimKeeper

@@ -9,7 +9,7 @@ from airflow.sdk.execution_time.comms import SkipDownstreamTasks
 
 from sluice.client import Client
 from sluice.model import BucketSnapshot, Claim, Reason
-from sluice.rounds.records.files import claim_of
+from sluice.rounds.records.plan_file import claim_of
 from sluice_airflow.acquire import keeper as keeper_module
 from sluice_airflow.acquire.keeper import ClaimKeeper
 from sluice_airflow.airflow_api.airflow_names import AirflowFailException

@@ -19,16 +19,9 @@ from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import LeaseLost, LeaseNotObtained
 from sluice.model import BucketSnapshot, TableBucket, TablePath
 from sluice.rounds.records.dropped_leases import dropped_plans, note_drop, stored_versions
-from sluice.rounds.records.files import (
-    LEASED_VERSION,
-    VERSION,
-    PlanFile,
-    RoundResult,
-    claim_of,
-    read_json,
-    result_uri,
-    write_json,
-)
+from sluice.rounds.records.json_files import VERSION, read_json, write_json
+from sluice.rounds.records.plan_file import LEASED_VERSION, PlanFile, claim_of
+from sluice.rounds.records.result import RoundResult, result_uri
 from sluice.server.cluster import EmbeddedCluster
 from sluice.server.coordinator.calls.lease_calls import LeaseService
 from sluice_airflow.acquire.acquire import acquire

@@ -15,13 +15,8 @@ import pytest
 from sluice.client import Client, connect
 from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Reason, TableDescriptor, TablePath
-from sluice.rounds.records.files import (
-    RoundFailure,
-    RoundResult,
-    failure_uri,
-    result_uri,
-    write_json,
-)
+from sluice.rounds.records.json_files import write_json
+from sluice.rounds.records.result import RoundFailure, RoundResult, failure_uri, result_uri
 from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.config.connection import FlussConnection
 from sluice_airflow.outcomes import lineage

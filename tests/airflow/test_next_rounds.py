@@ -16,7 +16,8 @@ from sluice.client.tiering.idle import Waiting
 from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import ClaimLost, LeaseNotObtained
 from sluice.model import Claim, Reason, TableBucket, TablePath
-from sluice.rounds.records.files import RoundFailure, RoundResult, read_json
+from sluice.rounds.records.json_files import read_json
+from sluice.rounds.records.result import RoundFailure, RoundResult
 from sluice.server.cluster import EmbeddedCluster
 from sluice_airflow.acquire.requests import Request, acquire_request
 from sluice_airflow.claims import leasing

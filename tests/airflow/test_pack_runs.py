@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from sluice.model import Reason, TablePath
-from sluice.rounds.records.files import PlanFile, read_json
+from sluice.rounds.records.json_files import read_json
+from sluice.rounds.records.plan_file import PlanFile
 from tests.airflow.place import Place, failures_of, only, results_of, settled_of, wait_until
 
 pytestmark = pytest.mark.airflow

@@ -16,7 +16,7 @@ from sluice.client import Client, connect
 from sluice.config import ClientConfig
 from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Reason, TableDescriptor, TablePath
-from sluice.rounds.records.files import claim_of
+from sluice.rounds.records.plan_file import claim_of
 from sluice_airflow.acquire.acquire import acquire
 from sluice_airflow.acquire.keeper import ClaimKeeper
 from sluice_airflow.claims.claimed_again import newest_claim

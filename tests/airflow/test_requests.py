@@ -12,8 +12,10 @@ from sluice.client.leases.ids import lease_id
 from sluice.client.statuses.statuses import StatusClient
 from sluice.errors import TableNotExist
 from sluice.model import Reason, TablePath
-from sluice.rounds.records.files import RoundResult, claim_of, result_uri, write_json
 from sluice.rounds.records.finished_runs import run_folders
+from sluice.rounds.records.json_files import write_json
+from sluice.rounds.records.plan_file import claim_of
+from sluice.rounds.records.result import RoundResult, result_uri
 from sluice.rounds.records.run_names import RunName, RunNames
 from sluice_airflow.acquire.requests import Acquired, Request, acquire_request
 from sluice_airflow.claims.packs import PackLimits

@@ -13,7 +13,7 @@ from airflow.sdk import DAG
 from sluice.client import connect
 from sluice.errors import NetworkError, RequestTimeOut
 from sluice.model import Reason, TablePath
-from sluice.rounds.records.files import RoundFailure
+from sluice.rounds.records.result import RoundFailure
 from sluice_airflow import release
 from sluice_airflow.claims.claimed_again import mark_started
 from sluice_airflow.claims.claims import ClaimedTable

@@ -10,7 +10,8 @@ import pytest
 
 from sluice.artifacts.iceberg import NEWEST
 from sluice.model import Reason
-from sluice.rounds.records.files import PlanFile, read_json
+from sluice.rounds.records.json_files import read_json
+from sluice.rounds.records.plan_file import PlanFile
 from sluice.statuses.full_rounds import FULL_ROUND_MS
 from tests.airflow.place import (
     Place,

@@ -9,7 +9,7 @@ import pytest
 
 from sluice.errors import ClaimLost
 from sluice.model import Claim, Reason, TablePath
-from sluice.rounds.records.files import claim_of
+from sluice.rounds.records.plan_file import claim_of
 from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.operators.keep import missing_keeper
 from sluice_airflow.operators.tier import CLAIMED_AGAIN_S

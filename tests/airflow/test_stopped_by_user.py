@@ -11,7 +11,8 @@ import pytest
 from sluice.cli.tiering.shown_status import print_notes
 from sluice.errors import DriverLost
 from sluice.model import Reason, TablePath, TieringStatus
-from sluice.rounds.records.files import RoundFailure, failure_uri, write_json
+from sluice.rounds.records.json_files import write_json
+from sluice.rounds.records.result import RoundFailure, failure_uri
 from sluice_airflow.claims.claimed_again import mark_started
 from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.outcomes.settle import NOT_STARTED, TASK_LOST, settle

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.model import Claim, TablePath
-from sluice.rounds.records.files import plan_uri, write_json
+from sluice.rounds.records.json_files import write_json
 from sluice.rounds.records.packs import SparkApplication, mark_running
+from sluice.rounds.records.plan_file import plan_uri
 from sluice_airflow.claims.claimed_again import mark_started
 from sluice_airflow.claims.task_runs import TaskRun, ran_by
 from sluice_airflow.outcomes.settle import settle

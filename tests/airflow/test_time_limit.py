@@ -9,7 +9,7 @@ import pytest
 
 from sluice.errors import TierTimedOut
 from sluice.rounds.records.copy_size import CopySize
-from sluice.rounds.records.files import write_json
+from sluice.rounds.records.json_files import write_json
 from sluice_airflow.tier.time_limit import TimeLimit
 from tests.docs.blocks import claimed_blocks
 

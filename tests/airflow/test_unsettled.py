@@ -6,14 +6,9 @@ from pathlib import Path
 import pytest
 
 from sluice.model import Claim, Reason, TablePath
-from sluice.rounds.records.files import (
-    PlanFile,
-    RoundFailure,
-    RoundResult,
-    plan_uri,
-    read_json,
-    write_json,
-)
+from sluice.rounds.records.json_files import read_json, write_json
+from sluice.rounds.records.plan_file import PlanFile, plan_uri
+from sluice.rounds.records.result import RoundFailure, RoundResult
 from sluice_airflow.claims.claims import ClaimedTable, claimed_table
 from sluice_airflow.outcomes.account import CLAIM_LOST, PAUSED, of_verdict
 from sluice_airflow.outcomes.settle import Verdict, unsettled

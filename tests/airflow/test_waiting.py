@@ -8,7 +8,7 @@ import pytest
 
 from sluice.client import Heartbeats, connect
 from sluice.config import ServerConfig
-from sluice.rounds.records.files import claim_of
+from sluice.rounds.records.plan_file import claim_of
 from sluice.server.cluster import EmbeddedCluster
 from sluice_airflow.acquire.acquire import acquire
 from sluice_airflow.config.connection import FlussConnection

@@ -13,7 +13,7 @@ from sluice.catalog_options import CATALOG_NAME
 from sluice.cli.main import cli
 from sluice.driver.lakes.jvm import Jvm
 from sluice.model import TablePath
-from sluice.rounds.records.files import RoundFailure, RoundResult
+from sluice.rounds.records.result import RoundFailure, RoundResult
 from tests.support.catalog_servers.catalog import Catalog
 from tests.support.catalog_servers.iam_s3 import IamS3
 from tests.support.catalog_servers.keys import Keys

@@ -15,7 +15,7 @@ import pytest
 from sluice.client.connection.addresses import Address
 from sluice.model import Column, Schema, TableDescriptor
 from sluice.model import types as t
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support.catalog_servers.aws_bundle import jars_with_s3

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from sluice.model import Partition
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from tests.faults.keyed_world import REGIONS, KeyedScene, KeyedTable
 from tests.faults.scene import COMPACT
 from tests.support.harness.meanwhile import Meanwhile

@@ -23,7 +23,7 @@ from sluice.config import Config, TieringConfig
 from sluice.formats.keys.bucketing import bucket_hashes, numbered
 from sluice.model import Column, Schema, TableBucket, TableDescriptor
 from sluice.model import types as t
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from tests.faults.scene import Scene
 from tests.support.harness.findings import finding
 from tests.support.lake.lake_checker import LakeChecker, Report

@@ -11,7 +11,7 @@ from typing import Any
 from sluice.client import Client, connect
 from sluice.config import ClientConfig, Config
 from sluice.model import Claim, Reason, TableDescriptor
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.faults.scene import BUCKETS, COLUMNS, DUE_S, SCHEMA, Scene

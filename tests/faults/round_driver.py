@@ -19,15 +19,10 @@ from sluice.driver.threads import ThreadRunner
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.lake.iceberg.table import IcebergTable
 from sluice.model import TableInfo
-from sluice.rounds.records.files import (
-    PlanFile,
-    RoundResult,
-    failure_uri,
-    read_json,
-    result_uri,
-    write_json,
-)
+from sluice.rounds.records.json_files import read_json, write_json
 from sluice.rounds.records.packs import PackFile, mark_running
+from sluice.rounds.records.plan_file import PlanFile
+from sluice.rounds.records.result import RoundResult, failure_uri, result_uri
 from sluice.rounds.round.round import run_round
 from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory

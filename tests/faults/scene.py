@@ -22,16 +22,9 @@ from sluice.driver.local import tier_once
 from sluice.errors import SluiceError, TableNotDue
 from sluice.model import Claim, Column, Reason, Schema, TableDescriptor, TablePath, TieringStatus
 from sluice.model.types import BIGINT, STRING
-from sluice.rounds.records.files import (
-    PlanFile,
-    RoundFailure,
-    RoundResult,
-    failure_uri,
-    plan_uri,
-    read_json,
-    result_uri,
-    write_json,
-)
+from sluice.rounds.records.json_files import read_json, write_json
+from sluice.rounds.records.plan_file import PlanFile, plan_uri
+from sluice.rounds.records.result import RoundFailure, RoundResult, failure_uri, result_uri
 from sluice.rounds.upkeep.orphans import CleanReport
 from sluice.wire import fluss_api_pb2 as pb
 from tests.support.harness.findings import finding

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from sluice.client import connect
-from sluice.rounds.records.files import claim_of
+from sluice.rounds.records.plan_file import claim_of
 from sluice_airflow.claims.claimed_again import newest_claim
 from tests.airflow.place import AirflowProcess, airflow_home, only, results_of
 from tests.airflow.test_claimed_again import lose, work

@@ -13,15 +13,10 @@ from sluice.artifacts.spark_files import driver_script
 from sluice.client import Heartbeats
 from sluice.client.client import Client
 from sluice.model import Claim, Reason
-from sluice.rounds.records.files import (
-    PlanFile,
-    failure_uri,
-    plan_uri,
-    read_json,
-    result_uri,
-    write_json,
-)
+from sluice.rounds.records.json_files import read_json, write_json
 from sluice.rounds.records.packs import PackFile, pack_uri, running_uri
+from sluice.rounds.records.plan_file import PlanFile, plan_uri
+from sluice.rounds.records.result import failure_uri, result_uri
 from tests.faults.scene import Scene
 from tests.support.programs.processes import ROOT, environment
 

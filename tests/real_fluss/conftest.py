@@ -20,7 +20,7 @@ from sluice.driver.local import tier_once
 from sluice.errors import TableNotDue
 from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Claim, TableDescriptor, TablePath
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from tests.real_fluss.place import DUE_S, LAKE, PATIENCE_MS, Place, make_status_tables
 from tests.support.fluss.real_fluss import RealFluss
 from tests.support.fluss.table_creation import create_table

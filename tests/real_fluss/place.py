@@ -21,7 +21,7 @@ from sluice.driver.local import tier_once
 from sluice.errors import DatabaseAlreadyExist, TableNotDue
 from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Claim, Reason, TableDescriptor, TablePath, TieringStatus
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from tests.support.fluss.real_fluss import RealFluss
 from tests.support.fluss.table_creation import create_table, has_leaders
 

@@ -19,7 +19,7 @@ from sluice.client.statuses.system_table import SystemTable
 from sluice.config import ClientConfig
 from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Claim, Column, TableBucket, TableDescriptor, TablePath, TieringRound
-from sluice.rounds.records.files import claim_of
+from sluice.rounds.records.plan_file import claim_of
 from sluice.statuses import full_rounds
 from sluice_airflow.acquire.acquire import acquire
 from sluice_airflow.claims.claims import ClaimedTable

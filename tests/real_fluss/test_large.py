@@ -11,14 +11,9 @@ import pytest
 from bench import data
 from sluice.driver.spark.round import run
 from sluice.model import TablePath
-from sluice.rounds.records.files import (
-    PlanFile,
-    RoundResult,
-    plan_uri,
-    read_json,
-    result_uri,
-    write_json,
-)
+from sluice.rounds.records.json_files import read_json, write_json
+from sluice.rounds.records.plan_file import PlanFile, plan_uri
+from sluice.rounds.records.result import RoundResult, result_uri
 from tests.real_fluss.conftest import RealSite
 from tests.support.fluss.table_creation import create_table
 

@@ -38,7 +38,7 @@ from sluice.errors import (
 from sluice.formats.types.types import schema_from_arrow
 from sluice.model import Claim, Reason, TableDescriptor, TablePath, TieringRound
 from sluice.model import types as t
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.values.progress import NoProgress
 from sluice.stop_signals import Terminated, sigterm_raises
 from sluice.wire import fluss_api_pb2 as pb

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from sluice.model import TablePath
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from tests.real_fluss.conftest import RealSite
 from tests.support.fluss.table_creation import create_table
 from tests.support.programs.processes import wait_for

@@ -12,7 +12,7 @@ from sluice.driver.local import tier_once
 from sluice.driver.not_due import claim_table
 from sluice.errors import FencedTieringEpoch, TableNotDue
 from sluice.model import Claim, Reason, TablePath
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.wire import fluss_api_pb2 as pb
 from tests.real_fluss.place import ROWS, Place
 

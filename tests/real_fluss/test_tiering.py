@@ -13,7 +13,8 @@ from sluice.driver.local import tier_once
 from sluice.errors import LakeTableAlreadyExist, TableNotDue, TableNotExist, UnknownServerError
 from sluice.model import Column, Reason, TablePath
 from sluice.model import types as t
-from sluice.rounds.records.files import RoundResult, claim_of
+from sluice.rounds.records.plan_file import claim_of
+from sluice.rounds.records.result import RoundResult
 from sluice_airflow.acquire.acquire import acquire
 from sluice_airflow.config.connection import FlussConnection
 from tests.conformance.every_type import every_value

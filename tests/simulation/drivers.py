@@ -34,7 +34,7 @@ from sluice.rounds.copy.parts import PartRules
 from sluice.rounds.copy.split import copy_split
 from sluice.rounds.plan.keyed_options import NO_KEYED_OPTIONS, KeyedRoundOptions
 from sluice.rounds.plan.position_lookups import OFF
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.repair.diagnose import (
     ACCEPT_GAP,
     ADOPT,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from sluice.errors import SluiceError
 from sluice.model import Claim, TableBucket
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.values.reasons import reason_of
 from tests.simulation.actors import Actor
 from tests.simulation.fluss.cluster import SimCluster

@@ -20,7 +20,7 @@ from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.errors import TableNotDue
 from sluice.model import Claim, Column, DataType, Schema, TableDescriptor, TablePath
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.values.progress import NoProgress, Progress
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.tables.keyed_stock import Stock, stock_table

@@ -6,8 +6,9 @@ import pyarrow as pa
 
 from sluice.model import TablePath
 from sluice.model import types as t
-from sluice.rounds.records.files import PlanFile, plan_uri, write_json
+from sluice.rounds.records.json_files import write_json
 from sluice.rounds.records.packs import PackFile, pack_uri
+from sluice.rounds.records.plan_file import PlanFile, plan_uri
 from tests.spark.conftest import Site
 
 LEASE = "sluice-lease"

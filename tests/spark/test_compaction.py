@@ -12,7 +12,7 @@ import pytest
 from sluice.driver.local import tier_once
 from sluice.model import TablePath
 from sluice.model import types as t
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.upkeep.compaction import AUTO_COMPACTION
 from tests.spark.conftest import STOCK, At, LocalStock, Site
 from tests.spark.test_positions_over_time import budget, forms

@@ -14,14 +14,9 @@ from sluice.driver.spark.round import run
 from sluice.errors import TableNotDue
 from sluice.model import TablePath
 from sluice.model import types as t
-from sluice.rounds.records.files import (
-    PlanFile,
-    RoundResult,
-    plan_uri,
-    read_json,
-    result_uri,
-    write_json,
-)
+from sluice.rounds.records.json_files import read_json, write_json
+from sluice.rounds.records.plan_file import PlanFile, plan_uri
+from sluice.rounds.records.result import RoundResult, result_uri
 from sluice.rounds.values.expiry import ROUND_MS_KEY
 from tests.spark.conftest import Site
 from tests.support.lake.aged_lake import age_snapshots

@@ -22,7 +22,7 @@ from sluice.lake.iceberg.lake import IcebergLake
 from sluice.lake.iceberg.table import IcebergTable
 from sluice.model import Reason, TablePath
 from sluice.model import types as t
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.upkeep.orphans import CleanReport
 from sluice.rounds.values.progress import Progress
 from tests.spark.conftest import At, Site

@@ -12,7 +12,7 @@ from sluice.driver.repairing import diagnose_table, repair
 from sluice.errors import LakeTableMismatch
 from sluice.model import TablePath
 from sluice.model import types as t
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from tests.spark.conftest import LocalStock, Site
 
 pytestmark = pytest.mark.spark

@@ -22,7 +22,7 @@ from sluice.lake.iceberg.lake import IcebergLake
 from sluice.lake.iceberg.table import IcebergTable
 from sluice.model import TablePath
 from sluice.model import types as t
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from tests.spark.conftest import STOCK, LocalStock, Site
 
 pytestmark = pytest.mark.spark

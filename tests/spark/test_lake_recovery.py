@@ -23,7 +23,7 @@ from sluice.model import types as t
 from sluice.rounds.commit.commit import commit_round
 from sluice.rounds.commit.files import RoundFiles
 from sluice.rounds.plan.plan import RoundPlan
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.repair.diagnosis import Diagnosis
 from sluice.rounds.values.attempt import Attempt, RoundPorts
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory

@@ -24,7 +24,7 @@ from sluice.lake.iceberg.catalog.java import java_list
 from sluice.lake.iceberg.commit.tagged_update import TaggedUpdate
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Column, Schema, TableDescriptor, TablePath, types
-from sluice.rounds.records.files import write_json
+from sluice.rounds.records.json_files import write_json
 from sluice.rounds.records.maintenance import MaintenanceRequest, read_outcome, request_uri
 from sluice.rounds.upkeep.maintenance import MaintenanceReport, done_words
 from tests.spark.conftest import STOCK, LocalStock

@@ -17,7 +17,7 @@ from sluice.errors import ConfigurationError, LakeTableMismatch
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import TablePath
 from sluice.model import types as t
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.upkeep.maintenance import MaintenanceOptions, maintain
 from tests.spark.conftest import At, LocalStock, Site
 from tests.support.catalogs.foreign_writer import ForeignWriter

@@ -15,15 +15,10 @@ from sluice.driver.spark import pack as pack_driver
 from sluice.driver.spark.pack import fail_pack, run_pack, tables_at_once
 from sluice.driver.spark.round import DRIVER_THREADS, EXECUTORS, driver_cores
 from sluice.errors import ConfigurationError, UnknownFileVersion
-from sluice.rounds.records.files import (
-    PlanFile,
-    RoundFailure,
-    RoundResult,
-    read_json,
-    round_outcome,
-    write_json,
-)
+from sluice.rounds.records.json_files import read_json, write_json
 from sluice.rounds.records.packs import running_uri, write_stops
+from sluice.rounds.records.plan_file import PlanFile
+from sluice.rounds.records.result import RoundFailure, RoundResult, round_outcome
 from tests.spark.conftest import Site
 from tests.spark.packs import pack, plan, table
 

@@ -22,7 +22,7 @@ from sluice.lake.iceberg.commit import update_content
 from sluice.lake.iceberg.deletes import key_deletes, position_deletes
 from sluice.lake.iceberg.deletes.earlier_marks import Positions
 from sluice.lake.iceberg.table import IcebergTable
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from tests.spark.conftest import STOCK, LocalStock
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -16,7 +16,7 @@ from sluice.driver.local import tier_once
 from sluice.lake.iceberg.deletes.deletion_vectors import DeletionVector
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import TableBucket
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.values.types import Split
 from sluice.server.cluster import EmbeddedCluster
 from tests.spark.conftest import LONG_MS, STOCK

@@ -12,7 +12,7 @@ from sluice.driver.local import tier_once
 from sluice.errors import TableNotDue
 from sluice.model import TablePath
 from sluice.model import types as t
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from tests.spark.conftest import LocalStock, Site
 from tests.support.tables.row_log_replay import replayed
 

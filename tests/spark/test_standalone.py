@@ -16,7 +16,7 @@ from sluice.artifacts.spark_files import driver_script, make_zip
 from sluice.artifacts.spark_start import Application, start_here
 from sluice.driver.lakes.jvm import iceberg_jar
 from sluice.driver.spark.round import DRIVER_THREADS, EXECUTORS
-from sluice.rounds.records.files import RoundResult, round_outcome
+from sluice.rounds.records.result import RoundResult, round_outcome
 from tests.spark.conftest import JARS, Site
 from tests.spark.packs import pack, plan, table
 from tests.support.clusters.spark_cluster import (

@@ -22,14 +22,9 @@ from sluice.driver.lakes.jvm import iceberg_jar
 from sluice.driver.lakes.start_archive import make_start_archive
 from sluice.model import TablePath
 from sluice.model import types as t
-from sluice.rounds.records.files import (
-    PlanFile,
-    RoundResult,
-    plan_uri,
-    read_json,
-    result_uri,
-    write_json,
-)
+from sluice.rounds.records.json_files import read_json, write_json
+from sluice.rounds.records.plan_file import PlanFile, plan_uri
+from sluice.rounds.records.result import RoundResult, result_uri
 from tests.spark.conftest import Site
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

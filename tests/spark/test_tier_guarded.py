@@ -15,7 +15,9 @@ from sluice.config import SETTINGS_VARIABLE, ClientConfig, ServerConfig
 from sluice.driver.spark.round import config_of, run
 from sluice.model import TablePath
 from sluice.model import types as t
-from sluice.rounds.records.files import PlanFile, plan_uri, read_json, result_uri, write_json
+from sluice.rounds.records.json_files import read_json, write_json
+from sluice.rounds.records.plan_file import PlanFile, plan_uri
+from sluice.rounds.records.result import result_uri
 from sluice.server.cluster import EmbeddedCluster
 from tests.spark.conftest import Site
 from tests.support.network.certificates import authority

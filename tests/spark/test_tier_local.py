@@ -25,7 +25,7 @@ from sluice.errors import (
 )
 from sluice.model import Column, Reason, TablePath
 from sluice.model import types as t
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.values.progress import NoProgress
 from sluice.rounds.values.types import LogRecords, Split
 from tests.spark.conftest import Site

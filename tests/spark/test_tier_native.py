@@ -18,7 +18,7 @@ from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.errors import TableNotDue
 from sluice.model import TablePath
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.clients.official_client import OfficialClient
 from tests.support.harness.needs import needs_pyfluss

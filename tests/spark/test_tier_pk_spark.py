@@ -12,16 +12,9 @@ from sluice.driver.spark.round import EXECUTORS, run
 from sluice.lake.iceberg.deletes.position_finder import PositionFinder
 from sluice.lake.iceberg.table import IcebergTable
 from sluice.rounds.records.copy_size import CopySize, size_uri
-from sluice.rounds.records.files import (
-    PlanFile,
-    RoundFailure,
-    RoundResult,
-    failure_uri,
-    plan_uri,
-    read_json,
-    result_uri,
-    write_json,
-)
+from sluice.rounds.records.json_files import read_json, write_json
+from sluice.rounds.records.plan_file import PlanFile, plan_uri
+from sluice.rounds.records.result import RoundFailure, RoundResult, failure_uri, result_uri
 from sluice_airflow.claims import leasing
 from tests.spark.conftest import STOCK, LocalStock
 from tests.support.harness.findings import finding

@@ -23,16 +23,9 @@ from sluice.lake.iceberg.catalog.java import JavaThrew
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Claim, Reason, TableBucket, TableInfo, TablePath
 from sluice.model import types as t
-from sluice.rounds.records.files import (
-    PlanFile,
-    RoundFailure,
-    RoundResult,
-    failure_uri,
-    plan_uri,
-    read_json,
-    result_uri,
-    write_json,
-)
+from sluice.rounds.records.json_files import read_json, write_json
+from sluice.rounds.records.plan_file import PlanFile, plan_uri
+from sluice.rounds.records.result import RoundFailure, RoundResult, failure_uri, result_uri
 from sluice.rounds.round.round import run_round
 from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory

@@ -21,7 +21,7 @@ from sluice.errors import SplitFailed, TableNotDue
 from sluice.formats.log.batch import encode_log_batch
 from sluice.model import Column, Schema, TableBucket, TableDescriptor, TablePath
 from sluice.model import types as t
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.tables.forged_batches import append_unchecked, sealed_again
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pyiceberg.table import StaticTable
 
 from sluice.driver.repairing import diagnose_table
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from tests.spark.conftest import STOCK, LocalStock
 from tests.spark.test_maintain import lake_table
 from tests.support.lake.lake_checker import LakeChecker

@@ -12,7 +12,7 @@ from sluice.errors import ConfigurationError, CorruptMessage
 from sluice.formats.kv.snapshot_metadata import kv_snapshot_from_json
 from sluice.formats.types.descriptors import descriptor_from_json, schema_from_json
 from sluice.json_text import json_of
-from sluice.rounds.records.files import read_json
+from sluice.rounds.records.json_files import read_json
 
 DEPTHS = [50, 500, *range(900, 1_000), 100_000]
 """Python's own limit is among them: a value that can be parsed there can perhaps not be shown."""

@@ -24,14 +24,8 @@ from sluice.model import BucketSnapshot, Claim, Reason, TablePath
 from sluice.model.patterns import is_pattern, matches
 from sluice.rounds.plan.dropped import table_dropped
 from sluice.rounds.records.dropped_leases import forget_drop
-from sluice.rounds.records.files import (
-    PlanFile,
-    claim_of,
-    plan_uri,
-    plan_uris,
-    read_json,
-    write_json,
-)
+from sluice.rounds.records.json_files import read_json, write_json
+from sluice.rounds.records.plan_file import PlanFile, claim_of, plan_uri, plan_uris
 from sluice.rounds.values.reasons import reason_of
 from sluice_airflow.acquire.idle import finish_idle
 from sluice_airflow.claims import leasing

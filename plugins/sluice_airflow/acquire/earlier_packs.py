@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 from sluice.masking import mask
 from sluice.model import Claim
-from sluice.rounds.records.files import VERSION, claim_of, read_json, write_json
+from sluice.rounds.records.json_files import VERSION, read_json, write_json
+from sluice.rounds.records.plan_file import claim_of
 from sluice_airflow.airflow_api.task_states import ENDED
 from sluice_airflow.claims.claimed_again import newest_claim
 from sluice_airflow.claims.claims import ClaimedTable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sluice.client.tiering.heartbeats import CLAIM_LOST, Heartbeats
 from sluice.failpoints import failpoint
 from sluice.model import Claim
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 
 if TYPE_CHECKING:
     from sluice.client import Client

@@ -14,14 +14,9 @@ from sluice.errors import FlussError, TableNotExist, UnknownServerError
 from sluice.failpoints import failpoint
 from sluice.masking import mask, reason_text
 from sluice.model import Claim, Reason, TablePath
-from sluice.rounds.records.files import (
-    PlanFile,
-    claim_of,
-    plan_uri,
-    read_json,
-    run_files,
-    write_json,
-)
+from sluice.rounds.records.json_files import read_json, write_json
+from sluice.rounds.records.plan_file import PlanFile, claim_of, plan_uri
+from sluice.rounds.records.run_files import run_files
 from sluice_airflow.acquire.acquire import LEASE_REFUSED
 from sluice_airflow.claims import leasing
 from sluice_airflow.claims.claimed_again import (

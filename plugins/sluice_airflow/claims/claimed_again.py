@@ -20,7 +20,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, cast
 
-from sluice.rounds.records.files import read_json, round_outcome, write_json
+from sluice.rounds.records.json_files import read_json, write_json
+from sluice.rounds.records.result import round_outcome
 from sluice_airflow.claims.claims import ClaimedTable
 
 VERSION = 1

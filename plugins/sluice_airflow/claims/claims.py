@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 from sluice.client.tiering.heartbeats import by_table
 from sluice.errors import FlussError
 from sluice.model import Claim
-from sluice.rounds.records.files import PlanFile
+from sluice.rounds.records.plan_file import PlanFile
 
 if TYPE_CHECKING:
     from sluice.client import Client

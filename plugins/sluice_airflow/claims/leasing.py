@@ -18,7 +18,8 @@ from sluice.client.leases.snapshot_lease import never_tiered_buckets
 from sluice.errors import LeaseLost, LeaseNotExist, SluiceError, TableNotExist, UnsupportedVersion
 from sluice.failpoints import failpoint
 from sluice.model import BucketSnapshot, Claim
-from sluice.rounds.records.files import PlanFile, read_json
+from sluice.rounds.records.json_files import read_json
+from sluice.rounds.records.plan_file import PlanFile
 from sluice_airflow.claims.claims import ClaimedTable
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import uuid
 
 from sluice.errors import SluiceError, StoppedByUser
 from sluice.masking import mask
-from sluice.rounds.records.files import read_json, write_json
+from sluice.rounds.records.json_files import read_json, write_json
 
 log = logging.getLogger(__name__)
 

@@ -138,7 +138,7 @@ class SluiceMaintainOperator(SparkDriverOperator):
 
     def _maintain(self, context: Context) -> None:
         # Imported here because it loads pyarrow, which the DAG file itself does not need.
-        from sluice.rounds.records.files import write_json
+        from sluice.rounds.records.json_files import write_json
         from sluice.rounds.records.maintenance import (
             MaintenanceRequest,
             read_outcome,

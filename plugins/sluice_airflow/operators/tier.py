@@ -21,9 +21,11 @@ from sluice.errors import (
 from sluice.failpoints import failpoint
 from sluice.model import Claim, Reason
 from sluice.quantities import counted
-from sluice.rounds.records.files import RoundFailure, RoundResult, claim_of, write_json
+from sluice.rounds.records.json_files import write_json
+from sluice.rounds.records.log_line import result_line
 from sluice.rounds.records.packs import PackFile, SparkApplication, pack_uri, run_file_names
-from sluice.rounds.records.result_line import result_line
+from sluice.rounds.records.plan_file import claim_of
+from sluice.rounds.records.result import RoundFailure, RoundResult
 from sluice.rounds.values.reasons import failure_of, reason_of
 from sluice_airflow.airflow_api.airflow_names import AirflowTaskTimeout
 from sluice_airflow.airflow_api.task_states import mapped_states_of, state_of

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from sluice.errors import SparkSettingsWrong
 from sluice.masking import cut, mask
-from sluice.rounds.records.files import VERSION, delete_file, read_json, write_json
+from sluice.rounds.records.json_files import VERSION, delete_file, read_json, write_json
 from sluice_airflow.outcomes.account import time_text
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sluice.iceberg_rules.layout import Layout
 from sluice.masking import reason_text
 from sluice.model import DataType, Schema, TablePath, TypeRoot
-from sluice.rounds.records.files import RoundFailure, RoundResult
+from sluice.rounds.records.result import RoundFailure, RoundResult
 from sluice_airflow.outcomes.openlineage_names import DatasetName, LakeName, fluss_name, lake_name
 
 if TYPE_CHECKING:

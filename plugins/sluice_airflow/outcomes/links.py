@@ -14,8 +14,8 @@ from urllib.parse import quote
 from airflow.sdk import BaseOperatorLink
 
 from sluice.model import TablePath
-from sluice.rounds.records.files import RoundFailure, RoundResult
 from sluice.rounds.records.packs import SparkApplication
+from sluice.rounds.records.result import RoundFailure, RoundResult
 from sluice_airflow.claims.claims import ClaimedTable
 
 if TYPE_CHECKING:

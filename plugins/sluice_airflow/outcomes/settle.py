@@ -25,18 +25,10 @@ from sluice.errors import (
 from sluice.failpoints import failpoint
 from sluice.masking import mask
 from sluice.model import Claim, Reason
-from sluice.rounds.records.files import (
-    PlanFile,
-    RoundFailure,
-    RoundResult,
-    claim_of,
-    delete_keys,
-    keys_uri,
-    plan_uris,
-    read_json,
-    round_failures,
-    round_outcome,
-)
+from sluice.rounds.records.json_files import read_json
+from sluice.rounds.records.plan_file import PlanFile, claim_of, plan_uris
+from sluice.rounds.records.result import RoundFailure, RoundResult, round_failures, round_outcome
+from sluice.rounds.records.run_files import delete_keys, keys_uri
 from sluice_airflow.claims import leasing
 from sluice_airflow.claims.claimed_again import has_begun, mark_ended, newest_claim, started_attempt
 from sluice_airflow.claims.claims import ClaimedTable, heartbeat_all

@@ -11,7 +11,9 @@ from sluice.client.tiering.heartbeats import Heartbeats
 from sluice.errors import RoundsNotEnough, SluiceError
 from sluice.masking import mask
 from sluice.model import Reason, TablePath
-from sluice.rounds.records.files import PlanFile, RoundFailure, RoundResult, claim_of, read_json
+from sluice.rounds.records.json_files import read_json
+from sluice.rounds.records.plan_file import PlanFile, claim_of
+from sluice.rounds.records.result import RoundFailure, RoundResult
 from sluice.rounds.records.run_names import RunNames
 from sluice_airflow.acquire.acquire import acquire_again
 from sluice_airflow.acquire.due_again import FINAL, DueAgain

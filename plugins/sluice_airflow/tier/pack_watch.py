@@ -21,13 +21,13 @@ from sluice.errors import (
 )
 from sluice.masking import mask
 from sluice.rounds.records.copy_size import size_uri
-from sluice.rounds.records.files import RoundFailure, RoundResult
 from sluice.rounds.records.packs import (
     SparkApplication,
     run_file_names,
     running_application,
     write_stops,
 )
+from sluice.rounds.records.result import RoundFailure, RoundResult
 from sluice_airflow.claims.packs import label_of
 from sluice_airflow.outcomes.settle import RELEASED_KINDS
 from sluice_airflow.tier.paused import release_paused, stop_paused

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sluice.errors import FlussError, TablePaused
 from sluice.masking import mask
-from sluice.rounds.records.files import RoundFailure
+from sluice.rounds.records.result import RoundFailure
 from sluice_airflow.tier.reports import send_report
 from sluice_airflow.tier.tried_table import TriedTable
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sluice.errors import ClaimLost
-from sluice.rounds.records.files import claim_of
+from sluice.rounds.records.plan_file import claim_of
 from sluice_airflow.claims.claimed_again import is_started, mark_started, newest_claim
 from sluice_airflow.claims.claims import ClaimedTable, heartbeat_all
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from sluice.errors import TierTimedOut
 from sluice.masking import mask
 from sluice.rounds.records.copy_size import CopySize
-from sluice.rounds.records.files import read_json
+from sluice.rounds.records.json_files import read_json
 
 log = logging.getLogger(__name__)
 

@@ -20,17 +20,16 @@ from sluice.errors import (
 )
 from sluice.masking import mask
 from sluice.model import Claim, Reason
-from sluice.rounds.records.files import (
+from sluice.rounds.records.json_files import read_json, write_json
+from sluice.rounds.records.packs import ran_without_outcome, running_uri
+from sluice.rounds.records.plan_file import claim_of
+from sluice.rounds.records.result import (
     RoundFailure,
     RoundResult,
-    claim_of,
     failure_uri,
-    read_json,
     result_uri,
     round_failures,
-    write_json,
 )
-from sluice.rounds.records.packs import ran_without_outcome, running_uri
 from sluice.rounds.values.reasons import failure_of, reason_of
 from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.claims.snapshot_ids import id_text

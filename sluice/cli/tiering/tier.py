@@ -22,7 +22,7 @@ from sluice.stop_signals import explain_stop, sigterm_raises
 
 if TYPE_CHECKING:
     from sluice.config import Config
-    from sluice.rounds.records.files import RoundResult
+    from sluice.rounds.records.result import RoundResult
 
 EXIT_GIVEN_UP = 3
 POLL_S = 0.5
@@ -192,7 +192,7 @@ def ended(result: RoundResult) -> str:
 def summary(result: RoundResult, spent_s: float) -> str:
     """The round in one line: outcome, rows, files, bytes, lake snapshot and seconds."""
     from sluice.quantities import byte_size, counted
-    from sluice.rounds.records.result_line import deleted_keys
+    from sluice.rounds.records.log_line import deleted_keys
 
     parts: list[str] = []
     if result.rows or result.files:

@@ -22,8 +22,9 @@ from sluice.failpoints import failpoint
 from sluice.masking import mask
 from sluice.model import TablePath
 from sluice.quantities import counted
-from sluice.rounds.records.files import failure_uri, read_json, result_uri, write_json
+from sluice.rounds.records.json_files import read_json, write_json
 from sluice.rounds.records.packs import PackFile, SparkApplication, mark_running, read_stops
+from sluice.rounds.records.result import failure_uri, result_uri
 from sluice.rounds.values.reasons import failure_of
 
 _LOG = logging.getLogger(__name__)

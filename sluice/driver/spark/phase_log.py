@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from sluice.quantities import counted
-from sluice.rounds.records.result_line import SHORT_S, rate
+from sluice.rounds.records.log_line import SHORT_S, rate
 
 _LOG = logging.getLogger(__name__)
 

@@ -38,16 +38,11 @@ from sluice.model import Claim, TableInfo
 from sluice.rounds.copy.parts import in_copy_order
 from sluice.rounds.copy.split import copy_split
 from sluice.rounds.records.copy_size import size_uri
-from sluice.rounds.records.files import (
-    PlanFile,
-    RoundResult,
-    failure_uri,
-    keys_uri,
-    read_json,
-    result_uri,
-    write_json,
-)
-from sluice.rounds.records.result_line import failure_line, result_line
+from sluice.rounds.records.json_files import read_json, write_json
+from sluice.rounds.records.log_line import failure_line, result_line
+from sluice.rounds.records.plan_file import PlanFile
+from sluice.rounds.records.result import RoundResult, failure_uri, result_uri
+from sluice.rounds.records.run_files import keys_uri
 from sluice.rounds.round.round import run_round
 from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.ports import LogSource, SplitRunner, SplitWriterFactory

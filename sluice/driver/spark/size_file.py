@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sluice.client import Client
 from sluice.model import BucketSnapshot, TablePath
 from sluice.rounds.records.copy_size import CopySize, log_seconds
-from sluice.rounds.records.files import write_json
+from sluice.rounds.records.json_files import write_json
 from sluice.rounds.values.reasons import reason_of
 from sluice.rounds.values.types import Split, StartMode
 

@@ -16,7 +16,7 @@ from sluice.clock import Clock, SystemClock
 from sluice.errors import SluiceError
 from sluice.lake.storage.table_storage import TableStorage
 from sluice.masking import mask
-from sluice.rounds.records.files import delete_file, read_json, write_json
+from sluice.rounds.records.json_files import delete_file, read_json, write_json
 
 _LOG = logging.getLogger(__name__)
 _VERSION = 1

@@ -15,7 +15,7 @@ from sluice.errors import UnknownFileVersion
 from sluice.masking import secrets_of
 from sluice.page.cluster.masked import masked
 from sluice.quantities import counted
-from sluice.rounds.records.files import ListedFile, listed, read_json
+from sluice.rounds.records.json_files import ListedFile, listed, read_json
 from sluice.rounds.records.maintenance import (
     MaintenanceRun,
     RunEnd,

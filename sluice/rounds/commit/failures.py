@@ -17,7 +17,7 @@ from sluice.errors import (
 )
 from sluice.errors.fluss import unreadable_text
 from sluice.model import Claim, Reason, TableBucket, TablePath
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.values.ports import Cluster
 from sluice.rounds.values.types import OffsetRange, Split, SplitFailure, SplitResult, StartMode
 

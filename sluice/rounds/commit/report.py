@@ -11,7 +11,7 @@ from sluice.rounds.commit.files import RoundFiles
 from sluice.rounds.plan.bucket_repairs import accepted_in
 from sluice.rounds.plan.dropped import table_dropped
 from sluice.rounds.plan.plan import RoundPlan
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.values.attempt import Attempt
 from sluice.rounds.values.lake_size import lake_size, size_of_main
 from sluice.rounds.values.note_lists import capped

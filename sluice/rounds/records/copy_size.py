@@ -12,7 +12,7 @@ from typing import Any
 
 from sluice.errors import UnknownFileVersion
 from sluice.quantities import byte_size
-from sluice.rounds.records.files import VERSION
+from sluice.rounds.records.json_files import VERSION
 
 SNAPSHOT_BYTES_PER_S_MIN = 2_000_000
 """A round that copies KV snapshots more slowly than this counts as hanging. One core copies rows of

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from sluice.errors import UnknownFileVersion
 from sluice.failpoints import failpoint
 from sluice.masking import mask
-from sluice.rounds.records.files import VERSION, delete_file, listed, read_json, write_json
+from sluice.rounds.records.json_files import VERSION, delete_file, listed, read_json, write_json
 
 _LOG = logging.getLogger(__name__)
 

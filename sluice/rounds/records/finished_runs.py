@@ -15,7 +15,8 @@ from typing import Any
 from sluice.errors import SluiceError
 from sluice.failpoints import failpoint
 from sluice.model import Claim
-from sluice.rounds.records.files import PlanFile, read_json
+from sluice.rounds.records.json_files import read_json
+from sluice.rounds.records.plan_file import PlanFile
 from sluice.storage import fsspec_file_system
 
 _RUN = re.compile(r"sluice-[\w.-]+")

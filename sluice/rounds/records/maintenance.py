@@ -36,16 +36,15 @@ from sluice.clock import Clock, SystemClock
 from sluice.errors import UnknownFileVersion
 from sluice.masking import mask
 from sluice.model import Reason
-from sluice.rounds.records.files import (
+from sluice.rounds.records.json_files import (
     VERSION,
     ListedFile,
     delete_file,
-    delete_keys,
     listed,
     read_json,
-    run_files,
     write_json,
 )
+from sluice.rounds.records.run_files import delete_keys, run_files
 
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sluice.errors import UnknownFileVersion
-from sluice.rounds.records.files import VERSION, read_json, run_files, write_json
+from sluice.rounds.records.json_files import VERSION, read_json, write_json
+from sluice.rounds.records.run_files import run_files
 
 
 @dataclass(frozen=True, slots=True)

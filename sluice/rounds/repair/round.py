@@ -36,7 +36,7 @@ from sluice.rounds.plan.plan import (
     with_newest_schema,
 )
 from sluice.rounds.plan.position_lookups import planned_lookups
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.repair.accepted_losses import check_gaps, check_ranges, needs_repair_round
 from sluice.rounds.repair.diagnose import offsets_in_lake, read_table_state, retier_plan
 from sluice.rounds.repair.diagnosis import TableState

@@ -28,7 +28,7 @@ from sluice.rounds.plan.plan import (
     make_plan,
     with_newest_schema,
 )
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.round.compaction import RoundCompaction
 from sluice.rounds.upkeep.expire import expire_after
 from sluice.rounds.values.attempt import Attempt, RoundPorts

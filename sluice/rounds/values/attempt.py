@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from sluice.clock import Clock, SystemClock
 from sluice.model import Claim
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.values.phases import Phases
 from sluice.rounds.values.ports import Cluster, Lake, LakeTable, RunnerFactory
 from sluice.rounds.values.progress import NoProgress, Progress

@@ -12,7 +12,7 @@ from typing import Any
 
 from sluice.errors import SluiceError
 from sluice.model import Reason
-from sluice.rounds.records.files import RoundFailure
+from sluice.rounds.records.result import RoundFailure
 from sluice.rounds.values.phases import seconds_of
 
 _CAUSES_MAX = 50

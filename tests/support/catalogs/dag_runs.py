@@ -17,7 +17,7 @@ from demo.airflow import spark_environment
 from sluice.client import Client
 from sluice.formats.types.types import schema_from_arrow
 from sluice.model import TableDescriptor, TablePath
-from sluice.rounds.records.files import RoundFailure, RoundResult, round_outcome
+from sluice.rounds.records.result import RoundFailure, RoundResult, round_outcome
 from tests.airflow.live import Live, running_live
 from tests.airflow.place import ROOT, airflow_home
 from tests.support.catalog_servers.catalog import Catalog

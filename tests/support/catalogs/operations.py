@@ -16,7 +16,7 @@ from sluice.driver.threads import ThreadRunner
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Claim, Column, Schema, TableDescriptor, TableInfo, TablePath
 from sluice.model import types as t
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.round.round import run_round
 from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory

@@ -28,7 +28,7 @@ from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model import types as t
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.values.progress import Progress
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.catalog_servers.catalog import Catalog

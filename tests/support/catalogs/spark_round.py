@@ -11,14 +11,9 @@ from pathlib import Path
 from sluice.artifacts.spark_files import driver_script, make_zip
 from sluice.config import SETTINGS_VARIABLE
 from sluice.model import TablePath
-from sluice.rounds.records.files import (
-    PlanFile,
-    RoundFailure,
-    RoundResult,
-    plan_uri,
-    round_outcome,
-    write_json,
-)
+from sluice.rounds.records.json_files import write_json
+from sluice.rounds.records.plan_file import PlanFile, plan_uri
+from sluice.rounds.records.result import RoundFailure, RoundResult, round_outcome
 from tests.support.catalogs.rounds import RoundSite
 
 _TIMEOUT_S = 400

@@ -16,7 +16,7 @@ from bench.flink_job import FlinkJob, default_folder, flink_jars
 from sluice.client import Client
 from sluice.errors import TableNotDue
 from sluice.model import Claim, Reason, TableBucket
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from tests.support.programs.processes import ROOT, wait_for
 from tests.support.tables.keyed_stock import Stock
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sluice.model import Claim
 from sluice.rounds.commit.options import RoundOptions
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.repair.request import RepairRequest
 from sluice.rounds.repair.round import run_repair
 from sluice.rounds.round.round import run_round

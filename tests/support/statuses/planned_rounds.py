@@ -7,7 +7,9 @@ from pathlib import Path
 from sluice.client import Client
 from sluice.client.leases.snapshot_lease import bucket_selections
 from sluice.model import Claim, TablePath
-from sluice.rounds.records.files import PlanFile, RoundResult, plan_uri, result_uri, write_json
+from sluice.rounds.records.json_files import write_json
+from sluice.rounds.records.plan_file import PlanFile, plan_uri
+from sluice.rounds.records.result import RoundResult, result_uri
 
 
 def plan_round(client: Client, work: Path | str, lease_id: str, claim: Claim) -> PlanFile:

@@ -16,7 +16,7 @@ from bench.measured_rounds import (
     rewritten_of_plain,
 )
 from sluice.model import Claim, TablePath
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 
 CLAIM = Claim(1, TablePath("bench", "changed"), 1, 1)
 

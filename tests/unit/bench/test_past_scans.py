@@ -16,7 +16,7 @@ from bench.lake_readers import Scan
 from bench.past_scans import COPY, SCANS, Past, candidates, median_scans, worst_of
 from bench.table_scans import asking
 from sluice.model import Claim, TablePath
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 
 TABLE = TablePath("bench", "changed")
 LIMIT_S = 1.0

@@ -21,7 +21,9 @@ from sluice.config import ClientConfig
 from sluice.errors import NetworkError, SluiceError
 from sluice.model import Reason, TablePath, TieringStatus
 from sluice.rounds.records.dropped_leases import forget_drop
-from sluice.rounds.records.files import RoundFailure, failure_uri, plan_uri, write_json
+from sluice.rounds.records.json_files import write_json
+from sluice.rounds.records.plan_file import plan_uri
+from sluice.rounds.records.result import RoundFailure, failure_uri
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.programs.processes import wait_for
 from tests.support.statuses.lease_parts import ManualClock

@@ -86,7 +86,7 @@ from pyspark_sluice.lake_tiering_status import LakeTieringStatus
 from sluice.cli.terminal.record_cells import document, headed_fields
 from sluice.model import Claim, TablePath, TieringStatus
 from sluice.page.cluster.recorded_models import RecordedRoundModel, RecordedStatusModel
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.server.storage.database import record_columns
 from sluice.statuses import TableStatus
 from sluice.statuses.outcomes import after_success

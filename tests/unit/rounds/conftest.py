@@ -10,7 +10,7 @@ import pytest
 
 from sluice.model import Claim, Partition, TableBucket, TableInfo
 from sluice.model import types as t
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.round.round import run_round
 from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory

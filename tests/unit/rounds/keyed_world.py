@@ -19,7 +19,7 @@ from sluice.model import (
 from sluice.model import types as t
 from sluice.rounds.commit.options import RoundOptions
 from sluice.rounds.plan.keyed_options import KeyedRoundOptions
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.repair.diagnose import diagnose, read_table_state
 from sluice.rounds.repair.request import RepairRequest
 from sluice.rounds.upkeep.compaction import DEFAULT_COMPACTIONS, CompactionOptions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sluice.rounds.commit.options import RoundOptions
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.repair.diagnose import apply_action, diagnose, read_table_state
 from sluice.rounds.repair.diagnosis import Diagnosis, RepairAction, TableState
 from sluice.rounds.repair.request import RepairRequest

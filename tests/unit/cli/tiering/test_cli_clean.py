@@ -21,8 +21,9 @@ from sluice.driver import cleaning
 from sluice.driver.cleaning import clean_runs
 from sluice.model import Column, Schema, TableDescriptor, TablePath
 from sluice.model.types import BIGINT
-from sluice.rounds.records.files import PlanFile, plan_uri, write_json
 from sluice.rounds.records.finished_runs import RunFolder
+from sluice.rounds.records.json_files import write_json
+from sluice.rounds.records.plan_file import PlanFile, plan_uri
 from sluice.rounds.upkeep.orphans import CleanReport, OrphanFile
 from sluice.server.cluster import EmbeddedCluster
 

@@ -14,7 +14,7 @@ from sluice.cli.terminal.options import DURATION
 from sluice.cli.tiering.repair import _given_up, _print_done, _print_found, _print_json, repair
 from sluice.config import ServerConfig
 from sluice.driver.repairing import RepairResult
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.repair.diagnosis import Diagnosis, RepairAction
 
 SAFE = RepairAction("restore", "set main of the lake table to snapshot 7 again")

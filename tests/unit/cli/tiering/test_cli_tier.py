@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sluice.cli.tiering.tier import ended, poll_interval_s, summary
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from sluice.config import ServerConfig
 from sluice.driver.spark.size_file import copy_size, write_size
 from sluice.model import BucketSnapshot, TableBucket
 from sluice.rounds.records.copy_size import CopySize
-from sluice.rounds.records.files import read_json
+from sluice.rounds.records.json_files import read_json
 from sluice.rounds.values.types import KeyedSplitOptions, Split, SplitLimit, StartMode
 from sluice.server.cluster import EmbeddedCluster
 from sluice.storage import file_system

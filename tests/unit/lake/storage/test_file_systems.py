@@ -20,7 +20,7 @@ from sluice.lake.storage.file_systems import FileSystems
 from sluice.lake.storage.keys_file import KeysFile, read_keys
 from sluice.lake.storage.small_files import read_file, write_file
 from sluice.lake.storage.table_storage import TableStorage
-from sluice.rounds.records.files import write_json
+from sluice.rounds.records.json_files import write_json
 from tests.simulation.clock import ManualClock
 from tests.support.clusters.s3_server import S3Server
 

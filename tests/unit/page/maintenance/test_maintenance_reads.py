@@ -21,7 +21,7 @@ from sluice.page.local.place import LocalPlace
 from sluice.page.local.serving import local_app
 from sluice.page.maintenance.reader import READ_EVERY_S, MaintenanceReader, maintenance_of
 from sluice.page.maintenance.runs import LOST_AFTER_MS, REPORT_BYTES_MAX, RUNS_MAX
-from sluice.rounds.records.files import write_json
+from sluice.rounds.records.json_files import write_json
 from sluice.rounds.records.maintenance import (
     RUNS_KEPT,
     MaintenanceFiles,

@@ -12,7 +12,7 @@ import pytest
 from sluice.errors import LakeNotWritable, SluiceError
 from sluice.model import LOG_OFFSET, Reason, TableBucket, TableInfo
 from sluice.rounds.commit.files import DELETES_KEY, DeletesReport, Lookups, RoundFiles
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.values.lake_files import (
     DataFile,
     FileContent,

@@ -7,7 +7,7 @@ import json
 from sluice.rounds.commit.files import DELETES_KEY
 from sluice.rounds.commit.options import RoundOptions
 from sluice.rounds.plan.keyed_options import KeyedRoundOptions
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.round.round import run_round
 from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.limits import LookupBudget

@@ -16,7 +16,7 @@ from sluice.errors import (
     StorageError,
 )
 from sluice.model import TableInfo, TablePath
-from sluice.rounds.records.files import RoundFailure
+from sluice.rounds.records.result import RoundFailure
 from sluice.rounds.repair.request import RepairRequest
 from sluice.rounds.repair.round import run_repair
 from sluice.rounds.round.round import run_round

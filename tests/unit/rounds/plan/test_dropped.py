@@ -12,7 +12,7 @@ import pytest
 from sluice.errors import LakeRolledBack, PartitionNotExists, SplitFailed, TableNotExist
 from sluice.model import Partition, TableBucket, TableInfo, TablePath
 from sluice.rounds.plan.bucket_repairs import GAPS_KEY
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.repair.request import RepairRequest
 from sluice.rounds.repair.round import run_repair
 from sluice.rounds.round.round import run_round

@@ -10,20 +10,16 @@ import pytest
 from sluice.errors import UnknownFileVersion
 from sluice.model import Claim, Reason, TablePath
 from sluice.model.reason import WITHHELD
-from sluice.rounds.records.files import (
-    PlanFile,
+from sluice.rounds.records.json_files import read_json, write_json
+from sluice.rounds.records.plan_file import PlanFile, plan_uri, plan_uris
+from sluice.rounds.records.result import (
     RoundFailure,
     RoundResult,
-    delete_keys,
     failure_uri,
-    keys_uri,
-    plan_uri,
-    plan_uris,
-    read_json,
     result_uri,
     round_outcome,
-    write_json,
 )
+from sluice.rounds.records.run_files import delete_keys, keys_uri
 from tests.support.clusters.s3_server import REGION, S3Server
 
 CLAIM = Claim(7, TablePath("db", "t"), 3, 2)

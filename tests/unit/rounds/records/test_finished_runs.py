@@ -12,10 +12,13 @@ from sluice.errors import NetworkError
 from sluice.model import Claim, TablePath
 from sluice.rounds.records.copy_size import CopySize, size_uri
 from sluice.rounds.records.dropped_leases import note_drop, stored_versions
-from sluice.rounds.records.files import PlanFile, keys_uri, plan_uri, result_uri, write_json
 from sluice.rounds.records.finished_runs import RunFolder, remove_run, run_folders
+from sluice.rounds.records.json_files import write_json
 from sluice.rounds.records.maintenance import MaintenanceFiles, keys_uri_beside, request_uri
 from sluice.rounds.records.packs import PackFile, mark_running, pack_uri, write_stops
+from sluice.rounds.records.plan_file import PlanFile, plan_uri
+from sluice.rounds.records.result import result_uri
+from sluice.rounds.records.run_files import keys_uri
 from sluice_airflow.claims.claimed_again import mark_ended, mark_started, replace_claim
 from sluice_airflow.claims.claims import claimed_table
 

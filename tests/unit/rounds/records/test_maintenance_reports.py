@@ -8,7 +8,7 @@ import pytest
 
 from sluice.errors import UnknownFileVersion
 from sluice.model import Reason
-from sluice.rounds.records.files import write_json
+from sluice.rounds.records.json_files import write_json
 from sluice.rounds.records.maintenance import (
     MaintenanceFiles,
     MaintenanceRequest,

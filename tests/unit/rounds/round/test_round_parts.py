@@ -10,7 +10,7 @@ from sluice.errors import LogBeginsAfterLake, SluiceError, SplitFailed, StorageE
 from sluice.model import Partition, TableInfo
 from sluice.rounds.commit.options import RoundOptions
 from sluice.rounds.copy.parts import PartRules
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.round.round import run_round
 from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory

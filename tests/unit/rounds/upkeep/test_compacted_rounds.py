@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sluice.errors import LakeNotWritable
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.upkeep.compacted import COMPACTION_KEY
 from sluice.rounds.upkeep.compaction import AUTO_COMPACTION, CompactionOptions
 from sluice.rounds.values.limits import LookupBudget, RoundLimits

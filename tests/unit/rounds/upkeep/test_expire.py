@@ -12,7 +12,7 @@ from sluice.errors import LakeCommitOutcomeUnknown, LakeCommitRefused, LakeNotWr
 from sluice.model import LakeSnapshotInfo, TableInfo, TablePath
 from sluice.model import types as t
 from sluice.rounds.commit.options import RoundOptions
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.expiry import AUTO_EXPIRE, ROUND_MS_KEY
 from sluice.rounds.values.limits import RoundLimits

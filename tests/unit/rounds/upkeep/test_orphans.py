@@ -11,7 +11,7 @@ import pytest
 from sluice.errors import LakeCommitRefused, LakeNotWritable
 from sluice.lake.iceberg.write.split_writer import bucket_file_prefix
 from sluice.model import Claim, TableBucket, TablePath
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.upkeep import orphans as cleaning
 from sluice.rounds.upkeep.orphans import CleanReport, References, StoredFile, clean
 from sluice.rounds.values.offsets import offsets_file_name

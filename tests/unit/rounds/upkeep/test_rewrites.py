@@ -12,7 +12,7 @@ from sluice.model import Partition, Reason, TableInfo
 from sluice.model import types as t
 from sluice.rounds.commit.options import RoundOptions
 from sluice.rounds.copy.parts import PartRules
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.round.round import run_round
 from sluice.rounds.upkeep.compaction import CompactionOptions
 from sluice.rounds.upkeep.rewrites import REWRITE_KEY

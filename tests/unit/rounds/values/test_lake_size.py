@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.values.lake_size import lake_size, size_of_main
 from sluice.rounds.values.types import LakeSnapshot
 from tests.unit.rounds.conftest import World

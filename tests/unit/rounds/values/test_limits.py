@@ -15,7 +15,7 @@ from sluice.model import types as t
 from sluice.rounds.commit.options import RoundOptions
 from sluice.rounds.copy.split import copy_split
 from sluice.rounds.plan.plan import make_plan
-from sluice.rounds.records.files import RoundResult
+from sluice.rounds.records.result import RoundResult
 from sluice.rounds.round.round import run_round
 from sluice.rounds.values.attempt import RoundPorts
 from sluice.rounds.values.limits import Limiter, RoundLimits, with_limits

@@ -6,8 +6,8 @@ import pytest
 
 from sluice.model import Claim, Reason, TablePath
 from sluice.rounds.commit.files import DeletesReport
-from sluice.rounds.records.files import RoundFailure, RoundResult
-from sluice.rounds.records.result_line import deleted_keys, failure_line, rate, result_line
+from sluice.rounds.records.log_line import deleted_keys, failure_line, rate, result_line
+from sluice.rounds.records.result import RoundFailure, RoundResult
 
 CLAIM = Claim(7, TablePath("shop", "orders"), 3, 1)
 SECONDS = {"recover": 0.2, "plan": 0.04, "copy": 1.06, "lake_commit": 0.5, "total": 2.14}

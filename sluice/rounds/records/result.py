@@ -1,40 +1,24 @@
-"""The small JSON files of a round under ``work_uri``: plan, result, failure, size.
-
-    <work_uri>/<lease id>/<table id>-<tiering epoch>/plan.json
-                                                     result-<attempt>.json
-                                                     failure-<attempt>.json
-                                                     size-<attempt>.json
-                                                     keys-<attempt>-<table>.json
-
-The acquire task writes the plan, the driver writes a result or a failure, the settle task reads
-them. The driver also writes a size, which extends the time limit of the tier task (``copy_size``).
-Each file appears complete under its name and has a version. Each try of the driver has its own
-``attempt``. No file contains a secret, except the one of keys, which lives as long as the round:
-renewed keys of the lake's storage, for executors (``sluice.lake.storage.keys_file``).
-"""
+"""What became of a round: its result or its failure, as the driver writes it beside the plan."""
 
 from __future__ import annotations
 
-import contextlib
-import glob
-import json
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
 from typing import Any
 
 from sluice.errors import UnknownFileVersion
-from sluice.json_text import json_of
-from sluice.masking import holds_secret, mask
-from sluice.model import BucketSnapshot, Claim, Reason, TableBucket, TablePath, TieringRound
+from sluice.masking import holds_secret
+from sluice.model import Claim, Reason, TieringRound
 from sluice.model.reason import WITHHELD
 from sluice.model.record_fields import fields_of
+from sluice.rounds.records.json_files import (
+    VERSION,
+    check_file_version,
+    json_contents,
+    matching,
+    read_json,
+)
 
-_LOG = logging.getLogger(__name__)
-VERSION = 1
-LEASED_VERSION = 2
-"""Version of a plan with KV snapshots: older drivers would ignore them, so they must refuse it."""
 _FEW_HAVE = frozenset(
     {
         "compacted",
@@ -57,81 +41,6 @@ _ADDED_BY_KEEPER = ("table_id", "tiering_epoch", "coordinator_epoch")
 """Fields that a worker does not tell: who keeps the history knows them."""
 POSITIONS = "positions"
 """How a round usually deletes keys; then nothing is told of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlanFile:
-    """The plan of one round, as the driver reads it."""
-
-    claim: Claim
-    lease_id: str
-    bootstrap: str
-    """Address of the cluster: grpc://HOST:PORT or fluss://HOST:PORT."""
-    snapshots: tuple[BucketSnapshot, ...] = ()
-    """KV snapshots leased for this round, one for each bucket that was never tiered."""
-    rows: int | None = None
-    """About how many rows waited when the table was claimed; None: not known."""
-    until: Mapping[str, int] | None = None
-    """Offsets that the run must reach, by bucket: the ends of the logs when it was triggered.
-    Empty: not known. None: the run may leave rows to the next one."""
-
-    def is_reached(self, result: RoundResult) -> bool:
-        """Whether a round of this plan reached what the run must reach.
-
-        A round without a limit that ended it early reached the ends of the logs when it was
-        planned, which is later.
-        """
-        if self.until is None or not result.forced:
-            return True
-        known = bool(self.until)
-        return known and all(result.offsets.get(b, 0) >= end for b, end in self.until.items())
-
-    def to_json(self) -> dict[str, Any]:
-        content: dict[str, Any] = {
-            "version": VERSION,
-            "table_id": self.claim.table_id,
-            "table": str(self.claim.path),
-            "tiering_epoch": self.claim.tiering_epoch,
-            "coordinator_epoch": self.claim.coordinator_epoch,
-            "lease_id": self.lease_id,
-            "bootstrap": self.bootstrap,
-        }
-        if self.rows is not None:
-            content["rows"] = self.rows
-        if self.until is not None:
-            content["until"] = dict(self.until)
-        if self.snapshots:
-            content["version"] = LEASED_VERSION
-            content["snapshots"] = {
-                s.bucket.name: f"{s.snapshot_id}@{s.log_offset}" for s in self.snapshots
-            }
-        return content
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> PlanFile:
-        """Reads a plan; without a lease id, the plan has no lease.
-
-        :raises UnknownFileVersion: the file has another version.
-        """
-        _check_version("plan", content, VERSION, LEASED_VERSION)
-        claim = claim_of(content)
-        snapshots = tuple(
-            _bucket_snapshot(claim.table_id, bucket, snapshot)
-            for bucket, snapshot in content.get("snapshots", {}).items()
-        )
-        lease_id, rows = content.get("lease_id", ""), content.get("rows")
-        until = content.get("until")
-        return cls(claim, lease_id, content["bootstrap"], snapshots, rows, until)
-
-
-def claim_of(content: Mapping[str, Any]) -> Claim:
-    """The claim in a plan file or in an XCom."""
-    return Claim(
-        content["table_id"],
-        TablePath.parse(content["table"]),
-        content["tiering_epoch"],
-        content["coordinator_epoch"],
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +201,7 @@ class RoundResult:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> RoundResult:
-        _check_version("result", content)
+        check_file_version("result", content)
         known = {name: content[name] for name in cls.__slots__ if name in content}
         lists = {name: tuple(known.get(name, ())) for name in ("notes", "history_notes")}
         return cls(**{**known, **lists})
@@ -343,7 +252,7 @@ class RoundFailure:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> RoundFailure:
-        _check_version("failure", content)
+        check_file_version("failure", content)
         texts = [content.get(name) for name in ("kind", "reason", "deepest_cause")]
         if not all(isinstance(text, str) for text in texts):
             raise UnknownFileVersion(
@@ -364,11 +273,6 @@ def phases_ms(seconds: Mapping[str, float]) -> dict[str, Any]:
     return {name: ms for name, ms in found.items() if name in known}
 
 
-def plan_uri(work_uri: str, lease_id: str, claim: Claim) -> str:
-    round_name = f"{claim.table_id}-{claim.tiering_epoch}"
-    return f"{work_uri.rstrip('/')}/{lease_id}/{round_name}/plan.json"
-
-
 def result_uri(plan: str, attempt: str) -> str:
     return f"{plan.rsplit('/', 1)[0]}/result-{attempt}.json"
 
@@ -377,124 +281,13 @@ def failure_uri(plan: str, attempt: str) -> str:
     return f"{plan.rsplit('/', 1)[0]}/failure-{attempt}.json"
 
 
-def keys_uri(plan: str, attempt: str = "") -> str:
-    """How the addresses of the keys files of a round's attempt begin; without it: of all."""
-    return f"{plan.rsplit('/', 1)[0]}/keys{attempt and '-'}{attempt}"
-
-
-def write_json(uri: str, content: dict[str, Any], *, private: bool = False) -> None:
-    """Writes a JSON file, which appears under its name complete or not at all.
-
-    :param private: on a local disk, only this user can read the file.
-    :raises OSError: from the file system, with its path.
-    """
-    from sluice.storage import write_whole  # loads pyarrow, see _file_system
-
-    written = json.dumps(content, indent=2, sort_keys=True).encode()
-    write_whole(*_file_system(uri), written, private=private)
-
-
-def delete_file(uri: str) -> None:
-    """Deletes a file, unless it is gone already. :raises OSError: from the file system."""
-    fs, path = _file_system(uri)
-    with contextlib.suppress(FileNotFoundError):
-        fs.rm_file(path)
-
-
-def delete_keys(uri: str) -> None:
-    """Deletes the keys files that a killed driver has left. An error is logged: the keys end soon.
-
-    :param uri: how their addresses begin.
-    """
-    folder, _, start = uri.rpartition("/")
-    try:
-        for one in listed(folder, f"{glob.escape(start)}-*.json*"):
-            delete_file(one.uri)
-    except Exception as error:  # file systems raise errors of many kinds
-        _LOG.warning("cannot delete %s-*.json: %s", mask(uri), mask(str(error)))
-
-
-def read_json(uri: str) -> dict[str, Any] | None:
-    """The content of a JSON file, or None if there is no such file.
-
-    :raises ValueError: the file is not JSON. :raises UnknownFileVersion: it is not a JSON object.
-    """
-    fs, path = _file_system(uri)
-    try:
-        with fs.open(path, "rb") as file:
-            content = json_of(file.read())
-    except FileNotFoundError:
-        return None
-    if not isinstance(content, dict):
-        raise UnknownFileVersion(
-            f"{uri} contains {str(content)[:80]!r}, which no round writes: delete the file"
-        )
-    return content
-
-
-@dataclass(frozen=True, slots=True)
-class StoredPlan:
-    """A plan as it is stored, and whether its round has a result."""
-
-    plan: PlanFile
-    written_ms: int | None
-    """Epoch milliseconds; None: the file system does not say."""
-    size_bytes: int
-    has_result: bool
-
-
-def stored_plan(uri: str, bytes_max: int, known: StoredPlan | None = None) -> StoredPlan | None:
-    """A plan by one listing and one read; None if there is no such file.
-
-    :param known: what was read before. It is not read again if time and size are the same.
-    :raises OSError: from the file system, or the file has more than ``bytes_max`` bytes.
-    :raises ValueError, KeyError, UnknownFileVersion: it is no plan of a known version.
-    """
-    fs, path = _file_system(uri)
-    fs.invalidate_cache()
-    folder = path.rpartition("/")[0]
-    try:
-        files = {one["name"].rpartition("/")[2]: one for one in fs.ls(folder, detail=True)}
-    except FileNotFoundError:
-        return None
-    info = files.get("plan.json")
-    if info is None:
-        return None
-    if info["size"] > bytes_max:
-        raise OSError(f"{uri} has {info['size']} bytes, more than {bytes_max}")
-    written_ms, size_bytes = _epoch_ms(_time_of(info)), info["size"]
-    has_result = any(name.startswith("result-") for name in files)
-    if known and (known.written_ms, known.size_bytes) == (written_ms, size_bytes):
-        return replace(known, has_result=has_result)
-    content = read_json(uri)
-    if content is None:
-        return None
-    return StoredPlan(PlanFile.from_json(content), written_ms, size_bytes, has_result)
-
-
-def _epoch_ms(time: Any) -> int | None:
-    if isinstance(time, datetime):
-        time = time.timestamp()
-    return round(time * 1000) if isinstance(time, int | float) else None
-
-
-def plan_uris(work_uri: str, lease_id: str) -> list[str]:
-    """The plan files of one run, sorted by name; empty if it has written none."""
-    return _matching(f"{work_uri.rstrip('/')}/{lease_id}", "*/plan.json")
-
-
-def run_files(work_uri: str, lease_id: str) -> list[str]:
-    """All files of one run's rounds: one listing, which costs as much as that of the plans."""
-    return _matching(f"{work_uri.rstrip('/')}/{lease_id}", "*/*.json")
-
-
 def round_outcome(plan: str) -> RoundResult | RoundFailure | None:
     """The outcome of a round: a result if any attempt has one, else the last failure, else None.
 
     A result of another attempt takes precedence over ``claim_lost``.
     """
     folder = plan.rsplit("/", 1)[0]
-    results = [RoundResult.from_json(content) for content in _contents(folder, "result-*.json")]
+    results = [RoundResult.from_json(content) for content in json_contents(folder, "result-*.json")]
     if results:
         return next((r for r in results if r.outcome != "claim_lost"), results[0])
     failures = round_failures(plan)
@@ -504,72 +297,8 @@ def round_outcome(plan: str) -> RoundResult | RoundFailure | None:
 def round_failures(plan: str) -> dict[str, RoundFailure]:
     """The failures of a round by attempt, the oldest first."""
     found = {}
-    for uri in _matching(plan.rsplit("/", 1)[0], "failure-*.json"):
+    for uri in matching(plan.rsplit("/", 1)[0], "failure-*.json"):
         if (content := read_json(uri)) is not None:
             attempt = uri.rsplit("/failure-", 1)[1].removesuffix(".json")
             found[attempt] = RoundFailure.from_json(content)
     return found
-
-
-def _contents(folder: str, pattern: str) -> list[dict[str, Any]]:
-    contents = (read_json(uri) for uri in _matching(folder, pattern))
-    return [content for content in contents if content is not None]
-
-
-@dataclass(frozen=True, slots=True)
-class ListedFile:
-    """A file in a listing."""
-
-    uri: str
-    size_bytes: int
-    modified_ms: int | None = None
-    """Epoch milliseconds; None: the file system does not say."""
-
-
-def listed(folder: str, pattern: str) -> list[ListedFile]:
-    """Files that match, the oldest first if the file system reports their times.
-
-    :raises OSError: the folder cannot be listed; one that does not exist has no files.
-    """
-    fs, path = _file_system(folder)
-    fs.invalidate_cache()  # another machine may have written since the last listing
-    found = fs.glob(f"{glob.escape(path)}/{pattern}", detail=True)
-    by_age = sorted(found, key=lambda name: (str(_time_of(found[name])), name))
-    return [
-        ListedFile(
-            fs.unstrip_protocol(name),
-            int(found[name].get("size") or 0),
-            _epoch_ms(_time_of(found[name])),
-        )
-        for name in by_age
-    ]
-
-
-def _matching(folder: str, pattern: str) -> list[str]:
-    return [one.uri for one in listed(folder, pattern)]
-
-
-def _file_system(uri: str) -> tuple[Any, str]:
-    """The file system of a URI, configured by the environment, which Airflow and Spark share."""
-    from sluice.storage import fsspec_file_system  # loads pyarrow, which a DAG file does not need
-
-    return fsspec_file_system(uri, {})
-
-
-def _time_of(info: dict[str, Any]) -> Any:
-    return info.get("mtime") or info.get("LastModified") or info.get("last_modified") or ""
-
-
-def _bucket_snapshot(table_id: int, bucket: str, snapshot: str) -> BucketSnapshot:
-    snapshot_id, _, log_offset = snapshot.partition("@")
-    named = TableBucket.named(table_id, bucket)
-    return BucketSnapshot(named, int(snapshot_id), int(log_offset))
-
-
-def _check_version(what: str, content: dict[str, Any], *versions: int) -> None:
-    known = versions or (VERSION,)
-    if content.get("version") not in known:
-        raise UnknownFileVersion(
-            f"the {what} file has version {content.get('version')!r}, but this Sluice reads version"
-            f" {' and '.join(map(str, known))}: install the same Sluice for Airflow and for Spark"
-        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sluice.quantities import byte_size, counted
-from sluice.rounds.records.files import POSITIONS, RoundFailure, RoundResult
+from sluice.rounds.records.result import POSITIONS, RoundFailure, RoundResult
 
 SHORT_S = 0.05
 """Of a shorter time, no rate is told."""
