@@ -16,7 +16,7 @@ from sluice_airflow.config.settings import connection_id
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from sluice_airflow.outcomes.settle import Verdict
+    from sluice_airflow.outcomes.verdict import Verdict
 
 LANDED = frozenset({"committed", "already_landed"})
 

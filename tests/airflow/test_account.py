@@ -23,7 +23,7 @@ from sluice_airflow.outcomes.account import (
     tell,
     tell_attempts,
 )
-from sluice_airflow.outcomes.settle import Verdict
+from sluice_airflow.outcomes.verdict import Verdict
 from tests.docs.blocks import claimed_blocks
 
 NOW_MS = 1_800_000_000_000  # 2027-01-15 08:00:00 UTC

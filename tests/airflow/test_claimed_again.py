@@ -28,7 +28,7 @@ from sluice_airflow.claims.claimed_again import (
 )
 from sluice_airflow.claims.claims import ClaimedTable, claimed_table
 from sluice_airflow.config.connection import FlussConnection
-from sluice_airflow.outcomes import settle
+from sluice_airflow.outcomes import left_files, settle
 from sluice_airflow.tier import start_claims
 from tests.airflow.test_keep_task import Airflow
 from tests.airflow.test_keep_task import airflow as airflow
@@ -177,13 +177,13 @@ def test_a_claim_lost_while_settle_reads_its_outcome(
     keeper.beat()
 
     def late(plan: str) -> None:
-        monkeypatch.setattr(settle, "mark_ended", mark_ended)
+        monkeypatch.setattr(left_files, "mark_ended", mark_ended)
         lose(shop, entry)
         assert keeper.beat()
         assert keeper.claim_again() == 1
         mark_ended(plan)
 
-    monkeypatch.setattr(settle, "mark_ended", late)
+    monkeypatch.setattr(left_files, "mark_ended", late)
     assert settle.settle(shop.client, entry, None, None, "failed").reported == "released"
     assert shop.client.tiering.claims_of(JOB) == []
     assert shop.failures(path) == [("Pending", 0)]

@@ -23,7 +23,8 @@ from sluice_airflow.acquire.acquire import acquire, check_conf_keys, requested_t
 from sluice_airflow.claims.claimed_again import mark_started
 from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.config.connection import FlussConnection
-from sluice_airflow.outcomes.settle import NOT_BEGUN, RUN_ENDED, TASK_LOST, drop, settle
+from sluice_airflow.outcomes.left_files import TASK_LOST
+from sluice_airflow.outcomes.settle import NOT_BEGUN, RUN_ENDED, drop, settle
 from tests.airflow.place import AirflowProcess, Place
 from tests.support.statuses.status_shop import MINUTE_MS, foreign, status_shop
 

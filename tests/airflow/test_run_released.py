@@ -18,7 +18,8 @@ from sluice_airflow import release
 from sluice_airflow.claims.claimed_again import mark_started
 from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.config.connection import FlussConnection
-from sluice_airflow.outcomes.settle import NO_TIME, RUN_ENDED, Verdict, drop
+from sluice_airflow.outcomes.settle import NO_TIME, RUN_ENDED, drop
+from sluice_airflow.outcomes.verdict import Verdict
 from tests.airflow.test_claims import JOB, Run, left_by, waiting
 from tests.airflow.test_claims import run as run
 

@@ -14,7 +14,7 @@ from sluice_airflow.assets import check_uri, has_landed, lake_table, lake_tables
 from sluice_airflow.claims.packs import LABEL_MAX
 from sluice_airflow.operators.settle import label_after
 from sluice_airflow.outcomes.links import LinkTargets
-from sluice_airflow.outcomes.settle import Verdict
+from sluice_airflow.outcomes.verdict import Verdict
 from tests.airflow.place import Place
 
 pytestmark = pytest.mark.airflow

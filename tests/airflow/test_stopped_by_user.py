@@ -15,7 +15,8 @@ from sluice.rounds.records.json_files import write_json
 from sluice.rounds.records.result import RoundFailure, failure_uri
 from sluice_airflow.claims.claimed_again import mark_started
 from sluice_airflow.claims.claims import ClaimedTable
-from sluice_airflow.outcomes.settle import NOT_STARTED, TASK_LOST, settle
+from sluice_airflow.outcomes.left_files import TASK_LOST
+from sluice_airflow.outcomes.settle import NOT_STARTED, settle
 from sluice_airflow.tier.errors import stop_of
 from tests.airflow.test_claims import Run, left_by, result_of, waiting
 from tests.airflow.test_claims import run as run

@@ -11,7 +11,8 @@ from sluice.rounds.records.plan_file import PlanFile, plan_uri
 from sluice.rounds.records.result import RoundFailure, RoundResult
 from sluice_airflow.claims.claims import ClaimedTable, claimed_table
 from sluice_airflow.outcomes.account import CLAIM_LOST, PAUSED, of_verdict
-from sluice_airflow.outcomes.settle import Verdict, unsettled
+from sluice_airflow.outcomes.settle import unsettled
+from sluice_airflow.outcomes.verdict import Verdict
 
 CLAIM = Claim(7, TablePath("shop", "orders"), 3, 1)
 FAILURE = RoundFailure(Reason("LakeNotWritable", "no space is left"))

@@ -34,6 +34,7 @@ from sluice_airflow.claims.claims import ClaimedTable, claimed_table, heartbeat_
 from sluice_airflow.claims.run_end import RunEnd
 from sluice_airflow.config.connection import FlussConnection, check_names
 from sluice_airflow.outcomes import settle
+from sluice_airflow.outcomes.left_files import mark_reported
 
 if TYPE_CHECKING:
     from sluice.client import Client
@@ -121,7 +122,7 @@ def acquire(
             # Only now: the coordinator would assign a reported table again at once, to this loop.
             for claim, reason in run.refused.items():
                 if any(plan.claim == claim for plan in plans):
-                    settle.mark_reported(plan_uri(work_uri, lease_id, claim))
+                    mark_reported(plan_uri(work_uri, lease_id, claim))
                 _report_refused(client, claim, reason)
                 on_refused(claim, reason)
             finish_idle(client, lease_id, run.idle, heartbeats, on_idle)
@@ -258,7 +259,7 @@ def take_over(
     for claim, error in answers.items():
         uri = plan_uri(work_uri, lease_id, claim)
         if isinstance(error, CLAIM_LOST) and waits_for_claim(uri):
-            settle.mark_reported(uri)
+            mark_reported(uri)
     valid = [plan for claim, plan in plans.items() if answers[claim] is None]
     if any(plan.snapshots for plan in valid):  # which the caller leases again
         forget_drop(work_uri, lease_id)

@@ -22,7 +22,8 @@ from sluice_airflow.claims.claimed_again import newest_claim
 from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.claims.packs import Pack, tables_of
 from sluice_airflow.outcomes.account import HELD, NOT_DUE, NOT_TIERED, TableAccount, tell
-from sluice_airflow.outcomes.settle import UNREADABLE, is_tiered
+from sluice_airflow.outcomes.left_files import UNREADABLE
+from sluice_airflow.outcomes.settle import is_tiered
 
 log = logging.getLogger(__name__)
 

@@ -22,6 +22,7 @@ from sluice_airflow.operators.keep import end_keeper
 from sluice_airflow.operators.settle import VERDICTS, log_verdict
 from sluice_airflow.outcomes import account
 from sluice_airflow.outcomes import settle as settling
+from sluice_airflow.outcomes.verdict import Verdict
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -124,8 +125,8 @@ class SluiceDropOperator(RetriedIfAway):
         ti: Any,
         packs: Sequence[Pack],
         entries: Sequence[ClaimedTable],
-        own: Sequence[settling.Verdict],
-    ) -> list[settling.Verdict]:
+        own: Sequence[Verdict],
+    ) -> list[Verdict]:
         """What the settle tasks have reported, and what the files of the other tables say.
 
         Trust the result, not the state: a tier marked success by hand has none.
@@ -135,11 +136,7 @@ class SluiceDropOperator(RetriedIfAway):
         indexes = list(range(len(packs)))
         pull = {"task_ids": self.settle_task_id, "key": VERDICTS, "map_indexes": indexes}
         settled = ti.xcom_pull(**pull) if packs else None
-        told = [
-            settling.Verdict.from_xcom(verdict)
-            for found in settled or ()
-            for verdict in found or ()
-        ]
+        told = [Verdict.from_xcom(verdict) for found in settled or () for verdict in found or ()]
         silent = {str(entry["table"]): entry for entry in entries}
         for verdict in (*told, *own):
             silent.pop(verdict.table, None)

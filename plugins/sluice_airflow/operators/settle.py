@@ -16,6 +16,7 @@ from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.labels import PACK_LABEL
 from sluice_airflow.outcomes import account
 from sluice_airflow.outcomes import settle as settling
+from sluice_airflow.outcomes.verdict import Verdict
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -103,7 +104,7 @@ def label_after(label: str, failed: int, tables: int) -> str:
     return label[: LABEL_MAX - len(end)] + end
 
 
-def log_verdict(level: int, verdict: settling.Verdict) -> None:
+def log_verdict(level: int, verdict: Verdict) -> None:
     """Logs what was reported of a table."""
     text = f"{verdict.table}: {verdict.reported}"
     if verdict.reason:

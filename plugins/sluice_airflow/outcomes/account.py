@@ -12,8 +12,8 @@ from sluice.model import TieringStatus
 from sluice.quantities import counted
 from sluice.statuses import UNKNOWN, State
 from sluice_airflow.claims.snapshot_ids import id_text
-from sluice_airflow.outcomes.settle import PAUSED as PAUSED
-from sluice_airflow.outcomes.settle import Verdict
+from sluice_airflow.outcomes.verdict import PAUSED as PAUSED
+from sluice_airflow.outcomes.verdict import Verdict
 
 TIERED = "tiered"
 NOTHING_NEW = "nothing new"

@@ -34,7 +34,7 @@ from sluice.rounds.values.reasons import failure_of, reason_of
 from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.claims.snapshot_ids import id_text
 from sluice_airflow.claims.task_runs import RanBy
-from sluice_airflow.outcomes.settle import TIER_NOT_STARTED, UNREADABLE
+from sluice_airflow.outcomes.left_files import TIER_NOT_STARTED, UNREADABLE
 from sluice_airflow.tier.time_limit import TimeLimit
 
 log = logging.getLogger(__name__)
