@@ -16,8 +16,8 @@ from sluice.client.tiering.log_source import ClientLogSource
 from sluice.config import load_config
 from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.threads import ThreadRunner
+from sluice.lake.iceberg.commit.table_commits import TableCommits
 from sluice.lake.iceberg.lake import IcebergLake
-from sluice.lake.iceberg.table import IcebergTable
 from sluice.model import TableInfo
 from sluice.rounds.records.json_files import read_json, write_json
 from sluice.rounds.records.packs import PackFile, mark_running
@@ -48,8 +48,8 @@ def main(arguments: list[str]) -> int:
     uri = _plan(arguments)
     attempt = arguments[arguments.index("--attempt") + 1]
     if "--without-fence" in arguments:
-        IcebergTable._fence = lambda *_: _Open()  # type: ignore[assignment]
-        IcebergTable._is_newest = lambda *_: True  # type: ignore[assignment]
+        TableCommits._fence = lambda *_: _Open()  # type: ignore[assignment]
+        TableCommits._is_newest = lambda *_: True  # type: ignore[assignment]
     try:
         result = _round(uri, attempt, arguments)
     except Exception as error:

@@ -18,8 +18,8 @@ from sluice.client import Heartbeats
 from sluice.driver.cleaning import clean_tables
 from sluice.driver.local import tier_once
 from sluice.errors import LakeNotWritable, LakeTableMissing, TableNotDue
+from sluice.lake.iceberg.commit.table_commits import TableCommits
 from sluice.lake.iceberg.lake import IcebergLake
-from sluice.lake.iceberg.table import IcebergTable
 from sluice.model import Reason, TablePath
 from sluice.model import types as t
 from sluice.rounds.records.result import RoundResult
@@ -120,17 +120,17 @@ def test_naive_clean_up_within_a_round_destroys_what_it_commits(
 ) -> None:
     """The control: all that is unreferenced goes, after the commit has read the footers."""
     append(orders, 20, 10)
-    fence = IcebergTable._fence
+    fence = TableCommits._fence
     gone: set[str] = set()
 
-    def naive(table: IcebergTable, *arguments: Any) -> Any:
+    def naive(table: TableCommits, *arguments: Any) -> Any:
         used = {row[0] for row in orders.rows("SELECT file_path FROM lake.shop.orders.all_files")}
         gone.update(parquet(orders) - {path.removeprefix("file:") for path in used})
         for path in gone:
             Path(path).unlink()
         return fence(table, *arguments)
 
-    monkeypatch.setattr(IcebergTable, "_fence", naive)
+    monkeypatch.setattr(TableCommits, "_fence", naive)
     assert tier(orders).outcome == "committed"
     used = {row[0] for row in orders.rows("SELECT file_path FROM lake.shop.orders.files")}
     assert len(gone & {path.removeprefix("file:") for path in used}) == 2
@@ -147,11 +147,11 @@ def test_a_driver_that_goes_on_after_its_files_were_removed_is_refused(
     """
     monkeypatch.setattr(Heartbeats, "beat", lambda heartbeats: None)
     append(orders, 20, 10)
-    fence = IcebergTable._fence
+    fence = TableCommits._fence
     reports: list[CleanReport] = []
 
-    def meanwhile(table: IcebergTable, *arguments: Any) -> Any:
-        monkeypatch.setattr(IcebergTable, "_fence", fence)
+    def meanwhile(table: TableCommits, *arguments: Any) -> Any:
+        monkeypatch.setattr(TableCommits, "_fence", fence)
         orders.client.tiering.failed(claims[0], Reason.from_text("taken back"))
         assert tier(orders).outcome == "committed"
         reports.append(clean(orders))
@@ -166,7 +166,7 @@ def test_a_driver_that_goes_on_after_its_files_were_removed_is_refused(
         return found
 
     monkeypatch.setattr(orders.client.tiering.__class__, "claim", remember)
-    monkeypatch.setattr(IcebergTable, "_fence", meanwhile)
+    monkeypatch.setattr(TableCommits, "_fence", meanwhile)
     with pytest.raises(Exception, match="no longer the planned base|another round"):
         tier(orders)
     assert len(reports[0].removed) == 2

@@ -16,6 +16,7 @@ from py4j.protocol import Py4JJavaError
 from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.errors import LakeCommitOutcomeUnknown, TableNotDue
+from sluice.lake.iceberg.commit.table_commits import TableCommits
 from sluice.lake.iceberg.commit.tagged_update import TaggedUpdate
 from sluice.lake.iceberg.deletes import position_deletes
 from sluice.lake.iceberg.lake import IcebergLake
@@ -92,13 +93,13 @@ def test_a_jvm_that_dies_around_the_commit_loses_and_doubles_no_row(
     fill(site, 0, 100)
     tier(site, site.jvm)
     fill(site, 100, 50)
-    new_update = IcebergTable._new_update
+    new_update = TableCommits._new_update
 
-    def deadly(table: IcebergTable, *arguments: Any) -> Any:
+    def deadly(table: TableCommits, *arguments: Any) -> Any:
         return _Update(new_update(table, *arguments), mortal, land=land)
 
     with monkeypatch.context() as patch:
-        patch.setattr(IcebergTable, "_new_update", deadly)
+        patch.setattr(TableCommits, "_new_update", deadly)
         with pytest.raises(LakeCommitOutcomeUnknown, match="JVM does not answer"):
             tier(site, mortal)
     assert len(list(site.warehouse.rglob("*.parquet"))) == 2  # nothing was deleted

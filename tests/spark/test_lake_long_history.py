@@ -224,7 +224,7 @@ def test_the_fence_sees_main_move_after_it_was_checked(
     table = table_of(jvm, tmp_path, 5, others)
     base = table.newest_tiering_snapshot()
     assert base is not None
-    fence = table._fence(base, None)
+    fence = table._commits._fence(base, None)
     if back and others:
         table.set_main(base.snapshot_id, table.history().main)
     append(table, 2)

@@ -163,7 +163,7 @@ def test_a_commit_that_slips_in_at_the_last_moment_refuses_this_one(
         middle = table._loaded.java.currentSnapshot().parentId()
         table._loaded.java.expireSnapshots().expireSnapshotId(middle).commit()
     files = files_of(table, first=3)
-    prepared = table._new_update
+    prepared = table._commits._new_update
 
     def slip_in(*arguments: Any) -> Any:
         if early:
@@ -173,7 +173,7 @@ def test_a_commit_that_slips_in_at_the_last_moment_refuses_this_one(
             commit(other, base, first=6)
         return update
 
-    table._new_update = slip_in  # type: ignore[method-assign]
+    table._commits._new_update = slip_in  # type: ignore[method-assign]
     overtaken = rf"no longer the planned base {base.snapshot_id}\b"
     with pytest.raises(LakeCommitRefused, match=overtaken):
         table.commit(files, base, {"fluss-offsets": "/3"})
@@ -186,7 +186,7 @@ def test_foreign_commits_that_slip_in_do_no_harm(
 ) -> None:
     table = lake.create(INFO)
     first = commit(table, None)
-    prepared, left = table._new_update, [9] * times
+    prepared, left = table._commits._new_update, [9] * times
 
     def slip_in(*arguments: Any) -> Any:
         update = prepared(*arguments)
@@ -195,7 +195,7 @@ def test_foreign_commits_that_slip_in_do_no_harm(
             lake_sql(tmp_path, f"INSERT INTO lake.db.t VALUES {row}")
         return update
 
-    table._new_update = slip_in  # type: ignore[method-assign]
+    table._commits._new_update = slip_in  # type: ignore[method-assign]
     second = commit(table, first, first=3)
     assert left == []
     assert lake_sql(tmp_path, "SELECT sum(a) FROM lake.db.t")[0][0] == 9 * times + sum(range(6))
@@ -208,7 +208,7 @@ def test_a_commit_that_is_always_overtaken_gives_up(
     table, other = lake.create(INFO), lake.load(INFO.path)
     assert other is not None
     first = commit(table, None)
-    prepared, tries = table._new_update, []
+    prepared, tries = table._commits._new_update, []
 
     def slip_in(*arguments: Any) -> Any:
         update = prepared(*arguments)
@@ -217,7 +217,7 @@ def test_a_commit_that_is_always_overtaken_gives_up(
         tries.append(update)
         return update
 
-    table._new_update = slip_in  # type: ignore[method-assign]
+    table._commits._new_update = slip_in  # type: ignore[method-assign]
     with pytest.raises(LakeCommitRefused, match="CommitFailedException"):
         commit(table, first, first=3)
     assert len(tries) == 10
@@ -525,13 +525,13 @@ def test_a_jvm_that_dies_during_the_commit_leaves_the_outcome_unknown(tmp_path: 
         lake = IcebergLake(mortal.gateway, {"type": "hadoop", "warehouse": str(tmp_path)})
         table = lake.create(INFO)
         files = files_of(table)
-        prepared = table._new_update
+        prepared = table._commits._new_update
 
         def die_before_commit(*arguments: Any) -> Any:
             update = prepared(*arguments)
             return _DiesAt(update, mortal)
 
-        table._new_update = die_before_commit  # type: ignore[method-assign]
+        table._commits._new_update = die_before_commit  # type: ignore[method-assign]
         with pytest.raises(LakeCommitOutcomeUnknown, match="JVM does not answer"):
             table.commit(files, None, {})
         assert Path(files[0].path).exists()

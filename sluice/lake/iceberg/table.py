@@ -5,28 +5,17 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
 from typing import Any
 
 from sluice.config import TieringConfig
 from sluice.errors import (
-    LakeCommitOutcomeUnknown,
     LakeCommitRefused,
-    LakeFilesChanged,
-    LakeNotWritable,
-    SluiceError,
     UnsupportedLakeOption,
 )
-from sluice.failpoints import failpoint
 from sluice.iceberg_rules.layout import Layout, PartFields
-from sluice.lake.iceberg.catalog.java import JavaThrew, JvmLost, java_errors, lake_errors
+from sluice.lake.iceberg.catalog.java import lake_errors
 from sluice.lake.iceberg.catalog.loaded_table import LoadedTable
-from sluice.lake.iceberg.commit.fence import Fence, overtaken
-from sluice.lake.iceberg.commit.new_files import NewCommit, to_iceberg_files
-from sluice.lake.iceberg.commit.position_checks import check_positions
-from sluice.lake.iceberg.commit.rewrite import rewrite_update
-from sluice.lake.iceberg.commit.tagged_update import TaggedUpdate
-from sluice.lake.iceberg.commit.update_content import fill_update
+from sluice.lake.iceberg.commit.table_commits import TableCommits
 from sluice.lake.iceberg.snapshots.history import IcebergHistory
 from sluice.lake.iceberg.snapshots.live_files import TARGET_FILE_PROPERTY, read_live_files
 from sluice.lake.iceberg.snapshots.part_files import PartFiles, partition_of
@@ -37,7 +26,6 @@ from sluice.lake.iceberg.snapshots.stored_files import (
     keeps_files,
 )
 from sluice.lake.iceberg.snapshots.table_columns import TableColumns
-from sluice.lake.iceberg.snapshots.tiering_note import warn_if_lost
 from sluice.lake.iceberg.upkeep.maintenance import LakeMaintenance
 from sluice.lake.iceberg.upkeep.snapshot_expiry import expire_snapshots
 from sluice.lake.iceberg.write.split_writer import (
@@ -54,32 +42,17 @@ from sluice.rounds.values.expiry import TAG, Expired, ExpiryRule
 from sluice.rounds.values.history import LakeHistory
 from sluice.rounds.values.lake_files import TARGET_FILE_BYTES, DataFile, LiveFiles, PlannedCommit
 from sluice.rounds.values.types import (
-    COMMIT_USER,
-    COMMIT_USER_KEY,
-    WRITE_ID_KEY,
     LakePart,
     LakeSnapshot,
     Split,
 )
 
 _LOG = logging.getLogger(__name__)
-_COMMIT_TRIES_MAX = 10
 _DELETES_VERSION = 2
 """The first format version of Iceberg that supports delete files."""
 _ROW_GROUP_PROPERTY = "write.parquet.row-group-size-bytes"
 _NEW_PAGES = ("v2", "parquet_2_0")
 """The page versions of Parquet that come with DELTA encodings, as Iceberg names them."""
-# What Iceberg throws if a commit did not succeed, as far as the catalog's answer shows.
-_REFUSALS = {
-    "ValidationException",
-    "CommitFailedException",
-    "ForbiddenException",
-    "NotAuthorizedException",
-    "NoSuchTableException",
-    "IllegalArgumentException",  # a check of Iceberg
-}
-_CHECKS = {"ValidationException", "IllegalArgumentException"}
-"""What Iceberg throws if one of its checks of a commit fails."""
 
 
 class IcebergTable:
@@ -102,6 +75,9 @@ class IcebergTable:
         self._history = IcebergHistory(self._jvm, loaded, TAG)
         self._parts = PartFiles(gateway, loaded, path)
         self._columns = TableColumns(gateway, loaded, path, self._parts, self._history)
+        self._commits = TableCommits(
+            gateway, loaded, path, self._history, self._columns, self._parts
+        )
         self.location: str = loaded.java.location()
         # none in Iceberg's first format
         self.uuid: str = loaded.java.operations().current().uuid() or ""
@@ -273,41 +249,7 @@ class IcebergTable:
         :raises LakeCommitOutcomeUnknown: the commit may have succeeded; check with
             :meth:`find_tiering_snapshot`.
         """
-        if positions is not None:
-            self._check_positions(files, positions)
-        with lake_errors(f"read the footers of new files of lake table {self._path}"):
-            self._loaded.renew()
-            new = to_iceberg_files(self._gateway, self._loaded, files, self._parts.spec())
-        update = NewCommit(files, new, summary, replaced, positions)
-        for attempt in range(1, _COMMIT_TRIES_MAX + 1):
-            try:
-                self._try_to_commit(update, base)
-                break
-            except LakeCommitRefused as refused:
-                is_newest = self._is_newest(base)
-                if is_newest and positions is not None and refused.details.get("invalid"):
-                    raise LakeFilesChanged(refused.message) from refused
-                conflict = refused.details.get("conflict", False)
-                if conflict and is_newest is False:
-                    raise self._overtaken(base) from None
-                # Where the catalog hides parents, the fence cannot see past a new commit.
-                conflict = conflict or (self._history.is_cut and refused.details.get("invalid"))
-                if attempt == _COMMIT_TRIES_MAX or not conflict or not is_newest:
-                    raise
-        # The commit has succeeded: later errors must not look like a refused commit.
-        try:
-            # the catalog's answer has the new metadata, or Iceberg reads it now
-            landed = self._find(summary, base.sequence_number if base else 0)
-        except SluiceError as error:
-            raise self._unknown(
-                f"the catalog confirmed it, but the table cannot be read: {error}"
-            ) from error
-        if landed is None:
-            raise self._unknown(
-                "the catalog confirmed it, but the table lacks it: was it rolled back?"
-            )
-        warn_if_lost(self._loaded.java, self._path)
-        return landed
+        return self._commits.commit(files, base, summary, replaced, positions)
 
     def rewrite(
         self,
@@ -324,94 +266,7 @@ class IcebergTable:
         :raises LakeCommitRefused: another writer was faster, as far as the catalog's answer shows.
         :raises LakeCommitOutcomeUnknown: the commit may have succeeded.
         """
-        check_positions(files, planned)
-        with lake_errors(f"prepare the compaction of lake table {self._path}"):
-            self._loaded.renew()
-            tagged = rewrite_update(
-                self._gateway, self._loaded, files, planned, summary, self._parts.spec()
-            )
-            tagged.validateWith(self._fence(base, None))
-        failpoint("round.rewrite.ready")
-        try:
-            with self._commit_errors():
-                tagged.commit()
-        except LakeCommitRefused as refused:
-            if refused.details.get("kind") == "ValidationException":  # nobody was asked
-                raise LakeFilesChanged(refused.message) from refused
-            raise
-        self._tidy(tagged.delete_unused_manifests)
-
-    def _check_positions(self, files: Sequence[DataFile], positions: PlannedCommit) -> None:
-        try:
-            check_positions(files, positions)
-        except LakeFilesChanged as wrong:  # no other writer causes this
-            _LOG.error("lake table %s: positions are looked up again: %s", self._path, wrong)
-            raise
-
-    def _try_to_commit(self, new: NewCommit, base: LakeSnapshot | None) -> None:
-        """Makes one attempt to commit.
-
-        :raises LakeCommitRefused: with ``conflict`` if another writer committed first, with
-            ``invalid`` if one of Iceberg's checks failed.
-        """
-        with lake_errors(f"prepare the commit to lake table {self._path}"):
-            update = self._new_update(new)
-            own = {COMMIT_USER_KEY: COMMIT_USER, **self._columns.summary()}
-            summary = {**new.summary, **own}
-            for key, value in summary.items():
-                update.set(key, value)
-            update.note(summary)
-            update.validateWith(self._fence(base, new.summary.get(WRITE_ID_KEY)))
-        failpoint("round.lake_commit.ready")
-        try:
-            with self._commit_errors():
-                update.commit()
-        except LakeCommitRefused as refused:
-            if refused.details.get("conflict") and self._is_newest(base):
-                self._tidy(update.delete_manifests)
-            raise
-        self._tidy(update.delete_unused_manifests)
-
-    def _tidy(self, delete: Callable[[], None]) -> None:
-        """Deletes manifests that no snapshot has. If that fails, some small files stay."""
-        try:
-            with lake_errors(f"delete unused manifests of lake table {self._path}"):
-                delete()
-        except LakeNotWritable as error:
-            _LOG.warning("%s", error.message)
-
-    def _is_newest(self, base: LakeSnapshot | None) -> bool | None:
-        """Whether the newest tiering snapshot is still ``base``; None if it cannot be read."""
-        try:
-            newest = self.newest_tiering_snapshot()
-        except SluiceError:
-            return None
-        return (newest and newest.snapshot_id) == (base and base.snapshot_id)
-
-    def _overtaken(self, base: LakeSnapshot | None) -> LakeCommitRefused:
-        base_id = base.snapshot_id if base else None
-        return LakeCommitRefused(f"commit to lake table {self._path}: {overtaken(base_id)}")
-
-    @contextmanager
-    def _commit_errors(self) -> Iterator[None]:
-        """Turns errors of the JVM during a commit into a refusal or an unknown outcome."""
-        try:
-            with java_errors():
-                yield
-        except JavaThrew as thrown:
-            if thrown.kind not in _REFUSALS:
-                raise self._unknown(str(thrown)) from thrown
-            raise LakeCommitRefused(
-                f"commit to lake table {self._path}: {thrown}",
-                conflict=thrown.kind == "CommitFailedException",
-                invalid=thrown.kind in _CHECKS,
-                kind=thrown.kind,
-            ) from thrown
-        except JvmLost as lost:
-            raise self._unknown(str(lost)) from lost
-
-    def _unknown(self, why: str) -> LakeCommitOutcomeUnknown:
-        return LakeCommitOutcomeUnknown(f"commit to lake table {self._path}: {why}")
+        self._commits.rewrite(files, base, summary, planned)
 
     def tag(self, snapshot_id: int) -> None:
         """Moves the tag ``sluice-tiered`` to a snapshot, which keeps it from expiry.
@@ -451,7 +306,9 @@ class IcebergTable:
         :raises LakeCommitRefused: other writers were faster each time. Nothing was changed.
         :raises LakeCommitOutcomeUnknown: the snapshots may have expired. No file was deleted.
         """
-        return expire_snapshots(self._gateway, self._loaded, self._path, rule, self._commit_errors)
+        return expire_snapshots(
+            self._gateway, self._loaded, self._path, rule, self._commits.commit_errors
+        )
 
     def set_main(self, snapshot_id: int, expected: int | None) -> None:
         """Sets main to an existing snapshot, if main is still at the expected one.
@@ -473,7 +330,7 @@ class IcebergTable:
                 " expired. Nothing was changed"
             )
         metadata = self._jvm.org.apache.iceberg.TableMetadata
-        with self._commit_errors():
+        with self._commits.commit_errors():
             # Iceberg's methods to set a snapshot retry without a check; this is compare-and-swap.
             operations.commit(
                 base, metadata.buildFrom(base).setBranchSnapshot(snapshot_id, "main").build()
@@ -533,46 +390,6 @@ class IcebergTable:
             self._loaded.refresh()
             folders = folders_of(self._loaded.java)
         return StoredFiles(folders, self._loaded.files)
-
-    def _fence(self, base: LakeSnapshot | None, write_id: str | None) -> Fence:
-        """The fence of one commit, in the metadata that its transaction begins with.
-
-        :raises LakeCommitRefused: the base is not the newest tiering snapshot.
-        """
-        newest = self._find({})
-        base_id = base.snapshot_id if base else None
-        if (newest.snapshot_id if newest else None) != base_id:
-            raise self._overtaken(base)
-        with lake_errors(f"read the snapshots of lake table {self._path}"):
-            current = self._loaded.java.currentSnapshot()
-            return Fence(
-                base_id,
-                write_id,
-                no_tiering_snapshot=not self._history.is_cut
-                and (base_id is None or not self._history.is_ancestor(base_id)),
-                checked_id=current and current.snapshotId(),
-            )
-
-    def _new_update(self, commit: NewCommit) -> TaggedUpdate:
-        """The update, in a transaction that begins with the newest metadata."""
-        self._loaded.renew()
-        tagged = TaggedUpdate(self._loaded.java, TAG, commit.method)
-        self._check_unchanged(commit.replaced)
-        fill_update(self._gateway, self._loaded.java, self._parts, tagged.update, commit)
-        return tagged
-
-    def _check_unchanged(self, replaced: Sequence[LakePart]) -> None:
-        """Checks that a user saw the rows that the removal of these parts deletes.
-
-        :raises LakeCommitRefused: other writers have changed rows since.
-        """
-        for seen in {part.seen_main for part in replaced if part.seen_main is not None}:
-            if why := self._history.read().changed_since(seen):
-                raise LakeCommitRefused(
-                    f"lake table {self._path}: since you chose this repair, {why}, and its"
-                    " rows would be deleted. Nothing was committed. Run"
-                    f" `sluice repair {self._path}` again"
-                )
 
     def _property(self, name: str, default: str) -> str:
         return str(self._loaded.java.properties().getOrDefault(name, default))
