@@ -22,7 +22,7 @@ from typing import Any
 from bench import data
 from bench.log_to_iceberg import server, wait_until_due
 from bench.measure import Cost, Line, report, tree_cost
-from sluice.client import Client, connect
+from sluice.client import Client, Heartbeats, connect
 from sluice.config import Config, load_config
 from sluice.driver.lakes.jvm import Jvm, iceberg_jar
 from sluice.driver.local import tier_once
@@ -148,7 +148,9 @@ def _round_on_spark(tables: Tables, session: Any, path: TablePath, work_uri: str
     uri = plan_uri(work_uri, "bench", claim)
     write_json(uri, PlanFile(claim, "bench", tables.config.client.bootstrap).to_json())
     context = session.sparkContext
-    assert spark_driver.run(context, uri, "1", tables.config, _task_id) == 0, uri
+    with Heartbeats(tables.client.tiering) as beats:  # as the tier task's
+        beats.add(claim)
+        assert spark_driver.run(context, uri, "1", tables.config, _task_id) == 0, uri
     content = read_json(result_uri(uri, "1"))
     assert content is not None
     tables.client.tiering.finished(claim)

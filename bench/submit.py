@@ -20,7 +20,7 @@ from pathlib import Path
 from bench.log_to_iceberg import claim_when_due, server
 from sluice.artifacts.spark_files import driver_script
 from sluice.artifacts.spark_start import CLASS_PATH, OPTIONS, UI
-from sluice.client import Client, connect
+from sluice.client import Client, Heartbeats, connect
 from sluice.config import ClientConfig
 from sluice.driver.lakes.jvm import iceberg_jar
 from sluice.driver.lakes.start_archive import make_start_archive
@@ -116,7 +116,10 @@ class Applications:
         pack = pack_uri(work_uri, lease_id, ATTEMPT, 0)
         write_json(pack, PackFile(tuple(uris)).to_json())
         command = self._command(pack, rows, tiering or {}, is_plain, is_small)
-        spent = measured(command, self.home)
+        with Heartbeats(self.client.tiering) as beats:  # as the tier task's
+            for claim in claims:
+                beats.add(claim)
+            spent = measured(command, self.home)
         results = [self._settle(claim, uri) for claim, uri in zip(claims, uris, strict=True)]
         self.client.leases.drop(lease_id)
         return Tree(spent.cpu_s, spent.wall_s, tuple(results))
