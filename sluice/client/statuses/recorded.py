@@ -8,34 +8,30 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from os import getpid
 from typing import TypeVar
 
-from sluice.client.admin.missing_leaders import TABLES_MAX as LEADERS_OF_MAX
-from sluice.client.admin.missing_leaders import Described, never_tiered
 from sluice.client.statuses.accesses import EventKind, StatusEvents
 from sluice.client.statuses.cache import StatusCache
 from sluice.client.statuses.due import MakeDue, RecordedDue
 from sluice.client.statuses.ends import Begun, End, by_columns, rounds_of
-from sluice.client.statuses.lag import LAG_ERRORS, NO_LAG, Lag, read_lags
+from sluice.client.statuses.history import RoundHistory
+from sluice.client.statuses.listing import StatusListing, described_freshness_ms
 from sluice.client.statuses.round_table import PATH as ROUNDS_PATH
-from sluice.client.statuses.shown import described_freshness_ms, shown_status
 from sluice.client.statuses.status_table import PATH, StatusTable
 from sluice.clock import Clock, SystemClock
 from sluice.config import ClientConfig
 from sluice.errors import (
     DatabaseNotExist,
     InvalidTable,
-    SluiceError,
     StatusUnreadable,
     TableNotExist,
 )
-from sluice.masking import mask
-from sluice.model import Claim, Reason, TableInfo, TablePath, TieringRound, TieringStatus
+from sluice.model import Claim, Reason, TableInfo, TablePath, TieringRound
 from sluice.statuses import DEFAULT_FRESHNESS_MS, RecordedStatus, recorded
 from sluice.statuses.recorded import Columns
 
@@ -67,11 +63,12 @@ class RecordedStatuses:
             config.connect_timeout_ms / 1000,
         )
         self._due = RecordedDue(self._events, self._clock, self._upsert)
+        self.listing = StatusListing(self._table, self._events, self._clock)
+        self._history = RoundHistory(self._table.rounds, self._events)
         self._backoff_ms = config.tiering_backoff_ms
         self._lock = threading.Lock()  # guards the rest
         self._known = StatusCache()
         self._unreadable: tuple[float, str] | None = None  # until when, and why
-        self._lags_from = 0
         self._tidied = False
         self._beats: dict[Claim, float] = {}
         self._begun: dict[Claim, Begun] = {}
@@ -94,7 +91,7 @@ class RecordedStatuses:
         name = by or this_process()
         freshness = self._read(partial(self._read_before, claims))
         now_ms = self._clock.now_ms()
-        numbers = self._last_numbers([c for c in claims if not self._before(c).rounds])
+        numbers = self._history.last_numbers([c for c in claims if not self._before(c).rounds])
         reasons: list[str | None] = []
         changes: list[tuple[Claim, Columns, TieringRound | None]] = []
         for claim in claims:
@@ -142,7 +139,7 @@ class RecordedStatuses:
         for claim, _, _ in changes:
             self._known.written(claim.table_id)
         lost = [(claim.path, ended) for claim, _, ended in changes if ended is not None]
-        self._record_rounds(lost)
+        self._history.record(lost)
 
     def _keep_begun(self, claim: Claim, begun: Begun) -> None:
         with self._lock:
@@ -375,70 +372,6 @@ class RecordedStatuses:
         row = self._read(lambda: self._row(info.table_id), waits=False)
         self._due.make(info, row, do, lost_by)
 
-    def list(self, infos: Iterable[TableInfo], *, lags: bool = True) -> list[TieringStatus]:
-        """Returns the status of each tiered table of ``infos``, ordered by path.
-
-        :param lags: False leaves lags and lake snapshots out, which are read table by table.
-
-        If the status table cannot be read, states are Unknown, with the reason as their note.
-        """
-        tiered = sorted((i for i in infos if i.datalake_enabled), key=lambda info: info.path)
-        rows: Mapping[int, RecordedStatus] = {}
-        unread: str | None = None
-        try:
-            ids = [info.table_id for info in tiered]
-            rows = self._events.bounded(lambda: self._table.read(ids), PATH)
-        except SluiceError as error:
-            unread = mask(f"table {PATH} cannot be read: {type(error).__name__}: {error}")
-        now_ms = self._clock.now_ms()
-        suspects = never_tiered(tiered, rows, now_ms) if unread is None else []
-        leaderless = self._leaderless(suspects, may_be_missed=True)
-        led = [info for info in tiered if info.table_id not in leaderless]
-        found_lags = self._lags(led) if lags else {}
-        if lags:  # of tables that were tiered before, only a lag that cannot be read tells it
-            unknown = [i for i in led if found_lags.get(i.table_id, NO_LAG).rows is None]
-            leaderless |= self._leaderless(unknown[:LEADERS_OF_MAX], may_be_missed=False)
-        found = []
-        for info in tiered:
-            row, freshness_ms = rows.get(info.table_id), described_freshness_ms(info)
-            lag = found_lags.get(info.table_id, Lag())
-            missing = leaderless.get(info.table_id)
-            status = shown_status(
-                info.path, info.table_id, freshness_ms, row, now_ms, unread, lag, missing
-            )
-            found.append(status)
-        return found
-
-    def _leaderless(self, infos: Sequence[Described], *, may_be_missed: bool) -> dict[int, str]:
-        """What is missing, by the id of each table without a leader, as far as it can be read."""
-        found: dict[int, str] = {}
-        if infos:
-            with suppress(SluiceError):
-                read = partial(self._table.without_leaders, infos, may_be_missed)
-                found = self._events.bounded(lambda: read(self._events.is_late), PATH)
-        return found
-
-    def rounds(self, table_id: int, limit: int) -> Sequence[TieringRound]:
-        """Returns the newest rounds of a table, the newest first.
-
-        :raises FlussError: the table of rounds cannot be read.
-        """
-        read = partial(self._table.rounds.newest, table_id, limit)
-        return self._events.bounded(read, ROUNDS_PATH)
-
-    def _lags(self, infos: Sequence[TableInfo]) -> Mapping[int, Lag]:
-        """Returns the lags that can be read in time. The next call begins with the others."""
-        at = self._lags_from % max(len(infos), 1)
-        turn = [*infos[at:], *infos[:at]]
-        found: dict[int, Lag] = {}
-        with suppress(*LAG_ERRORS):
-            self._events.bounded(
-                lambda: read_lags(self._table, turn, self._clock, found, self._events.is_late), PATH
-            )
-        found = dict(found)
-        self._lags_from = at + len(found) if len(found) < len(turn) else 0
-        return found
-
     # ---- deadlines and failures ----
 
     def _end(self, ends: Sequence[End], read: Callable[[], None] = lambda: None) -> None:
@@ -458,7 +391,7 @@ class RecordedStatuses:
             rows = [(each, self._known.row(each.claim.table_id)) for each in ends]
             found = [(each, before, each.columns(before)) for each, before in rows]
             if rounds := rounds_of(found):
-                write = partial(self._record_rounds, rounds)
+                write = partial(self._history.record, rounds)
                 history.append(threading.Thread(target=write, name="sluice-history", daemon=True))
                 history[-1].start()
             self._upsert_all(columns for _, _, columns in found)
@@ -475,36 +408,6 @@ class RecordedStatuses:
             elif columns := each.columns(self._known.row(table_id)):
                 self._known.not_written(table_id, columns)
         self._tidy_once(path)
-
-    def _record_rounds(self, rounds: Sequence[tuple[TablePath, TieringRound]]) -> None:
-        """:param rounds: a round without a number gets the next one of the table's history."""
-        if not rounds:
-            return
-
-        def write() -> None:
-            table = self._table.rounds
-            unnumbered = [ended.table_id for _, ended in rounds if ended.round_number is None]
-            last = table.last_numbers(unnumbered) if unnumbered else {}
-            table.write(
-                [
-                    replace(ended, round_number=last.get(ended.table_id, 0) + 1)
-                    if ended.round_number is None
-                    else ended
-                    for _, ended in rounds
-                ],
-                self._events.is_late,
-            )
-
-        what = "record what its round did"
-        self._events.event(rounds[0][0], what, write, EventKind.ROUND, ROUNDS_PATH)
-
-    def _last_numbers(self, claims: Sequence[Claim]) -> dict[int, int]:
-        """The newest rounds' numbers in the history: statuses may be lost, or have none yet."""
-        if not claims:
-            return {}
-        what, kind = "read the number of its last round", EventKind.ROUND
-        read = partial(self._table.rounds.last_numbers, [claim.table_id for claim in claims])
-        return self._events.event(claims[0].path, what, read, kind, ROUNDS_PATH) or {}
 
     def _tidy_once(self, path: TablePath) -> None:
         """Deletes the rows and rounds of dropped tables at the first end of this process."""

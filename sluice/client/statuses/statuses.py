@@ -59,7 +59,7 @@ class StatusClient:
         request = pb.ListTieringRoundsRequest(table_path=table_path(path), limit=limit)
         with suppress(UnsupportedVersion):
             return self._rounds(request)
-        return [*self._recorded.rounds(self._admin.table_info(path).table_id, limit)]
+        return [*self._recorded.listing.rounds(self._admin.table_info(path).table_id, limit)]
 
     def histories(self, limit: int = ROUNDS_KEPT) -> list[tuple[TablePath, TieringRound]]:
         """Returns the newest ended rounds of all lake tables, the newest of a table first."""
@@ -90,7 +90,7 @@ class StatusClient:
         with suppress(UnsupportedVersion):
             return self.of_coordinator(path)
         infos = self._infos() if path is None else [self._admin.table_info(path)]
-        return self._recorded.list(infos, lags=lags)
+        return self._recorded.listing.list(infos, lags=lags)
 
     def paused(self, claims: Sequence[Claim]) -> set[Claim]:
         """Returns the claims whose tables are paused.

@@ -18,7 +18,7 @@ from sluice.client.connection.connection import Connection
 from sluice.client.connection.retry import interruptible_sleep
 from sluice.client.statuses.coordinator import statuses_of_coordinator
 from sluice.client.statuses.lag import Lag, aged, rows_behind
-from sluice.client.statuses.shown import described_freshness_ms, shown_status
+from sluice.client.statuses.listing import described_freshness_ms, shown_status
 from sluice.client.statuses.status_table import PATH, StatusTable
 from sluice.clock import Clock, SystemClock
 from sluice.config import ClientConfig
