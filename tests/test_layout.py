@@ -132,6 +132,18 @@ def test_the_core_imports_no_engine_even_through_its_packages() -> None:
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
+def test_the_product_imports_no_test() -> None:
+    """Nor a benchmark, a script or the demo: the wheel has none of them."""
+    outside = {"tests", "bench", "demo", "scripts"}
+    found = [
+        f"{name(path)}: {node.module}"
+        for path in CODE
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in outside
+    ]
+    assert not found, "\n".join(found)
+
+
 def test_importing_sluice_is_light() -> None:
     code = "import sys, sluice\nassert not {'grpc', 'pyarrow', 'numpy'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

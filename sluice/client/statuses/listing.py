@@ -12,14 +12,13 @@ from sluice.client.admin.missing_leaders import Described, never_tiered
 from sluice.client.statuses.accesses import StatusEvents
 from sluice.client.statuses.lag import LAG_ERRORS, NO_LAG, Lag, read_lags
 from sluice.client.statuses.round_table import PATH as ROUNDS_PATH
-from sluice.client.statuses.status_table import StatusTable
+from sluice.client.statuses.status_table import PATH, StatusTable
 from sluice.clock import Clock
 from sluice.errors import InvalidConfig, SluiceError
 from sluice.masking import mask
 from sluice.model import TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.statuses import RecordedStatus, freshness_ms, recorded
 from sluice.statuses.freshness import DEFAULT_FRESHNESS_MS
-from tests.unit.server.support import PATH
 
 
 class StatusListing:
