@@ -1,4 +1,4 @@
-"""The folder for files that later commands of the same user need: records, the installation id."""
+"""The folder for files that later commands of the same user need: the installation's id."""
 
 from __future__ import annotations
 

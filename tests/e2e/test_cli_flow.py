@@ -69,7 +69,7 @@ def test_content_that_does_not_fit_is_a_failure_and_another_kind_of_file_wrong_u
     assert "'ten'" in cli("append", "shop.strict", str(tmp_path / "a.csv"), fails=1)
     (tmp_path / "a.json").write_text("{}")
     told = cli("append", "shop.strict", str(tmp_path / "a.json"), fails=2)
-    assert "expected a file with the suffix .parquet or .csv" in told
+    assert "expected a file with the suffix .parquet, .csv, .jsonl or .ndjson" in told
 
 
 def test_a_table_that_exists_is_refused_or_left_as_it_is(cli: Callable[..., Any]) -> None:

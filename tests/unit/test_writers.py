@@ -37,14 +37,12 @@ LISTED = {
     "sluice/artifacts/jars.py": {"sys.stderr"},
     "sluice/cli/terminal/progress.py": {"Console"},
     "sluice/cli/rows/sending.py": {"Console"},
-    "sluice/cli/rows/resume.py": {"click.confirm"},
     # Words of this package.
     "sluice/cli/rows/sql.py": {
         "Console",
         "sys.stdout",
     },  # rows as CSV: exactly as they are
     # They flush.
-    "sluice/cli/rows/append_recorder.py": {"os.write"},  # a record of its own, in a file
     "sluice/cli/servers/serve.py": {"sys.stdout", "sys.stderr"},
     "sluice/cli/servers/ui.py": {"sys.stdout", "sys.stderr"},
 }

@@ -122,8 +122,8 @@ def _key_row(reader: KvReader, key: Sequence[str]) -> pa.Table:
     """COLUMN=VALUE as a table of one row."""
     import pyarrow as pa
 
-    from sluice.cli.rows.file_values import expected, from_text
-    from sluice.cli.rows.files import columns_of
+    from sluice.cli.rows.columns import columns_of
+    from sluice.cli.rows.values import expected, from_text
 
     schema = reader.info.schema
     fields = {field.name: field for field in columns_of(schema, schema.primary_key)}

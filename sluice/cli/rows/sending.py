@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import click
 import pyarrow as pa
 
-from sluice.cli.rows.append_recorder import AppendRecorder
-from sluice.cli.rows.resume import MAY_DUPLICATE
-from sluice.cli.rows.resume_command import Advice, ResumeCommand, stored_text
-from sluice.cli.rows.row_files import ROW_ERRORS, RowFile, first_that_fails
+from sluice.cli.rows.readers import ROW_ERRORS, RowFile, first_that_fails
 from sluice.cli.terminal.errors import InvalidFile
-from sluice.cli.terminal.output import say
+from sluice.cli.terminal.output import say, say_command
 from sluice.client.batches.bucket_writer import BucketWriter
-from sluice.errors import (
-    FlussError,
-    InvalidTable,
-    OutOfOrderSequence,
-    PartitionNotExists,
-    SluiceError,
-    TableNotExist,
-    UnknownWriterId,
-)
-from sluice.failpoints import failpoint
-from sluice.masking import line
+from sluice.errors import PartitionNotExists, SluiceError, TableNotExist
+from sluice.masking import line, mask
 from sluice.model import TablePath
 from sluice.quantities import counted
 
 Values = tuple[str, ...]
 Check = Callable[[pa.RecordBatch], set[Values]]
 Send = Callable[[pa.RecordBatch], None]
-_NOT_RESUMABLE = (OutOfOrderSequence, UnknownWriterId, InvalidTable)
-"""The cluster has lost batches or the writer's state, or the batches would differ."""
 _PARTITIONS_MAX = 100_000
 """A column with more values than this is not a partition key."""
 
@@ -48,15 +36,11 @@ class FileSender:
     check: Check
     """Raises the errors that sending these rows would raise; returns their partitions."""
     send: Send
-    command: ResumeCommand
-    """The command as the user gave it, to print how to resume."""
+    again: str
+    """What it does to send a row twice: a clause."""
     create_partitions: bool = False
     needs_partitions: bool = True
     """Whether rows of a missing partition are an error; otherwise they are skipped."""
-    recorder: AppendRecorder | None = None
-    """The record of the run, for tables that store a repeated row twice."""
-    done: str = "stored"
-    """The word for rows that were sent."""
 
     def check_all(self) -> int:
         """Checks the complete file and returns its number of rows; nothing is sent.
@@ -64,23 +48,22 @@ class FileSender:
         :raises InvalidFile: :raises SluiceError: the error with its place in the file.
         """
         total, seen = 0, set[Values]()
-        with nothing_sent():
-            with _bar(f"checking {self.rows.path.name}", self.rows.rows) as advance:
-                for batch in self.rows.batches():
-                    seen |= self._checked(batch, total, seen)
-                    total += batch.num_rows
-                    advance(batch.num_rows)
-            self.rows.check_unchanged()
-            if self.create_partitions:
-                self.writer.ensure_partitions(sorted(seen - {()}))
-            failpoint("client.append.checked")
+        with _bar(f"checking {self.rows.path.name}", self.rows.rows) as advance:
+            for batch in self.rows.batches():
+                seen |= self._checked(batch, total, seen)
+                total += batch.num_rows
+                advance(batch.num_rows)
+        self.rows.check_end()
+        self.rows.check_unchanged()
+        if self.create_partitions:
+            self.writer.ensure_partitions(sorted(seen - {()}))
         return total
 
     def send_all(self, total: int, skipped_rows: int) -> None:
         """Sends all rows but the first ones, and returns when they are stored.
 
-        :raises InvalidFile: :raises SluiceError: with the rows that are stored and how
-            to resume; for other exceptions both were printed.
+        :raises InvalidFile: :raises SluiceError: with the rows that are acknowledged and the
+            command that goes on; for other exceptions both were printed.
         """
         try:
             with self.writer, _bar(f"{self.rows.path.name} to {self.table}", total) as advance:
@@ -92,17 +75,15 @@ class FileSender:
                     at += batch.num_rows
                     advance(batch.num_rows)
                 self.writer.flush()
-        except InvalidFile as error:  # the check had read all rows without an error
-            changed = self.rows.change() or error
-            raise self._advice(total, skipped_rows).added_to(changed) from error
-        except SluiceError as error:
-            raise self._advice(total, skipped_rows, error).added_to(error) from error
-        except BaseException:
-            say(err=True)
-            self._advice(total, skipped_rows).say()
+        except (InvalidFile, SluiceError) as error:
+            text, command = self._advice(total, skipped_rows, error)
+            raise with_advice(error, text, command) from error
+        except BaseException as error:
+            text, command = self._advice(total, skipped_rows, error)
+            say(f"\n{text}", err=True)
+            if command:
+                say_command(command)
             raise
-        if self.recorder is not None:
-            self.recorder.forget()
 
     def _checked(self, batch: pa.RecordBatch, row: int, seen: set[Values]) -> set[Values]:
         """The partitions of a batch whose first row is number ``row`` of the file."""
@@ -110,8 +91,7 @@ class FileSender:
             return self._partitions(batch, seen)
         except ROW_ERRORS as error:
             at = first_that_fails(
-                batch.num_rows,
-                lambda start, count: self._partitions(batch.slice(start, count), seen),
+                batch.num_rows, lambda i, n: self._partitions(batch.slice(i, n), seen)
             )
             place = f"{self.rows.path}: {self.rows.place(row + at)}"
             try:
@@ -135,34 +115,31 @@ class FileSender:
                 )
         return found
 
-    def _advice(self, total: int, skipped_rows: int, error: BaseException | None = None) -> Advice:
-        """The rows that an interrupted run has stored, and how to resume."""
-        stored, recorder = skipped_rows + self.writer.stored_rows, self.recorder
-        name = self.rows.path.name
-        if isinstance(error, FlussError) and not (error.retryable or self.writer.has_begun):
-            return Advice("Nothing was sent")  # a resumed run would be refused like this one
-        if recorder is None:
-            return self.command.advice(stored_text(name, stored, total, self.done), stored)
-        if not recorder.has_begun:
-            return Advice("Nothing was sent")
-        is_final = recorder.is_unfinished and isinstance(error, _NOT_RESUMABLE)
-        is_lost = is_final and not isinstance(error, InvalidTable)
-        recorder.break_off(self.writer.stored_rows, type(error).__name__ if is_lost else "")
-        stored = recorder.stored_rows
-        text = stored_text(name, stored, total, self.done)
+    def _advice(self, total: int, skipped: int, error: BaseException) -> tuple[str, str | None]:
+        """The rows that are acknowledged, and the command that goes on."""
+        writer = self.writer
+        if not writer.has_begun:
+            return "Nothing was sent", None
+        stored, most = skipped + writer.stored_rows, writer.sent_rows - writer.stored_rows
+        text = f"The first {stored:,} of {counted(total, 'row')} of {self.rows.path.name} are"
+        text += " acknowledged"
+        if most:
+            text += f". Up to {counted(most, 'row')} after them may be stored, too: {self.again}"
         if isinstance(error, TableNotExist):
-            return Advice(text)
-        if is_final:
-            text = (
-                f"An exact resume of the earlier run is not possible. {text}. With --again"
-                f" {MAY_DUPLICATE}"
-            )
-        elif not recorder.is_kept:
-            most = skipped_rows + self.writer.sent_rows - stored
-            text += f". No record was kept: {MAY_DUPLICATE}, at most {counted(most, 'row')}"
-        elif self.rows.change():
-            text += f". For an exact resume restore the file; otherwise {MAY_DUPLICATE}"
-        return self.command.advice(text, stored, again=is_final)
+            return text, None
+        command, hidden = _command(stored)
+        return f"{text}{hidden}. Continue with:", command
+
+
+def with_advice(
+    error: InvalidFile | SluiceError, text: str, command: str | None = None
+) -> InvalidFile | SluiceError:
+    """The error with a text at its end, and a command to copy if there is one."""
+    details = error.details if isinstance(error, SluiceError) else {}
+    longer = type(error)(f"{error.message}. {text}", **details)
+    if command is not None:
+        longer.add_note(command)
+    return longer
 
 
 @contextmanager
@@ -171,11 +148,34 @@ def nothing_sent() -> Iterator[None]:
     try:
         yield
     except (InvalidFile, SluiceError) as error:
-        raise Advice("Nothing was sent").added_to(error) from error
+        raise with_advice(error, "Nothing was sent") from error
     except KeyboardInterrupt:
-        say(err=True)
-        say("Nothing was sent", err=True)
+        say("\nNothing was sent", err=True)
         raise
+
+
+def _command(skip_rows: int) -> tuple[str, str]:
+    """The present command from a later row on, and what to replace in it: secrets are left out."""
+    context = click.get_current_context()
+    arguments, options, hidden = list[str](), list[str](), ""
+    for parameter in context.command.params:
+        value = context.params.get(str(parameter.name))
+        if value in (None, False) or parameter.name == "skip_rows":
+            continue
+        if not isinstance(parameter, click.Option):
+            arguments.append(str(value))
+            continue
+        options.append(parameter.opts[0])
+        if value is not True:
+            shown = str(value)
+            if mask(shown) != shown:
+                shown = "VALUE" if "[" in (parameter.metavar or "[") else str(parameter.metavar)
+                hidden += f". Replace {shown} with your {parameter.opts[0]}"
+            options.append(shown)
+    options += ["--skip-rows", str(skip_rows)]
+    is_plain = not any(word.startswith("-") for word in arguments)
+    words = [*arguments, *options] if is_plain else [*options, "--", *arguments]
+    return shlex.join(["sluice", str(context.command.name), *words]), hidden
 
 
 @contextmanager
@@ -185,16 +185,10 @@ def _bar(description: str, total: int | None) -> Iterator[Callable[[int], None]]
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     console = Console(stderr=True)
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        console=console,
-        transient=True,
-    )
     if not console.is_terminal:  # older versions of rich print a line, even if it is disabled
         yield lambda _: None
         return
-    with progress:
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(line(description), total=total)
         yield lambda rows: progress.advance(task, rows)

@@ -69,7 +69,7 @@ come from a Parquet file, with --like.
     "like_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Copy the columns of this .parquet or .csv file.",
+    help="Copy the columns of this .parquet, .csv or .jsonl file.",
 )
 @click.option(
     "--primary-key",
@@ -239,7 +239,7 @@ def _schema(text: str | None, like_file: Path | None, partition_keys: tuple[str,
         with _naming("--schema"):
             return parse_schema(text)
     assert like_file is not None
-    from sluice.cli.rows.files import schema_of
+    from sluice.cli.rows.columns import schema_of
     from sluice.formats.types.types import schema_from_arrow
 
     return schema_from_arrow(schema_of(like_file, not_null=partition_keys))

@@ -34,10 +34,6 @@ class InvalidFile(click.ClickException):
     """A file of rows cannot be read, or does not fit the table."""
 
 
-class ResumeError(click.ClickException):
-    """The record of an earlier run cannot be used."""
-
-
 class RowNotFound(click.ClickException):
     """No row has the requested key."""
 

@@ -468,7 +468,7 @@ class BucketWriter(ABC):
         batch = self._pending.first(bucket)
         if self._journal is not None and not batch.again:
             self._journal.sending(bucket, batch.cut, self.stored_rows)
-            failpoint("client.write.noted")
+        failpoint("client.write.sending")
         failures: list[FlussError] = []
 
         def unpack(reply: Any) -> None:

@@ -12,27 +12,25 @@ from sluice.cli.main import cli
 from sluice.client import connect
 from sluice.model import TableBucket, TablePath
 
-RESUMES = re.compile(
-    r"At least the first ([\d,]+) of 20,000 rows of rows.csv are stored\..* Resume with:\n"
+CONTINUES = re.compile(
+    r"The first ([\d,]+) of 20,000 rows of rows.csv are acknowledged\..* Continue with:\n"
 )
 ROWS = 20_000
 ORDERS = "id BIGINT NOT NULL, note STRING"
 
 
 class Shop:
-    """A server and its one table, the state folder of a user, and the commands."""
+    """A server and its one table, and the commands."""
 
     def __init__(self, address: str, home: Path) -> None:
         self.address = address
         self.home = home
-        self.state = home / "state"
         self.table = TablePath("shop", home.name)
 
     def run(self, *arguments: str, fails: int = 0, **env: str) -> str:
         settings = {
             "SLUICE_CLIENT_BOOTSTRAP": self.address,
             "SLUICE_CLIENT_WRITER_BATCH_BYTES": "20000",
-            "XDG_STATE_HOME": str(self.state),
         }
         done: Result = CliRunner().invoke(cli, arguments, env={**settings, **env})
         assert done.exit_code == fails, done.output
@@ -63,19 +61,15 @@ class Shop:
         with connect(self.address) as client:
             return sorted(client.limit_scan(self.table, 100_000).column("id").to_pylist())
 
-    @property
-    def records(self) -> list[Path]:
-        return list(self.state.rglob("*.jsonl"))
-
 
 def command_of(said: str) -> list[str]:
     """The words of the command at the end of what was said, as a shell reads them."""
-    _text, found, command = said.rpartition("Resume with:\nsluice ")
+    _text, found, command = said.rpartition("Continue with:\nsluice ")
     assert found, said
     return shlex.split(command)
 
 
 def stored_of(said: str) -> int:
-    found = RESUMES.search(said)
+    found = CONTINUES.search(said)
     assert found, said
     return int(found[1].replace(",", ""))

@@ -11,7 +11,7 @@ from sluice import failpoints
 from sluice.client import connect
 from sluice.config import ServerConfig
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.tables.append_shop import ORDERS, Shop
+from tests.support.tables.append_shop import Shop
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +37,3 @@ def breaks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
         monkeypatch.setattr(failpoints, "_armed", armed)
 
     return arm
-
-
-@pytest.fixture
-def broken(shop: Shop, breaks: Callable[[int], None]) -> tuple[Path, str]:
-    """A file that an earlier run has sent a part of, and what that run said."""
-    shop.create(ORDERS, "--buckets", "2")
-    path = shop.file()
-    breaks(80)
-    said = shop.append(path, fails=1)
-    breaks(0)
-    return path, said

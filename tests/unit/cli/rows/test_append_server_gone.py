@@ -55,13 +55,13 @@ def test_before_the_check_begins(
     ends: tuple[Shop, Path, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop, path, end = ends
-    look = CsvRows.read_through
+    check = CsvRows._check_kind
 
-    def look_and_end(rows: CsvRows) -> None:
-        look(rows)
+    def check_and_end(rows: CsvRows) -> None:
+        check(rows)
         end()
 
-    monkeypatch.setattr(CsvRows, "read_through", look_and_end)
+    monkeypatch.setattr(CsvRows, "_check_kind", check_and_end)
     said = shop.append(path, fails=1, **SHORT)
     assert said.startswith("sluice: NetworkError: ")
     assert said.endswith(". Nothing was sent\n")

@@ -1,4 +1,4 @@
-"""`sluice append`: all of a file or nothing is sent, and what broke off is not begun again."""
+"""`sluice append`: all of a file or nothing is sent, and what breaks off can continue."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.cli.rows.append import _duplicates_count
+from sluice.cli.rows.append import _again
+from sluice.cli.rows.sending import FileSender
 from sluice.client import connect
 from sluice.model import Column, Schema, TableDescriptor
 from sluice.model import types as t
+from tests.docs.blocks import claimed
 from tests.support.models.tables import table_info
-from tests.support.tables.append_shop import ORDERS, ROWS, Shop, stored_of
+from tests.support.tables.append_shop import ORDERS, ROWS, Shop, command_of, stored_of
 
 # ---- nothing is sent before all is checked ----
 
@@ -38,15 +40,9 @@ def test_a_bad_last_row_of_many_leaves_nothing_behind(shop: Shop) -> None:
     )
     assert f"{told}. Nothing was sent\n" in said
     assert shop.ids() == []
-    assert shop.records == []
     path.write_text(path.read_text().replace("twelve", "200000"))
     assert "200,001 rows appended in" in shop.append(path, **large)
     assert sorted(shop.ids()) == list(range(200_001))
-    assert shop.records == []
-    assert "200,001 rows appended in" in shop.append(path, **large), (
-        "what came to its end may come again"
-    )
-    assert len(shop.ids()) == 400_002
 
 
 def test_a_bad_last_row_of_a_parquet_file_too(shop: Shop) -> None:
@@ -151,7 +147,36 @@ def test_rows_of_a_keyed_table_are_checked_as_they_are_encoded(shop: Shop) -> No
     )
 
 
-# ---- tables whose rows can be sent twice ----
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl", "rows.parquet"])
+def test_a_lossy_value_in_the_third_batch_is_named_and_nothing_is_sent(
+    shop: Shop, name: str
+) -> None:
+    shop.create("id BIGINT NOT NULL, price DECIMAL(10, 2), note STRING", "--buckets", "2")
+    prices = [f"{i % 100}.25" for i in range(200_000)]
+    prices[150_000] = "1.255"
+    path = shop.home / name
+    if name.endswith("csv"):
+        lines = ["id,price,note", *(f"{i},{price},{i:020}" for i, price in enumerate(prices))]
+    else:
+        lines = [f'{{"id":{i},"price":{price}}}' for i, price in enumerate(prices)]
+    if name.endswith("parquet"):
+        data = {"id": range(200_000), "price": pa.array(prices).cast(pa.decimal128(20, 3))}
+        pq.write_table(pa.table(data), path)
+    else:
+        path.write_text("\n".join(lines))
+    place = {"rows.csv": "line 150002", "rows.jsonl": "line 150001"}.get(
+        name, "row 150001 (row group 1 of 1)"
+    )
+    shown = "'1.255'" if name == "rows.csv" else "1.255"
+    said = shop.append(path, fails=1)
+    assert said.endswith(
+        f"sluice: InvalidFile: {path}: {place}: column price: expected DECIMAL(10,2), found"
+        f" {shown}; write up to 8 digits before and 2 after the point. Nothing was sent\n"
+    )
+    assert shop.ids() == []
+
+
+# ---- what breaks off ----
 
 
 def test_a_keyed_table_takes_the_file_again(shop: Shop, breaks: Callable[[int], None]) -> None:
@@ -162,25 +187,83 @@ def test_a_keyed_table_takes_the_file_again(shop: Shop, breaks: Callable[[int], 
     breaks(0)
     stored = stored_of(said)
     assert 0 < stored < len(shop.keys()) < ROWS
-    assert f"Resume with:\nsluice append {shop.table} {path} --skip-rows {stored}\n" in said
+    assert f"Continue with:\nsluice append {shop.table} {path} --skip-rows {stored}\n" in said
+    assert "rows after them may be stored, too: upserting them again changes nothing" in said
     assert "20,000 rows upserted" in shop.append(path), "it need not be told how to go on"
     assert shop.keys() == list(range(ROWS))
     assert "15,000 rows upserted in" in shop.append(path, "--skip-rows", "5000")
     said = shop.run("delete", str(shop.table), str(path), "--skip-rows", "15000")
     assert "5,000 deletes sent in" in said
     assert shop.keys() == list(range(15_000))
-    assert shop.records == []
+    assert "rows.csv has: 20,000 rows" in shop.append(path, "--skip-rows", "20001", fails=2)
 
 
-def test_where_a_row_that_duplicates_count_counts_twice() -> None:
-    columns = {"id": t.INT.not_null()}
-    assert _duplicates_count(table_info(columns))
-    assert not _duplicates_count(table_info(columns, primary_key=["id"]))
-    for engine, twice in (("aggregation", True), ("versioned", False)):
-        merged = {"table.merge-engine": engine}
-        assert (
-            _duplicates_count(table_info(columns, primary_key=["id"], properties=merged)) is twice
+def test_a_log_loses_no_row_by_the_printed_commands(
+    shop: Shop, breaks: Callable[[int], None]
+) -> None:
+    """Which can break off, too."""
+    shop.create(ORDERS, "--buckets", "2")
+    path, doubtful = shop.file(), 0
+    breaks(80)
+    said = shop.append(path, fails=1)
+    for batch in (1, 4, 2, 0):
+        stored = stored_of(said)
+        assert set(range(stored)) <= set(shop.ids())
+        found = re.search(
+            r"Up to ([\d,]+) rows after them may be stored, too: appending them", said
         )
+        assert found, said
+        doubtful += int(found[1].replace(",", ""))
+        breaks(batch)
+        said = shop.run(*command_of(said), fails=1 if batch else 0)
+    assert f"{ROWS - stored:,} rows appended in" in said
+    ids = shop.ids()
+    assert set(ids) == set(range(ROWS))
+    assert len(ids) <= ROWS + doubtful
+
+
+def test_the_page_shows_what_is_printed(shop: Shop, breaks: Callable[[int], None]) -> None:
+    shop.create(ORDERS, "--buckets", "2")
+    path = shop.file()
+    breaks(80)
+    said = shop.append(path, fails=1)
+    breaks(0)
+    (command,) = claimed("docs/append.md", __file__)
+    shown = "\n".join(command.output)
+    shown = shown.replace("shop.orders many.csv", f"{shop.table} {path}")
+    shown = shown.replace("many.csv", path.name).partition(". The first")[2]
+    expected = re.sub(
+        r"\d[\d,]*", r"[\\d,]+", re.escape(shown.replace(f"{shop.table} {path}", "@"))
+    )
+    expected = expected.replace("@", re.escape(f"{shop.table} {path}"))
+    assert re.search(rf"\. The first{expected}\n$", said), said
+
+
+def test_a_file_that_changes_while_it_is_sent_ends_the_run(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.create(ORDERS)
+    path, check = shop.file(), FileSender.check_all
+
+    def check_and_change(sending: FileSender) -> int:
+        found = check(sending)
+        with path.open("a") as file:
+            file.write("20000,one more\n")
+        return found
+
+    monkeypatch.setattr(FileSender, "check_all", check_and_change)
+    said = shop.append(path, fails=1)
+    assert "rows.csv: the file was changed while it was read. Nothing was sent\n" in said
+    assert shop.ids() == []
+
+
+def test_what_it_does_to_send_a_row_twice() -> None:
+    columns = {"id": t.INT.not_null()}
+    assert _again(table_info(columns)).endswith("stores them twice")
+    assert _again(table_info(columns, primary_key=["id"])).endswith("changes nothing")
+    for engine, effect in (("aggregation", "aggregates them twice"), ("versioned", "nothing")):
+        merged = table_info(columns, primary_key=["id"], properties={"table.merge-engine": engine})
+        assert _again(merged).endswith(effect)
 
 
 # ---- memory ----
@@ -194,12 +277,11 @@ import sys
 from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
-from sluice.cli.rows.files import rows_of
+from sluice.cli.rows.columns import rows_of
 from tests.support.programs.peak_memory import peak_mib
 wanted = pa.schema([("id", pa.int64()), ("note", pa.string())])
 for name in sys.argv[1:]:
     rows = rows_of(Path(name), wanted)
-    rows.read_through()
     count = sum(batch.num_rows for batch in rows.batches())
     print(count, peak_mib())
 """

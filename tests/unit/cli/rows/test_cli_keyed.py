@@ -64,7 +64,7 @@ def test_a_table_is_filled_changed_and_looked_up(cluster: EmbeddedCluster, tmp_p
     )
     other = csv(tmp_path, "n,prices\n1,2\n")
     said = run(cluster, "append", "shop.stock", other, fails=1)
-    assert "columns item, price are missing; rename 'prices' to 'price'?" in said
+    assert "line 1: the table has no column 'prices'; did you mean 'price'?" in said
     assert "--columns" not in said
     file = csv(tmp_path, "item,n\npen,30\nbag,5\n")
     told = run(cluster, "append", "shop.stock", file, "--columns", "item, n")
@@ -175,7 +175,11 @@ def test_a_table_is_made_once_and_left_as_it_is_after(
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("rows.parquet", "no Parquet", "rows.parquet: the file is text, not Parquet"),
+        (
+            "rows.parquet",
+            "no Parquet",
+            "the file is not Parquet; is it CSV or JSON lines?",
+        ),
         ("rows.csv", "id,id\n1,2\n", "rows.csv: more than one column is named 'id'; rename one"),
     ],
 )

@@ -76,7 +76,8 @@ USAGE = {
     ),
     ("append", "shop.orders", "."): "FILE: file '.' is a directory; see `sluice append --help`",
     ("append", "shop.orders", "rows.tsv"): (
-        "rows.tsv: expected a file with the suffix .parquet or .csv; see `sluice append --help`"
+        "rows.tsv: expected a file with the suffix .parquet, .csv, .jsonl or .ndjson; see `sluice"
+        " append --help`"
     ),
     ("sql", "SELECT 1", "--warehouse", "./lak"): (
         "--warehouse: folder ./lak does not exist; give the folder that `sluice tier` wrote to;"
@@ -109,18 +110,16 @@ USAGE = {
 }
 
 CSV = {
-    "": "the file is empty; its first line must name the columns",
+    "": "the file is empty",
     HEADER.replace(",", ";"): (
-        "line 1: semicolons separate the values in 'id;item;price;day;code;ok';"
-        " write commas, as in 'id,item,price,day,code,ok'"
+        "line 1: semicolons separate the values in 'id;item;price;day;code;ok'; write commas"
     ),
     "id,item,pirce,day,code,ok\n": (
-        "line 1: column price is missing; rename 'pirce' to 'price'?"
-        " The file has id, item, pirce, day, code, ok"
+        "line 1: the table has no column 'pirce'; did you mean 'price'?"
     ),
-    "id,item,day,ok\n": ("line 1: columns price, code are missing. The file has id, item, day, ok"),
+    "item,day,ok\n": ("line 1: columns id, price, code are missing. The file has item, day, ok"),
     GOOD: (
-        "line 1: expected a header with the columns id, item, price, day, code, ok;"
+        "line 1: expected the columns id, item, price, day, code, ok;"
         " found 1, pen, 2.50, 2024-05-01, abc, true"
     ),
     "id,id," + HEADER: "more than one column is named 'id'; rename one",
@@ -165,9 +164,12 @@ BYTES = {
 }
 PARQUET = {
     b"": "the file is empty",
-    HEADER.encode(): "the file is text, not Parquet; give a CSV file the suffix .csv",
-    b"\x00\x01\x02": "the file is not Parquet: it does not start with 'PAR1'",
-    b"PAR1 and no end": ("the file is cut off: a Parquet file ends with 'PAR1'; copy it again"),
+    HEADER.encode(): "the file is not Parquet; is it CSV or JSON lines?",
+    b"\x00\x01\x02": "the file is not Parquet; is it CSV or JSON lines?",
+    b"PAR1 and no end": (
+        "the file is cut off or damaged; copy it again: Parquet magic bytes not found in footer."
+        " Either the file is corrupted or this is not a parquet file."
+    ),
 }
 
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluice.cli.rows.files import rows_of, schema_of
-from sluice.cli.rows.row_files import first_that_fails
+from sluice.cli.rows.columns import rows_of, schema_of
+from sluice.cli.rows.readers import first_that_fails
 
 ROOT = Path(__file__).resolve().parents[4]
 WANTED = pa.schema([("id", pa.int64()), ("note", pa.string())])
@@ -39,7 +39,7 @@ def test_a_batch_is_small_where_a_dictionary_repeats_large_values(
 import sys
 from pathlib import Path
 import pyarrow as pa
-from sluice.cli.rows.files import rows_of, schema_of
+from sluice.cli.rows.columns import rows_of, schema_of
 from tests.support.programs.peak_memory import peak_mib
 rows = rows_of(Path(sys.argv[1]), pa.schema([("id", pa.int64()), ("note", pa.string())]))
 count = most = 0
@@ -117,14 +117,14 @@ def test_too_little_memory_is_not_taken_for_a_bad_value(tmp_path: Path) -> None:
 import resource, sys
 from pathlib import Path
 import click, numpy as np, pyarrow as pa
-from sluice.cli.rows.files import rows_of, schema_of
-rows = rows_of(Path(sys.argv[1]), pa.schema([("id", pa.int64())]), notes=False)
+from sluice.cli.rows.columns import rows_of, schema_of
+rows = rows_of(Path(sys.argv[1]), pa.schema([("id", pa.int64())]), is_part=True)
 (batch,) = rows.batches()
 large = pa.record_batch({"id": pa.array(np.ones(200_000_000, np.int8))})
 taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (taken + (256 << 20),) * 2)
 try:
-    rows._cast(large, 0)
+    rows.cast(large, 0)
 except click.ClickException as error:
     print(error.message)
 """
@@ -157,7 +157,6 @@ def test_a_file_name_need_not_be_utf8(tmp_path: Path, suffix: str) -> None:
         with path.open("wb") as file:
             pq.write_table(pa.table({"id": [1], "note": ["a"]}), file)
     rows = rows_of(path, WANTED)
-    rows.read_through()
     assert [row for batch in rows.batches() for row in batch.to_pylist()] == [
         {"id": 1, "note": "a"}
     ]
