@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from sluice.client.admin.admin import Admin
 from sluice.client.admin.damage import DamageClient
-from sluice.client.batches.sent_batches import WriterJournal
 from sluice.client.connection.connection import Connection
 from sluice.client.kv.reader import KvReader
 from sluice.client.kv.scanner import KvScanner
@@ -82,12 +81,10 @@ class Client:
         path: TablePath,
         *,
         dynamic_partitions: bool = False,
-        journal: WriterJournal | None = None,
     ) -> LogWriter:
         """Returns a writer for one log table; the caller closes it.
 
         :param dynamic_partitions: create a partition when its first row arrives.
-        :param journal: records sent batches, so that another process can resume after the last.
         :raises TableNotExist: the table does not exist.
         :raises InvalidTable: the table is not a log table.
         """
@@ -96,7 +93,6 @@ class Client:
             self.admin,
             path,
             dynamic_partitions=dynamic_partitions,
-            journal=journal,
         )
 
     def log_reader(self, path: TablePath) -> LogReader:
@@ -114,14 +110,12 @@ class Client:
         target_columns: Sequence[str] | None = None,
         *,
         dynamic_partitions: bool = False,
-        journal: WriterJournal | None = None,
     ) -> KvWriter:
         """Returns a writer for one primary-key table; the caller closes it.
 
         :param target_columns: the columns to write, which must include the primary key; all by
             default.
         :param dynamic_partitions: create a partition when its first row arrives.
-        :param journal: records sent batches, so that another process can resume after the last.
         :raises TableNotExist: the table does not exist.
         :raises NonPrimaryKeyTable: the table is a log table.
         :raises InvalidTargetColumn: these columns cannot be written without the others.
@@ -132,7 +126,6 @@ class Client:
             path,
             target_columns=target_columns,
             dynamic_partitions=dynamic_partitions,
-            journal=journal,
         )
 
     def kv_reader(self, path: TablePath) -> KvReader:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 from sluice.catalog_options import LAYOUT
@@ -143,18 +142,13 @@ class Admin:
         reply = self._ask(apis.LIST_TABLES, pb.ListTablesRequest(database_name=database))
         return list(reply.table_name)
 
-    def table_info(self, path: TablePath, schema_id: int | None = None) -> TableInfo:
-        """Returns the description of a table, with its current or an earlier schema.
+    def table_info(self, path: TablePath) -> TableInfo:
+        """Returns the description of a table.
 
         :raises TableNotExist: the table does not exist.
-        :raises SchemaNotExist: the table never had a schema of that id.
         """
         reply = self._ask(apis.GET_TABLE_INFO, pb.GetTableInfoRequest(table_path=table_path(path)))
-        info = _table_info(path, reply)
-        if schema_id is None or schema_id == info.schema_id:
-            return info
-        descriptor = replace(info.descriptor, schema=self.schema(path, schema_id))
-        return replace(info, schema_id=schema_id, descriptor=descriptor)
+        return _table_info(path, reply)
 
     def table_infos(self, paths: Sequence[TablePath]) -> dict[TablePath, TableInfo]:
         """Returns the descriptions of several tables, by one call; learns the leaders, too.

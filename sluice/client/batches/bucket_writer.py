@@ -13,15 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from sluice.client.admin.admin import Admin
+from sluice.client.batches.pending_batches import PendingBatches
 from sluice.client.batches.row_buffers import RowBuffers
 from sluice.client.batches.sender import BatchSender
-from sluice.client.batches.sent_batches import (
-    PendingBatch,
-    PendingBatches,
-    RowRange,
-    WriterJournal,
-    WriterStart,
-)
 from sluice.client.connection.connection import Connection
 from sluice.client.connection.retry import interruptible_sleep
 from sluice.errors import (
@@ -101,13 +95,9 @@ class BucketWriter(ABC):
         info: TableInfo,
         *,
         dynamic_partitions: bool = False,
-        journal: WriterJournal | None = None,
         random: Callable[[], float] = random_module.random,
     ) -> None:
-        """:param dynamic_partitions: create a partition when its first row arrives.
-        :param journal: records sent batches. If it holds those of an earlier writer, this writer
-            resumes there and must be given the same rows, from the first one on.
-        """
+        """:param dynamic_partitions: create a partition when its first row arrives."""
         self.info = info
         is_arrow = LogFormat.of(info.descriptor.properties).is_arrow
         self._keeps_milliseconds = info.has_primary_key or not is_arrow
@@ -115,23 +105,16 @@ class BucketWriter(ABC):
         self._admin = admin
         self._dynamic_partitions = dynamic_partitions
         config = connection.config
-        self._journal = journal
-        start = journal.start if journal else None
-        fitting = min(config.writer_batch_bytes, self._records_max // _BATCHES_IN_MESSAGE)
-        self._batch_bytes = start.batch_bytes if start else fitting
-        self._goes_on = start is not None
+        self._batch_bytes = min(config.writer_batch_bytes, self._records_max // _BATCHES_IN_MESSAGE)
         self._pending = PendingBatches()
         self._lock = threading.RLock()  # guards all below
         self._closed = False
-        self._writer_id = start.writer_id if start else None
+        self._writer_id: int | None = None
         self._sequences: dict[TableBucket, int] = {}
-        self._known: dict[TableBucket, list[RowRange]] = {}
-        self._cut_rows: dict[_Key, int] = {}
         self._taken_rows = self._given_rows = 0
         self._partitions: dict[tuple[str, ...], Partition] = {}
         self._counts: dict[int | None, int] = {}  # of buckets, by the partition's id
-        drawn = int(random() * self.info.bucket_count)
-        self._first_bucket = self._next_bucket = start.next_bucket if start else drawn
+        self._next_bucket = int(random() * self.info.bucket_count)
         self._buffers: RowBuffers[_Key] = RowBuffers(
             self._batch_bytes, _BUFFERED_BATCHES_MAX * self._batch_bytes
         )
@@ -400,18 +383,6 @@ class BucketWriter(ABC):
             self._next_bucket += 1
         bucket = TableBucket(self.info.table_id, partition_id, number)
         sequence = self._sequences.get(bucket, 0)
-        cut = RowRange(self._cut_rows.get(key, 0), batch.num_rows)
-        known = self._known_of(bucket)
-        if sequence < len(known):
-            self._check_alike(bucket, sequence, known[sequence], cut)
-        if sequence >= len(known) - 1:  # the others are stored
-            self._put(bucket, batch, sequence, PendingBatch(mark, cut, again=sequence < len(known)))
-        self._sequences[bucket] = 0 if sequence == _SEQUENCE_MAX else sequence + 1
-        self._cut_rows[key] = cut.first + cut.rows
-
-    def _put(
-        self, bucket: TableBucket, batch: pa.RecordBatch, sequence: int, waiting: PendingBatch
-    ) -> None:
         writer_id = self._id()
         records = self._batch(
             batch, writer_id, NO_SEQUENCE if writer_id == NO_WRITER_ID else sequence
@@ -424,28 +395,9 @@ class BucketWriter(ABC):
                     " raise it, or lower client.writer_batch_bytes"
                 )
             )
-        self._pending.add(bucket, waiting)
+        self._pending.add(bucket, mark)
         self._sender.put(bucket, records)
-
-    def _known_of(self, bucket: TableBucket) -> list[RowRange]:
-        """Returns the batches that an earlier writer sent to a bucket."""
-        if self._journal is None:
-            return []
-        if bucket not in self._known:
-            self._known[bucket] = self._journal.known(bucket)
-        return self._known[bucket]
-
-    def _check_alike(
-        self, bucket: TableBucket, sequence: int, before: RowRange, now: RowRange
-    ) -> None:
-        if before != now:
-            self._sender.fail(
-                InvalidTable(
-                    f"{self._name(bucket)}: batch {sequence} of the interrupted writer has"
-                    f" {before.rows} rows from row {before.first}, but now it has {now.rows} rows"
-                    f" from row {now.first}: resume with the same rows and version of Sluice"
-                )
-            )
+        self._sequences[bucket] = 0 if sequence == _SEQUENCE_MAX else sequence + 1
 
     @property
     def _records_max(self) -> int:
@@ -458,16 +410,10 @@ class BucketWriter(ABC):
             self._writer_id = self._connection.call_tablet(
                 apis.INIT_WRITER, request, lambda reply: int(reply.writer_id)
             )
-            if self._journal is not None:
-                begun = (self._first_bucket, self._batch_bytes, self.info.schema_id)
-                self._journal.begin(WriterStart(self._writer_id, *begun))
         return self._writer_id
 
     def _send(self, bucket: TableBucket, records: bytes) -> None:
         """Sends one batch until it is stored; runs on the sender's threads."""
-        batch = self._pending.first(bucket)
-        if self._journal is not None and not batch.again:
-            self._journal.sending(bucket, batch.cut, self.stored_rows)
         failpoint("client.write.sending")
         failures: list[FlussError] = []
 
@@ -478,7 +424,7 @@ class BucketWriter(ABC):
                     f"{self._API.name}: the server returned {count} results for one batch"
                 )
             entry = reply.buckets_resp[0]
-            if entry.error_code == DuplicateSequence.code and (failures or self._goes_on):
+            if entry.error_code == DuplicateSequence.code and failures:
                 return  # an earlier attempt had stored it; only the response was lost
             if entry.error_code:
                 raise from_code(entry.error_code, entry.error_message)

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from sluice.client.admin.admin import Admin
 from sluice.client.batches.bucket_writer import NO_WRITER_ID, BucketWriter
-from sluice.client.batches.sent_batches import WriterJournal
 from sluice.client.connection.connection import Connection
 from sluice.errors import DeletionDisabled, InvalidTargetColumn, NonPrimaryKeyTable
 from sluice.formats.keys.primary_keys import primary_keys
@@ -38,7 +37,6 @@ class KvWriter(BucketWriter):
         info: TableInfo | None = None,
         target_columns: Sequence[str] | None = None,
         dynamic_partitions: bool = False,
-        journal: WriterJournal | None = None,
         idempotent: bool = True,
     ) -> None:
         """:param info: the table's description, if the caller has just read it.
@@ -47,15 +45,13 @@ class KvWriter(BucketWriter):
             columns to null; the row is deleted when all other columns are null too. By default all
             columns but one that the server numbers (auto-increment).
         :param dynamic_partitions: create a partition when its first row arrives.
-        :param journal: see :class:`BucketWriter`.
         :param idempotent: False: a batch that is sent again is stored again, which saves a request.
 
         :raises TableNotExist: the table does not exist.
         :raises NonPrimaryKeyTable: the table is a log table.
         :raises InvalidTargetColumn: these columns cannot be written without the others.
         """
-        start = journal.start if journal else None
-        info = info or admin.table_info(path, start.schema_id if start else None)
+        info = info or admin.table_info(path)
         if not info.has_primary_key:
             raise NonPrimaryKeyTable(
                 f"table {path} has no primary key: append rows with log_writer"
@@ -73,9 +69,7 @@ class KvWriter(BucketWriter):
         self._columns = arrow_schema(schema)
         self._types = [column.data_type for column in schema.columns]
         self._row_format = info.descriptor.properties.get("table.kv.format", "COMPACTED").upper()
-        super().__init__(
-            connection, admin, info, dynamic_partitions=dynamic_partitions, journal=journal
-        )
+        super().__init__(connection, admin, info, dynamic_partitions=dynamic_partitions)
         if not idempotent:
             self._writer_id = NO_WRITER_ID
 

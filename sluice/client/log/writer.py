@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from sluice.client.admin.admin import Admin
 from sluice.client.batches.bucket_writer import BucketWriter
-from sluice.client.batches.sent_batches import WriterJournal
 from sluice.client.connection.connection import Connection
 from sluice.errors import InvalidTable
 from sluice.formats.log.log_format import LogFormat
@@ -32,26 +31,18 @@ class LogWriter(BucketWriter):
         path: TablePath,
         *,
         dynamic_partitions: bool = False,
-        journal: WriterJournal | None = None,
         random: Callable[[], float] = random_module.random,
     ) -> None:
         """:param dynamic_partitions: create a partition when its first row arrives.
-        :param journal: see :class:`BucketWriter`.
 
         :raises TableNotExist: the table does not exist.
         :raises InvalidTable: the table has a primary key.
         """
-        start = journal.start if journal else None
-        info = admin.table_info(path, start.schema_id if start else None)
+        info = admin.table_info(path)
         _check_table(info)
         self._format = LogFormat.of(info.descriptor.properties)
         super().__init__(
-            connection,
-            admin,
-            info,
-            dynamic_partitions=dynamic_partitions,
-            journal=journal,
-            random=random,
+            connection, admin, info, dynamic_partitions=dynamic_partitions, random=random
         )
 
     def write(self, data: pa.Table | pa.RecordBatch) -> None:
