@@ -14,7 +14,7 @@ from bench.kv_put import PATH, put
 from bench.log_to_iceberg import pyarrow_limit
 from bench.measure import Line, cost, report
 from sluice.client import Client, KvSnapshotReader, connect
-from sluice.client.kv.rocksdb_values import read_values
+from sluice.client.kv.sst_values import read_values
 from sluice.config import ServerConfig
 from sluice.model import BucketSnapshot
 from sluice.server.cluster import EmbeddedCluster

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sluice.client.kv.rocksdb_values import read_values
+from sluice.client.kv.sst_values import read_values
 from sluice.formats.kv.value_batch import decode_values, values_of
 from sluice.formats.rows.arrays import COMPACTED
 from sluice.wire import fluss_api_pb2 as pb

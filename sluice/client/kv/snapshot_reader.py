@@ -12,8 +12,8 @@ import pyarrow as pa
 from sluice.client.admin.admin import Admin
 from sluice.client.connection.connection import Connection
 from sluice.client.connection.remote_files import RemoteFiles
-from sluice.client.kv.rocksdb_values import read_values
 from sluice.client.kv.snapshot_files import SnapshotFiles, download, snapshot_files, with_sizes
+from sluice.client.kv.sst_values import read_values
 from sluice.client.kv.stored_rows import StoredRows
 from sluice.errors import CorruptRecord, NonPrimaryKeyTable, StorageError
 from sluice.model import TableBucket, TableInfo, TablePath

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from sluice.errors import CorruptRecord
 from sluice.formats.kernels import sst_layout as layout
 from sluice.formats.kv import sst_table as sst
 from sluice.formats.kv.rocksdb_manifest import LiveFile, NeedsRocksDB, live_files
@@ -31,13 +32,25 @@ _KEY_CAPACITY = 64 * 1024
 _ROOM_MAX = 1 << 30
 
 
+def read_values(folder: Path, name: str, batch_bytes: int) -> Iterator[pa.Array]:
+    """Yields all values of the default column family as binary arrays, in key order.
+
+    An array has about ``batch_bytes``, or one larger value. The values before an error are correct.
+
+    :param name: the name of the folder's content in error messages.
+    :raises CorruptRecord: the folder is not a RocksDB store, lacks a file, or a file is damaged or
+        has something that Sluice does not read.
+    """
+    try:
+        yield from read_sst_values(folder, batch_bytes)
+    except NeedsRocksDB as error:
+        raise CorruptRecord(f"{name} is damaged, or Sluice cannot read it: {error}") from error
+
+
 def read_sst_values(folder: Path, batch_bytes: int) -> Iterator[pa.Array]:
     """Yields all values of the default column family as binary arrays, in key order.
 
-    An array has about ``batch_bytes``, or one larger value. The values before an error are correct
-    and in RocksDB's own order, so RocksDB can continue after them.
-
-    :raises NeedsRocksDB: the folder has a feature that only RocksDB supports, or is damaged.
+    :raises NeedsRocksDB: the folder has something that is not supported, or is damaged.
     """
     try:
         with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Clients read KV snapshots without rocksdict, and name it where only RocksDB could go on."""
+"""Clients read KV snapshots without rocksdict, which only servers install."""
 
 from __future__ import annotations
 
@@ -17,13 +17,9 @@ READ = """
     sys.modules["rocksdict"] = None
     import sluice.client, sluice.driver.local, sluice.lake, sluice.rounds.round.round
     from pathlib import Path
-    from sluice.client.kv.rocksdb_values import read_values
-    from sluice.errors import MissingExtra
-    try:
-        arrays = list(read_values(Path(sys.argv[1]), "the snapshot", 1 << 20))
-        print(json.dumps(sum(map(len, arrays))))
-    except MissingExtra as error:
-        print(json.dumps(str(error)))
+    from sluice.client.kv.sst_values import read_values
+    arrays = list(read_values(Path(sys.argv[1]), "the snapshot", 1 << 20))
+    print(json.dumps(sum(map(len, arrays))))
 """
 
 
@@ -52,15 +48,3 @@ def read(folder: Path) -> Any:
 
 def test_a_snapshot_is_read_from_its_files(tmp_path: Path) -> None:
     assert read(written(tmp_path / "db")) == 1000
-
-
-def test_what_is_left_to_rocksdb_names_the_package(tmp_path: Path) -> None:
-    folder = written(tmp_path / "db")
-    [table] = folder.glob("*.sst")
-    content = table.read_bytes()
-    table.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    assert read(folder) == (
-        "the snapshot is damaged, or only RocksDB can read it: the SST file has no footer. "
-        "Reading it with RocksDB needs rocksdict, which is not installed: "
-        "run `pip install 'fluss-sluice[server]'`"
-    )
