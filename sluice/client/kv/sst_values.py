@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import groupby, pairwise
 from pathlib import Path
 
@@ -86,21 +86,30 @@ def _sorted_runs(folder: Path) -> list[list[LiveFile]]:
     return runs
 
 
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Names the file in what is wrong with it."""
+    try:
+        yield
+    except NeedsRocksDB as error:
+        raise NeedsRocksDB(f"{error} in {path}") from error
+
+
 class _Table:
     """One open SST file; its footer, index and properties are read at creation."""
 
     def __init__(self, path: Path, size: int) -> None:
-        self._name = path.name
+        self.path = path
         self._file = path.open("rb", buffering=0)
         try:
             if os.fstat(self._file.fileno()).st_size != size:
-                raise NeedsRocksDB(f"the size of {path.name} differs from the MANIFEST")
+                raise NeedsRocksDB("its size differs from the MANIFEST")
             tail = self._read(max(size - sst.FOOTER_SIZE, 0), min(size, sst.FOOTER_SIZE))
             self.footer = sst.read_footer(tail, size)
             metaindex = self._block(self.footer.metaindex)
             index, properties = sst.find_parts(self.footer, metaindex, size)
             if max(index.size, properties.size) > _INDEX_BYTES_MAX:
-                raise NeedsRocksDB(f"the index of {path.name} is too large")
+                raise NeedsRocksDB("its index is too large")
             self._index = index
             self.properties = sst.read_properties(self._block(properties))
         except BaseException:
@@ -125,7 +134,7 @@ class _Table:
     def _read(self, start: int, size: int) -> bytes:
         data = os.pread(self._file.fileno(), size, start)
         if len(data) != size:
-            raise NeedsRocksDB(f"{self._name} is truncated")
+            raise NeedsRocksDB("it is truncated")
         return data
 
 
@@ -147,7 +156,7 @@ class _Source:
     def __enter__(self) -> _Source:
         """Opens every file first, so that an unsupported store yields no values at all."""
         for file in self._files:
-            _Table(self._folder / file.name, file.size).close()
+            self._open(file).close()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -169,12 +178,18 @@ class _Source:
                 return None
             file = self._files[self._next]
             self._next += 1
-            self._table = _Table(self._folder / file.name, file.size)
+            self._table = self._open(file)
             self._expected += self._table.properties.entries
-            self._starts, self._sizes = self._table.blocks()
+            with _named(self._table.path):
+                self._starts, self._sizes = self._table.blocks()
             self._at = 0
         self._load_blocks()
         return self._where
+
+    def _open(self, file: LiveFile) -> _Table:
+        path = self._folder / file.name
+        with _named(path):
+            return _Table(path, file.size)
 
     def _load_blocks(self) -> None:
         assert self._table is not None
@@ -185,9 +200,10 @@ class _Source:
         data = self._table.read(origin, int(ends[count - 1]))
         starts = self._starts[first : first + count] - origin
         sizes = self._sizes[first : first + count].copy()
-        sst.check_blocks(self._table.footer, data, starts, sizes, origin)
-        # blocks that do not fit are read again later
-        kept = sst.uncompress(data, starts, sizes, 2 * self.read_bytes)
+        with _named(self._table.path):
+            sst.check_blocks(self._table.footer, data, starts, sizes, origin)
+            # blocks that do not fit are read again later
+            kept = sst.uncompress(data, starts, sizes, 2 * self.read_bytes)
         self._kept = kept
         self._at = first + len(kept)
         self._where = np.array([(block.address, block.size) for block in kept], np.int64)
