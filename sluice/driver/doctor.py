@@ -152,12 +152,12 @@ def _servers(config: Config) -> Iterator[Finding]:
 
 
 def _damage(config: Config) -> Iterator[Finding]:
-    """One finding for each damaged range or store that the embedded server knows of."""
+    """One finding for each reason of damage for which a bucket refuses calls."""
     try:
         with connect(config.client) as client:
             for one in client.damage.list():
                 what = f"bucket {one.path} {one.bucket.name}"
-                yield Finding(what, False if one.refused else None, str(one), result="damaged")
+                yield Finding(what, False, one.refused, result="damaged")
     except SluiceError as error:
         said = reason_text(f"{type(error).__name__}: {error}", config.secrets())
         yield Finding("damage", None, said)

@@ -247,11 +247,12 @@ class _Components:
             )
             self._producers = ProducerOffsets(self._database, clock)
             self._kv = self._kv_manager(config, files)
+            self._damage_calls = DamageService(self.catalog, self._logs, self._kv)
             self._cluster_calls = ClusterService(
                 self.catalog,
                 self._replicas,
                 buckets_of,
-                lambda bucket: self._kv.refusal(bucket, opens=False) is not None,
+                self._damage_calls.refuses,
                 fluss_settings(config, lake_format, self._lake_options),
             )
             self._tablets = _Tablets(
@@ -266,7 +267,6 @@ class _Components:
                 self.catalog,
                 self._logs,
                 self._replicas,
-                files,
                 clock,
                 max_bytes=config.max_message_bytes,
                 waiting_max=config.max_workers // 2,
@@ -478,7 +478,6 @@ class _Components:
             self._replicas,
             self._writer_ids,
             self._clock,
-            files=self._files,
             max_batch_rows=self._config.max_batch_rows,
             max_bytes=self._config.max_message_bytes,
         )
@@ -497,7 +496,7 @@ class _Components:
             **whole.coordinator_handlers(),
             **self._producers.handlers(),
             **self._lease_calls.handlers(),
-            **DamageService(self.catalog, self._logs, self._kv).handlers(),
+            **self._damage_calls.handlers(),
         }
         forwarded = {api: coordinators[api] for api in _FORWARDED if api in coordinators}
         stats = StatsService(self.catalog, self._logs, self._kv, self._replicas)

@@ -1669,14 +1669,13 @@ class ListDamageResponse(_message.Message):
     def __init__(self, damage: _Optional[_Iterable[_Union[PbDamage, _Mapping]]] = ...) -> None: ...
 
 class PbDamage(_message.Message):
-    __slots__ = ("table_path", "table_id", "partition_id", "bucket_id", "start_offset", "end_offset", "place", "refused")
+    __slots__ = ("table_path", "table_id", "partition_id", "bucket_id", "start_offset", "end_offset", "refused")
     TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
     BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    PLACE_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     table_path: PbTablePath
     table_id: int
@@ -1684,9 +1683,8 @@ class PbDamage(_message.Message):
     bucket_id: int
     start_offset: int
     end_offset: int
-    place: str
     refused: str
-    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., place: _Optional[str] = ..., refused: _Optional[str] = ...) -> None: ...
+    def __init__(self, table_path: _Optional[_Union[PbTablePath, _Mapping]] = ..., table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., end_offset: _Optional[int] = ..., refused: _Optional[str] = ...) -> None: ...
 
 class SkipDamageRequest(_message.Message):
     __slots__ = ("table_id", "partition_id", "bucket_id", "start_offset", "end_offset")

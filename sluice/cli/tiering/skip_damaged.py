@@ -1,4 +1,4 @@
-"""`sluice skip-damaged`: lets a key-value store go on without a damaged range of its log."""
+"""`sluice skip-damaged`: lets a bucket go on without a damaged range of its log."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from sluice.cli.tiering.repair import BATCH
 from sluice.model import TablePath
 
 if TYPE_CHECKING:
-    from sluice.client.admin.damage import Damage
     from sluice.driver.last_failure import BatchName
 
 
 @click.command(
     "skip-damaged",
-    short_help="Let a bucket go on without damaged changes.",
+    short_help="Let a bucket go on without damaged offsets.",
     epilog=examples(
         "sluice skip-damaged shop.stock 0:1200",
         "sluice skip-damaged shop.stock 0:1200 --yes",
@@ -29,43 +28,38 @@ if TYPE_CHECKING:
 @click.option("--yes", is_flag=True, help="Do it; without it, nothing is changed.")
 @with_settings
 def skip_damaged(table: TablePath, place: BatchName, yes: bool, settings: Settings) -> None:
-    """Give up the changes of a damaged range that a primary-key TABLE needs.
+    """Give up a damaged range of the log of TABLE.
 
-    An embedded server whose key-value store was lost replays the log of the bucket. If a range of
-    the log is damaged, the bucket refuses reads and writes. `sluice doctor` and `sluice status`
-    name such a range. Restore the log from a backup if there is one. Otherwise this command lets
-    the bucket go on. Rows that were changed in this range may then be old, or missing, or still
-    there although they were deleted: put or delete them again. The lake keeps what was tiered
-    before, and no status names the difference.
+    If a log of an embedded server is damaged on its disk, the bucket refuses reads and writes.
+    `sluice doctor` and `sluice status` name the file and the range. Restore the file from a backup
+    if there is one. Otherwise this command lets the bucket go on behind the range. Its offsets are
+    lost for ever, and rounds name them until `sluice repair --skip` leaves them out. In a
+    primary-key table, rows that were changed in this range may then be old, or missing, or still
+    there although they were deleted: put or delete them again.
 
-    Exit code 1: no such range is needed, and nothing was changed.
+    Exit code 1: no damaged range begins there, or nobody knows its end. Nothing was changed.
     """
     from sluice.errors import LogOffsetOutOfRange
 
     bucket, offset = place
     with settings.connect() as client:
-        found = _refusing(client.damage.list(table))
+        found = client.damage.list(table)
         named = [one for one in found if (one.bucket.name, one.start) == place]
         if not named:
             others = "".join(f". {one.refused}" for one in found)
             raise LogOffsetOutOfRange(
-                f"table {table}, bucket {bucket}: no key-value store refuses calls because of a"
-                f" damaged range that begins at offset {offset}{others}"
+                f"table {table}, bucket {bucket}: no damaged range begins at offset"
+                f" {offset}{others}"
             )
-        (damage,) = named
         if not yes:
-            print_wrapped(damage.refused)
-            say("nothing was changed; --yes gives these changes up")
+            print_wrapped(named[0].refused)
+            say("nothing was changed; --yes gives these offsets up")
             return
-        client.damage.skip(damage)
+        client.damage.skip(named[0])
         print_wrapped(
-            f"{table}: bucket {bucket} goes on without the offsets {damage.start} to"
-            f" {(damage.stop or 0) - 1} of its log. Its rows may lack changes of these offsets. The"
-            " lake keeps those that it has: append these rows again, so that both are the same"
+            f"{table}: bucket {bucket} goes on without the offsets {offset} to"
+            f" {(named[0].stop or 0) - 1} of its log. If a round fails at them, run `sluice repair"
+            f" {table} --skip {bucket}:{offset}`"
         )
-        for one in _refusing(client.damage.list(table)):
+        for one in client.damage.list(table):
             print_wrapped(one.refused)
-
-
-def _refusing(found: list[Damage]) -> list[Damage]:
-    return [one for one in found if one.refused]

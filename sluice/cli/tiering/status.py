@@ -87,7 +87,7 @@ def status(
                 print_statuses(
                     statuses, clock.now_ms(), not_tiered(table), complete_errors=table is not None
                 )
-            refused = [one for one in client.damage.list(table) if one.refused]
+            refused = client.damage.list(table)
             if output_format != "json":
                 for one in refused:
                     print_wrapped(f"{one.path} bucket {one.bucket.name}: {one.refused}")

@@ -1,4 +1,4 @@
-"""What the disk of an embedded server has damaged, and how a store goes on without it."""
+"""Buckets of an embedded server that refuse calls because its disk is damaged."""
 
 from __future__ import annotations
 
@@ -15,29 +15,16 @@ from sluice.wire.messages.table_paths import bucket_ids, bucket_in, path_of, tab
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A damaged range of a bucket's log, or a key-value store that refuses calls, or both."""
+    """Why a bucket refuses reads and writes."""
 
     path: TablePath
     bucket: TableBucket
     start: int | None
-    """The first damaged offset; None: the damage has no offsets."""
+    """The first damaged offset of its log; None: its key-value store is lost."""
     stop: int | None
-    """The first offset after them."""
-    place: str
-    """Where the bytes are."""
+    """The first offset after them; None: nobody knows it, so they cannot be given up."""
     refused: str
-    """Why the bucket's key-value store refuses calls; empty if it does not."""
-
-    def __str__(self) -> str:
-        """What is wrong, and what to do."""
-        if self.refused or self.start is None or self.stop is None:
-            return self.refused
-        return (
-            f"offsets {self.start} to {self.stop - 1} are damaged on the server's disk"
-            f" ({self.place}). Restore the log from a backup while the server is stopped, or, if a"
-            f" round fails at them: `sluice repair {self.path} --skip"
-            f" {self.bucket.name}:{self.start}`"
-        )
+    """What is damaged, and what to do."""
 
 
 class DamageClient:
@@ -62,16 +49,13 @@ class DamageClient:
         return []
 
     def skip(self, damage: Damage) -> None:
-        """Lets a key-value store go on without the changes of a range that it refuses calls for.
+        """Lets a bucket go on without the damaged offsets of its log, which are lost from then on.
 
-        :raises LogOffsetOutOfRange: no key-value store needs this range.
-        :raises CorruptRecord: the store refuses calls for another reason.
+        :raises LogOffsetOutOfRange: the bucket does not refuse calls for them, or nobody knows
+            where they end.
         """
-        if not damage.refused or damage.start is None or damage.stop is None:
-            raise LogOffsetOutOfRange(
-                f"table {damage.path}, bucket {damage.bucket.name}: no key-value store refuses"
-                " calls for a damaged range there"
-            )
+        if damage.start is None or damage.stop is None:
+            raise LogOffsetOutOfRange(damage.refused)
         request = pb.SkipDamageRequest(
             **bucket_ids(damage.bucket), start_offset=damage.start, end_offset=damage.stop
         )
@@ -79,12 +63,10 @@ class DamageClient:
 
 
 def _damage(entry: pb.PbDamage) -> Damage:
-    has_offsets = entry.HasField("start_offset") and entry.HasField("end_offset")
     return Damage(
         path_of(entry.table_path),
         bucket_in(entry),
-        entry.start_offset if has_offsets else None,
-        entry.end_offset if has_offsets else None,
-        entry.place,
+        entry.start_offset if entry.HasField("start_offset") else None,
+        entry.end_offset if entry.HasField("end_offset") else None,
         entry.refused,
     )

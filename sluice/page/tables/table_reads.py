@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -235,11 +234,7 @@ def _damage(client: Client, path: TablePath) -> list[str]:
         found = client.damage.list(path)
     except AuthorizationError:  # the rest is shown to those who may see only that
         return []
-    shown = [
-        masked(f"bucket {one.bucket.name}: {text}")
-        for one in islice(found, DAMAGE_MAX)
-        if (text := str(one))
-    ]
+    shown = [masked(f"bucket {one.bucket.name}: {one.refused}") for one in found[:DAMAGE_MAX]]
     more = len(found) - DAMAGE_MAX
     return [*shown, f"and {more} more: `sluice status {path}`"] if more > 0 else shown
 

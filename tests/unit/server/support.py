@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from sluice.client import connect
 from sluice.clock import Clock
 from sluice.config import DatalakeConfig, ServerConfig
 from sluice.formats.log.batch import encode_log_batch, iter_batches
@@ -89,6 +90,15 @@ class Node:
     def stop(self) -> None:
         self.caller.transport.close()
         self.cluster.stop()
+
+
+def give_up(address: str) -> list[str]:
+    """Gives up all damage that a server knows of; why the buckets refused calls."""
+    with connect(address) as client:
+        found = client.damage.list()
+        for one in found:
+            client.damage.skip(one)
+    return [one.refused for one in found]
 
 
 class Caller:

@@ -14,12 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from sluice.errors import CorruptRecord, FlussError, LogStorageError, NetworkError
+from sluice.errors import (
+    CorruptRecord,
+    FlussError,
+    LogOffsetOutOfRange,
+    LogStorageError,
+    NetworkError,
+)
 from sluice.formats.log.batch import iter_batches
 from tests.support.programs.processes import environment, wait_for
 from tests.unit.server.coordinator.tiering.test_lake_snapshots import commit, get, prepare
 from tests.unit.server.storage.test_removed_logs import ends
-from tests.unit.server.support import Caller, batch
+from tests.unit.server.support import Caller, batch, give_up
 
 SERVE = """
 import sys
@@ -95,9 +101,12 @@ def test_a_kill_while_a_removed_log_is_continued(
         pass
     assert len(list((data_dir / "log/db").rglob("*.log"))) == names
     with serving(data_dir) as (caller, _):
+        with pytest.raises(CorruptRecord, match="refuses reads and writes"):
+            caller.produce(table, batch("x"))
+        assert len(give_up(caller.address)) == 1
         end = caller.produce(table, batch("x"))
         assert end == (5 if is_clean else reserved)
-        with pytest.raises(CorruptRecord, match=f"offsets 0 to {end - 1} are damaged"):
+        with pytest.raises(CorruptRecord, match=f"offsets 0 to {end - 1} are lost"):
             caller.fetch(table, 0)
 
 
@@ -231,23 +240,35 @@ def test_a_clean_stop_ends_with_success(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*.index"))
 
 
-def test_a_flipped_bit_and_a_kill_cost_one_batch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_a_flipped_bit_and_a_kill_renumber_nothing(tmp_path: Path, *, is_synced: bool) -> None:
     """Issue 20: fifteen batches went, fourteen of them intact, and their offsets came again."""
-    with serving(tmp_path) as (caller, process):
+    data_dir = tmp_path / "data"
+    with serving(data_dir) as (caller, process):
         table = caller.create_table()
         for text in texts(20):
             caller.produce(table, batch(text))
         before = caller.read_all(table)
+        if is_synced:
+            wait_for("a sync", lambda: ends(tmp_path))
         process.kill()
         process.wait(120)
     (log,) = tmp_path.rglob("*.log")
     content = bytearray(log.read_bytes())
     content[content.index(before[5][1]) + len(before[5][1]) - 1] ^= 1
     log.write_bytes(content)
-    with serving(tmp_path) as (caller, _):
-        with pytest.raises(CorruptRecord, match="offsets 5 to 5 are damaged.*offset 6"):
-            caller.read_all(table)
-        assert caller.fetch(table, 0).records
+    with serving(data_dir) as (caller, _):
+        for _ in range(2):
+            with pytest.raises(CorruptRecord) as told:
+                caller.read_all(table)
+        assert f"refuses reads and writes: {log}, bytes " in str(told.value)
+        with pytest.raises(CorruptRecord, match="refuses reads and writes"):
+            caller.produce(table, batch("new"))
+        if not is_synced:
+            with pytest.raises(LogOffsetOutOfRange, match="no file tells where the log goes on"):
+                give_up(caller.address)
+            return
+        assert len(give_up(caller.address)) == 1
         found = [
             (header.base_offset, bytes(view[25:]))
             for start in (0, 6)

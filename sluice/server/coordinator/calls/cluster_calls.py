@@ -104,7 +104,7 @@ class ClusterService:
                     continue
                 buckets += 1
                 led += leader is not None
-                active += leader is not None and not self._is_refused(entry, bucket)
+                active += leader is not None and not self._refuses(bucket)
         return pb.GetClusterHealthResponse(
             num_replicas=buckets,
             in_sync_replicas=led,
@@ -112,9 +112,6 @@ class ClusterService:
             active_leader_replicas=active,
             status=values.HEALTH_GREEN if active == buckets else values.HEALTH_RED,
         )
-
-    def _is_refused(self, entry: TableEntry, bucket: TableBucket) -> bool:
-        return entry.info.has_primary_key and self._refuses(bucket)
 
     def list_remote_log_manifests(
         self, request: pb.ListRemoteLogManifestsRequest

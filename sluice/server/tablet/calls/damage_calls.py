@@ -1,10 +1,11 @@
-"""The calls on damage of this server's disk: what is damaged, and what a store may do without."""
+"""The calls on buckets that refuse calls because the server's disk is damaged."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from sluice.errors import CorruptRecord, LogOffsetOutOfRange, TableNotExist
+from sluice.errors import TableNotExist, UnknownTableOrBucket
+from sluice.model import TableBucket
 from sluice.server.tablet.buckets.ports import HostedTable, Tables
 from sluice.server.tablet.kv.manager import KvManager
 from sluice.server.tablet.logs.manager import LogManager, buckets_of
@@ -27,10 +28,9 @@ class DamageService:
         return {apis.LIST_DAMAGE: self.list_damage, apis.SKIP_DAMAGE: self.skip_damage}
 
     def list_damage(self, request: pb.ListDamageRequest) -> pb.ListDamageResponse:
-        """Returns the damaged ranges of logs, and the stores that refuse calls.
+        """Returns the damage of logs, and the lost stores, for which buckets refuse calls.
 
-        A store is opened where its log is damaged. Another one shows once it has refused a call,
-        and is opened if that was before a restart.
+        Damage of what a start does not read shows once it was read.
         """
         tables = list(self._tables.tables())
         if request.HasField("table_path"):
@@ -41,46 +41,31 @@ class DamageService:
         return pb.ListDamageResponse(damage=[one for table in tables for one in self._of(table)])
 
     def skip_damage(self, request: pb.SkipDamageRequest) -> pb.SkipDamageResponse:
-        """Lets a store do without a range that it refuses calls for; the next call opens it.
+        """Lets a log go on without a damaged range.
 
-        :raises CorruptRecord: it refuses calls for another reason.
-        :raises LogOffsetOutOfRange: it does not refuse calls.
+        :raises LogOffsetOutOfRange: exactly these offsets are not damaged.
+        :raises UnknownTableOrBucket: there is no such log.
         """
         bucket = bucket_in(request)
-        with self._tablets.leading(bucket) as (tablet, _):
-            try:
-                tablet.row_count()
-            except CorruptRecord as error:
-                found = error.details.get("base_offset"), error.details.get("next_offset")
-                if found != (request.start_offset, request.end_offset):
-                    raise
-                tablet.give_up(request.start_offset, request.end_offset)
-                return pb.SkipDamageResponse()
-        raise LogOffsetOutOfRange(
-            f"bucket {bucket}: its key-value store does not need offset {request.start_offset}:"
-            " there is nothing to skip"
-        )
+        log = self._logs.opened(bucket)
+        if log is None:
+            raise UnknownTableOrBucket(f"bucket {bucket} does not exist, or is empty")
+        log.give_up(request.start_offset, request.end_offset)
+        return pb.SkipDamageResponse()
 
-    def _of(self, table: HostedTable) -> list[pb.PbDamage]:
-        found: list[pb.PbDamage] = []
+    def refuses(self, bucket: TableBucket) -> bool:
+        """Whether a bucket refuses calls, as far as that is known."""
+        log = self._logs.opened(bucket)
+        is_damaged = log is not None and bool(log.damage())
+        return is_damaged or self._tablets.refusal(bucket) is not None
+
+    def _of(self, table: HostedTable) -> Iterator[pb.PbDamage]:
         for bucket in buckets_of(table):
-            log = self._logs.opened(bucket)
-            if log is None:
-                continue
-            damaged = log.damaged()
-            refusal = None
-            if table.info.has_primary_key:
-                refusal = self._tablets.refusal(bucket, opens=bool(damaged))
             there = {"table_path": table_path(table.info.path), **bucket_ids(bucket)}
-            entries: dict[tuple[int | None, int | None], pb.PbDamage] = {
-                (one.start, one.stop): pb.PbDamage(
-                    start_offset=one.start, end_offset=one.stop, place=one.place, **there
+            log = self._logs.opened(bucket)
+            for one, refused in log.damage() if log is not None else ():
+                yield pb.PbDamage(
+                    start_offset=one.start, end_offset=one.stop, refused=refused, **there
                 )
-                for one in damaged
-            }
-            if refusal is not None:
-                start, end = refusal.details.get("base_offset"), refusal.details.get("next_offset")
-                entry = pb.PbDamage(start_offset=start, end_offset=end, **there)
-                entries.setdefault((start, end), entry).refused = str(refusal)
-            found += entries.values()
-        return found
+            if (lost := self._tablets.refusal(bucket)) is not None:
+                yield pb.PbDamage(refused=str(lost), **there)

@@ -24,7 +24,6 @@ from sluice.errors import (
 )
 from sluice.formats.log.batch import LogBatchHeader, check_crc, read_header
 from sluice.model import TableBucket
-from sluice.server.tablet.buckets.files import LogFiles
 from sluice.server.tablet.buckets.ports import HostedTable, Tables, WriterIds
 from sluice.server.tablet.buckets.replicas import Replicas
 from sluice.server.tablet.calls.kv_calls import ACKS, KvService
@@ -57,7 +56,6 @@ class TabletService:
         writer_ids: WriterIds,
         clock: Clock,
         *,
-        files: LogFiles,
         max_batch_rows: int,
         max_bytes: int,
     ) -> None:
@@ -69,7 +67,6 @@ class TabletService:
         self._replicas = replicas
         self._writer_ids = writer_ids
         self._clock = clock
-        self._files = files
         self._max_batch_rows = max_batch_rows
         self._max_bytes = max_bytes
         self._checker = BatchChecker(max_bytes)
@@ -127,7 +124,7 @@ class TabletService:
             return self._kv.limit_scan(bucket, request.limit)
         response = pb.LimitScanResponse()
         with errors_into(response), self._log(bucket) as log:
-            return last_rows(log, request, self._files, self._max_bytes)
+            return last_rows(log, request, self._max_bytes)
         return response
 
     def _table(self, bucket: TableBucket) -> HostedTable:

@@ -4,8 +4,6 @@
 <data_dir>/kv/.../kv-<bucket>/snapshot.json    the last snapshot of that RocksDB
 <data_dir>/kv/.../kv-<bucket>/checkpoint       a snapshot in progress
 <data_dir>/kv/.../kv-<bucket>/db.damaged       a damaged RocksDB, until another one replaces it
-<data_dir>/kv/.../kv-<bucket>/refused          it exists while the store cannot be opened
-<data_dir>/kv/.../kv-<bucket>/given-up.json    damaged ranges of its log that the store does without
 """
 
 from __future__ import annotations
@@ -30,7 +28,6 @@ class KvFolder:
     """The folder of one bucket."""
 
     DAMAGED = "db.damaged"
-    REFUSED = "refused"
     _HALF = "db.tmp"
 
     def __init__(self, path: Path, files: LogFiles) -> None:
@@ -40,8 +37,6 @@ class KvFolder:
         self.checkpoint = path / "checkpoint"
         self._snapshot = path / "snapshot.json"
         self.damaged = path / self.DAMAGED
-        self._given_up = path / "given-up.json"
-        self._refused = path / self.REFUSED
 
     def snapshot_id(self) -> int | None:
         """The snapshot whose SST files equal this store's files of the same name, if known.
@@ -74,18 +69,6 @@ class KvFolder:
         for path in (self.db, self.checkpoint):
             shutil.rmtree(path, ignore_errors=True)
 
-    def given_up(self) -> list[tuple[int, int]]:
-        """Ranges of the log that the store does without: first offset, and the first after them."""
-        try:
-            return [(int(start), int(stop)) for start, stop in json_of(self._given_up.read_bytes())]
-        except (OSError, ValueError, TypeError):
-            return []
-
-    def give_up(self, start: int, stop: int) -> None:
-        """Adds such a range, durably. :raises OSError: it is not stored."""
-        content = json.dumps([*self.given_up(), (start, stop)]).encode()
-        write_durably(self._given_up, content)
-
     def set_aside(self) -> None:
         """Moves a damaged store away: if nothing can replace it, it is the last copy of its rows.
 
@@ -100,11 +83,6 @@ class KvFolder:
     def mark_rebuilt(self) -> None:
         """Deletes the damaged store, which another one has replaced."""
         shutil.rmtree(self.damaged, ignore_errors=True)
-        self._refused.unlink(missing_ok=True)
-
-    def mark_refused(self) -> None:
-        """Notes that the store cannot be opened, for a later start. :raises OSError: it failed."""
-        self._refused.touch()
 
     def bring(self, snapshot: KvSnapshot) -> Path:
         """Copies a snapshot into a folder beside the store, for :meth:`take`; the folder.

@@ -14,7 +14,6 @@ import structlog
 
 from sluice.errors import (
     CorruptRecord,
-    FlussError,
     KvStorageError,
     NonPrimaryKeyTable,
     UnknownTableOrBucket,
@@ -23,7 +22,6 @@ from sluice.model import TableBucket, TableInfo
 from sluice.server.data_dir import bucket_folder, delete_table
 from sluice.server.tablet.buckets.ports import HostedTable, Tables
 from sluice.server.tablet.buckets.replicas import Replicas
-from sluice.server.tablet.kv.files import KvFolder
 from sluice.server.tablet.kv.store import KvStoreCorrupt
 from sluice.server.tablet.kv.tablet import Environment, KvTablet, require_hosted
 from sluice.server.tablet.logs.manager import LogManager, orphans
@@ -124,29 +122,10 @@ class KvManager:
         """
         self._on_closing.append(listener)
 
-    def refusal(self, bucket: TableBucket, *, opens: bool) -> CorruptRecord | None:
-        """Why a store refuses calls, for a reason that does not pass; None if that is not known.
-
-        :param opens: open the store to find out; so is one that refused calls before a restart.
-        """
+    def refusal(self, bucket: TableBucket) -> CorruptRecord | None:
+        """Why a bucket's store was last found to be lost; None if that is not known."""
         tablet = self._tablets.get(bucket)
-        known = None if tablet is None else tablet.refusal
-        if known is not None:
-            return known
-        try:
-            if not opens and not self._was_refused(bucket):
-                return None
-            with self.leading(bucket) as (tablet, _):
-                tablet.row_count()
-        except CorruptRecord as error:
-            return error
-        except FlussError:
-            pass  # dropped, led by another server, or it may pass
-        return None
-
-    def _was_refused(self, bucket: TableBucket) -> bool:
-        """:raises UnknownTableOrBucket, NonPrimaryKeyTable: as :meth:`leading`."""
-        return (self._folder(self._keyed(bucket), bucket) / KvFolder.REFUSED).exists()
+        return None if tablet is None else tablet.refusal
 
     def log_end(self, bucket: TableBucket) -> int:
         """The end of a bucket's log, with any leader of the bucket. Does not open the store.

@@ -8,8 +8,7 @@ after a failure. The log also tracks the writers, so that a repeated put is stor
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from sluice.errors import (
     CorruptRecord,
     KvSnapshotNotExist,
     KvStorageError,
-    OutOfOrderSequence,
     RecordTooLarge,
     UnknownTableOrBucket,
 )
@@ -40,7 +38,6 @@ from sluice.server.tablet.kv.merge import MergeResult, RowBytesLimit, merge
 from sluice.server.tablet.kv.rows import DELETE, UPDATE_BEFORE, KvTable
 from sluice.server.tablet.kv.scan_view import KvView
 from sluice.server.tablet.kv.store import KvResources, KvStore, KvStoreCorrupt
-from sluice.server.tablet.logs.fetch import read_slice
 from sluice.server.tablet.logs.log import BucketLog
 
 _REPLAY_BYTES = 4 * 1024 * 1024
@@ -73,12 +70,11 @@ class _Refused:
     """Why a store could not be opened, and until when nobody tries it again."""
 
     problem: str
-    details: Mapping[str, object]
     until_s: float
 
     def error(self) -> CorruptRecord:
         """A new error, as the frames of the first one keep files open."""
-        return CorruptRecord(self.problem, **self.details)
+        return CorruptRecord(self.problem)
 
 
 class KvTablet:
@@ -119,6 +115,7 @@ class KvTablet:
 
         :raises OutOfOrderSequence, DuplicateSequence: see ``WriterStates``. The first also for a
             repeated batch whose changes a user has given up.
+        :raises CorruptRecord: the log is damaged, or the store is lost.
         :raises KvStorageError, LogStorageError: the batch may not be stored; send it again.
         :raises RecordTooLarge: its changelog exceeds one fetch response, or the stored rows that it
             changes exceed the read limit.
@@ -127,9 +124,9 @@ class KvTablet:
             store = self._opened()
             self._catch_up(store)  # after a put that failed between log and store
             if batch.writer_id >= 0:
-                end = self._stored_end(batch)
-                if end is not None:
-                    return end
+                found = self.log.stored(batch.writer_id, batch.batch_sequence)
+                if found is not None:
+                    return found[1]
             table = self._current_table()
             limit = RowBytesLimit(self.log.name, self._environment.max_bytes * _OLD_ROWS_FACTOR)
             merged = merge(
@@ -144,23 +141,6 @@ class KvTablet:
             store.write(merged.puts, merged.deletes, end, table.rows_added(merged.change_types))
             failpoint("server.put_kv.after_store")
             return end
-
-    def _stored_end(self, batch: KvBatch) -> int | None:
-        """The end offset of a batch that is already stored; None if it is the writer's next one.
-
-        :raises OutOfOrderSequence: the store does without its changes.
-        """
-        found = self.log.stored(batch.writer_id, batch.batch_sequence)
-        if found is None:
-            return None
-        base, end = found
-        if any(start <= base < stop for start, stop in self.folder.given_up()):
-            raise OutOfOrderSequence(
-                f"bucket {self.log.name}: writer {batch.writer_id}: its batch"
-                f" {batch.batch_sequence} was stored at offset {base}, and was damaged since: a"
-                " user has given up its changes. Send its rows again with a new writer"
-            )
-        return end
 
     def _numbers(self, count: int) -> np.ndarray:
         info = self._current_table().hosted.info
@@ -258,18 +238,6 @@ class KvTablet:
 
     # -- life
 
-    def give_up(self, start: int, stop: int) -> None:
-        """Lets the store do without the changes of these offsets of its log, which are damaged.
-
-        :raises KvStorageError: that cannot be stored.
-        """
-        try:
-            with self._open_lock:  # else an opening from before refuses the next call
-                self.folder.give_up(start, stop)
-                self._refused = None
-        except OSError as error:
-            raise KvStorageError(f"{self.folder.path}: {error.strerror or error}") from error
-
     def close(self) -> None:
         """Closes the store; the next call opens it again. No other call may run."""
         store, self._store = self._store, None
@@ -301,6 +269,8 @@ class KvTablet:
     # -- opening
 
     def _opened(self) -> KvStore:
+        """:raises CorruptRecord: the log is damaged, or the store is lost."""
+        self.log.check_intact()
         store = self._store
         if store is not None:
             return store
@@ -330,10 +300,9 @@ class KvTablet:
         try:
             store = self._open()
         except CorruptRecord as error:
-            wait_s = max(REFUSED_S, (now_s() - began_s) * _REFUSED_TIMES)
-            self._refused = _Refused(str(error), error.details, now_s() + wait_s)
-            with suppress(OSError):
-                self.folder.mark_refused()
+            if not self.log.damage():  # which refuses calls by itself
+                wait_s = max(REFUSED_S, (now_s() - began_s) * _REFUSED_TIMES)
+                self._refused = _Refused(str(error), now_s() + wait_s)
             raise
         self._refused = None
         return store
@@ -346,16 +315,7 @@ class KvTablet:
             raise KvStorageError(f"{self.folder.path}: {error.strerror or error}") from error
         store = self._open_local() or self._rebuild()
         try:
-            try:
-                self._catch_up(store)
-            except CorruptRecord as damage:
-                self._close(store)
-                stop = damage.details.get("next_offset")
-                newer = None if stop is None else self._from_snapshot([], at_least=int(stop))
-                if newer is None:
-                    raise
-                store = newer
-                self._catch_up(store)
+            self._catch_up(store)
             self.folder.mark_rebuilt()
         except OSError as error:
             self._close(store)
@@ -407,38 +367,30 @@ class KvTablet:
             _log.warning("rebuilding a KV store from its log alone", bucket=self.log.name)
         return KvStore(self.folder.db, self._environment.resources)
 
-    def _from_snapshot(self, problems: list[str], at_least: int = 0) -> KvStore | None:
+    def _from_snapshot(self, problems: list[str]) -> KvStore | None:
         """The store of the newest usable snapshot; None if there is none.
 
         :param problems: gets why others cannot be used.
-        :param at_least: the log offset that a snapshot must have reached.
         """
-        if self._environment.snapshots.covered(self.bucket) < at_least:
-            return None
         for snapshot_id in self._environment.snapshots.ids(self.bucket):
             try:
-                store = self._restored(snapshot_id, at_least)
+                store = self._restored(snapshot_id)
             except (KvSnapshotNotExist, KvSnapshotDamaged, KvStoreCorrupt) as error:
                 problem = f"KV snapshot {snapshot_id} cannot be used: {error}"
                 _log.error("a KV snapshot is damaged", bucket=self.log.name, problem=problem)
                 problems.append(problem)
                 self.folder.discard_brought()
                 continue
-            if store is not None:
-                _log.info("KV store restored", bucket=self.log.name, snapshot_id=snapshot_id)
+            _log.info("KV store restored", bucket=self.log.name, snapshot_id=snapshot_id)
             return store
         return None
 
-    def _restored(self, snapshot_id: int, at_least: int) -> KvStore | None:
-        """None if the snapshot has not reached that offset.
-
-        The store that is there stays until the one of the snapshot has been opened.
+    def _restored(self, snapshot_id: int) -> KvStore:
+        """The store of a snapshot; the one that is there stays until that has been opened.
 
         :raises KvSnapshotNotExist, KvSnapshotDamaged: it cannot be used.
         """
         snapshot = self._environment.snapshots.metadata(self.bucket, snapshot_id)
-        if snapshot.log_offset < at_least:
-            return None
         start, end = self.log.start_offset, self.log.end_offset
         if not start <= snapshot.log_offset <= end:
             raise KvSnapshotDamaged(
@@ -472,7 +424,9 @@ class KvTablet:
             try:
                 self._replay(store)
             except CorruptRecord as error:
-                stop = self._end_of_given_up(error)
+                stop = error.details.get("next_offset")
+                if stop is None:  # nobody has given these changes up
+                    raise
                 store.write([], [], stop)
                 _log.warning(
                     "a KV store goes on without damaged changes, as a user has decided",
@@ -489,50 +443,24 @@ class KvTablet:
     def _replay(self, store: KvStore) -> None:
         """Applies batches up to the end of the log.
 
-        :raises CorruptRecord: a batch is damaged; its details have its offsets.
+        :raises CorruptRecord: a batch is damaged; if a user has given it up, the details have its
+            offsets.
         """
         table = self._current_table()
-        try:
-            for header, view in self._batches(store.log_offset):
+        for header, view in self._batches(store.log_offset):
+            try:
                 puts, deletes, kinds = _replayed(table, header, view)
-                store.write(puts, deletes, header.next_offset, table.rows_added(kinds))
-                failpoint("server.kv_replay.after_batch")
-        except CorruptRecord as error:
-            if "base_offset" in error.details:
-                raise
-            # The log knows where the batch ends. Its header may be what is damaged.
-            raise CorruptRecord(
-                str(error),
-                base_offset=store.log_offset,
-                next_offset=self.log.end_of(store.log_offset),
-                problem=str(error),
-            ) from error
-
-    def _end_of_given_up(self, error: CorruptRecord) -> int:
-        """The end of a damaged range, if a user has given it up.
-
-        :raises CorruptRecord: no user has.
-        """
-        start, stop = int(error.details["base_offset"]), int(error.details["next_offset"])
-        if any(first <= start and stop <= end for first, end in self.folder.given_up()):
-            return stop
-        table, name = self._current_table().hosted.info.path, self.bucket.name
-        why = error.details.get("place") or error.details["problem"]
-        raise CorruptRecord(
-            f"bucket {self.log.name}: its key-value store needs offsets {start} to {stop - 1} of"
-            f" its log, and offsets {start} to {stop - 1} are damaged ({why})."
-            f" Restore the log from a backup while the server is stopped, or give their changes up:"
-            f" `sluice skip-damaged {table} {name}:{start}`",
-            base_offset=start,
-            next_offset=stop,
-        ) from error
+            except CorruptRecord as error:
+                raise self.log.refuse(header.base_offset, str(error)) from error
+            store.write(puts, deletes, header.next_offset, table.rows_added(kinds))
+            failpoint("server.kv_replay.after_batch")
 
     def _batches(self, offset: int) -> Iterator[tuple[LogBatchHeader, memoryview]]:
         while offset < self.log.end_offset:
             found = self.log.slice(offset, _REPLAY_BYTES, min_one_batch=True)
             assert found is not None, "below the end there is a batch"
             buffer = memoryview(bytearray(found.length))
-            read_slice(self._environment.files, found, buffer)
+            self.log.read(found, buffer)
             for header, view in iter_batches(buffer):
                 yield header, view
                 offset = header.next_offset

@@ -13,12 +13,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import structlog
-
 from sluice.clock import Clock
-from sluice.errors import FlussError, LogStorageError, UnknownTableOrBucket
+from sluice.errors import CorruptRecord, FlussError, UnknownTableOrBucket
 from sluice.model import TableBucket
-from sluice.server.tablet.buckets.files import LogFiles
 from sluice.server.tablet.buckets.ports import Tables
 from sluice.server.tablet.buckets.replicas import Replicas
 from sluice.server.tablet.logs.log import BucketLog
@@ -35,8 +32,6 @@ WAIT_MAX_MS = 10_000
 
 DEFAULT_WAIT_MS = 100
 """How long a fetch with ``min_bytes`` and no ``max_wait_ms`` waits, as Fluss does."""
-
-_log = structlog.get_logger("sluice.log")
 
 _TABLES_RESP = 1 << 3 | 2
 _TABLE_ID = 1 << 3
@@ -72,7 +67,6 @@ class Fetcher:
         tables: Tables,
         logs: LogManager,
         replicas: Replicas,
-        files: LogFiles,
         clock: Clock,
         *,
         max_bytes: int,
@@ -81,7 +75,6 @@ class Fetcher:
         self._tables = tables
         self._logs = logs
         self._replicas = replicas
-        self._files = files
         self._clock = clock
         self._max_bytes = max_bytes
         self._waiting_max = max(waiting_max, 1)
@@ -100,16 +93,18 @@ class Fetcher:
         if self._gather(parts, max_bytes) < request.min_bytes and self._may_wait(parts):
             wait_ms = request.max_wait_ms if request.HasField("max_wait_ms") else DEFAULT_WAIT_MS
             self._wait(parts, max_bytes, request.min_bytes, min(wait_ms, WAIT_MAX_MS))
-        try:
-            return self._read(parts)
-        except UnknownTableOrBucket:  # a segment was deleted: now the log says why
-            self._gather(parts, max_bytes)
-            return self._read(parts)
+        for _ in parts:
+            try:
+                return self._read(parts)
+            except (UnknownTableOrBucket, CorruptRecord):  # now the log of that part says why
+                self._gather(parts, max_bytes)
+        return self._read(parts)
 
     def _read(self, parts: Sequence[_Part]) -> bytes:
         """Reads the batches into the response.
 
         :raises UnknownTableOrBucket: a file was deleted in the meantime.
+        :raises CorruptRecord: a batch is damaged, and its log refuses calls from now on.
         """
         for part in parts:
             if part.projector is not None:
@@ -182,11 +177,11 @@ class Fetcher:
         return total
 
     def _project(self, part: _Part, projector: Projector) -> None:
-        if part.slice is None or part.error is not None:
+        if part.slice is None or part.log is None or part.error is not None:
             return
         buffer = memoryview(bytearray(part.slice.length))
         try:
-            read_slice(self._files, part.slice, buffer)
+            part.log.read(part.slice, buffer)
             part.records = projector.project(buffer)
         except UnknownTableOrBucket:
             raise
@@ -229,9 +224,9 @@ class Fetcher:
 
     def _encode(self, parts: Sequence[_Part]) -> bytes:
         """Encodes the message around the slices, then reads the slices into their places."""
-        layout: list[bytes | Slice] = []
+        layout: list[bytes | _Part] = []
         for table_id in dict.fromkeys(part.bucket.table_id for part in parts):
-            inner: list[bytes | Slice] = [_varint(_TABLE_ID) + _varint(table_id)]
+            inner: list[bytes | _Part] = [_varint(_TABLE_ID) + _varint(table_id)]
             for part in parts:
                 if part.bucket.table_id == table_id:
                     self._encode_bucket(part, inner)
@@ -245,15 +240,15 @@ class Fetcher:
             for piece in layout:
                 size = _size(piece)
                 with view[position : position + size] as target:  # released after an error, too
-                    if isinstance(piece, Slice):
-                        read_slice(self._files, piece, target)
-                    else:
+                    if isinstance(piece, bytes):
                         target[:] = piece
+                    elif piece.log is not None and piece.slice is not None:
+                        piece.log.read(piece.slice, target)
                 position += size
         return buffer.getvalue()
 
     @staticmethod
-    def _encode_bucket(part: _Part, layout: list[bytes | Slice]) -> None:
+    def _encode_bucket(part: _Part, layout: list[bytes | _Part]) -> None:
         bucket = pb.PbFetchLogRespForBucket(bucket_id=part.request.bucket_id)
         if part.request.HasField("partition_id"):
             bucket.partition_id = part.request.partition_id
@@ -266,44 +261,23 @@ class Fetcher:
             bucket.high_watermark = part.log.end_offset  # not below what the slice holds
             # Fluss always sends 0, and its clients ignore it: docs/fluss/messages.md#fetch-log
             bucket.log_start_offset = part.log.start_offset
-        inner: list[bytes | Slice] = [bucket.SerializeToString()]
+        inner: list[bytes | _Part] = [bucket.SerializeToString()]
         if part.error is None:
             # Also if empty: Fluss's Java client needs the field (docs/fluss/messages.md#fetch-log).
-            records = part.records if part.records is not None else part.slice or b""
+            records = part.records if part.records is not None else part if part.slice else b""
             inner += [_varint(_RECORDS) + _varint(_size(records)), records]
         layout.append(_varint(_BUCKETS_RESP) + _varint(_length(inner)))
         layout += inner
 
 
-def read_slice(files: LogFiles, piece: Slice, target: memoryview) -> None:
-    """Fills ``target`` with the slice's bytes; damaged fields that the log knows are corrected.
-
-    :raises UnknownTableOrBucket: the table or the segment was deleted in the meantime.
-    :raises LogStorageError: the file cannot be read.
-    """
-    try:
-        files.read_into(piece.path, piece.position, target)
-    except FileNotFoundError:
-        raise UnknownTableOrBucket(
-            f"{piece.path} no longer exists: was the table dropped?"
-        ) from None
-    except (OSError, EOFError) as error:
-        raise LogStorageError(f"{piece.path}: cannot be read: {error}") from error
-    restored = piece.heads.restore(target)
-    if restored:
-        _log.error(
-            "headers of log batches are damaged; readers get the right ones",
-            segment=str(piece.path),
-            base_offsets=restored,
-        )
-
-
-def _length(layout: Sequence[bytes | Slice]) -> int:
+def _length(layout: Sequence[bytes | _Part]) -> int:
     return sum(map(_size, layout))
 
 
-def _size(piece: bytes | Slice) -> int:
-    return piece.length if isinstance(piece, Slice) else len(piece)
+def _size(piece: bytes | _Part) -> int:
+    if isinstance(piece, bytes):
+        return len(piece)
+    return 0 if piece.slice is None else piece.slice.length
 
 
 def _varint(value: int) -> bytes:

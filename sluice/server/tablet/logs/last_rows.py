@@ -7,24 +7,20 @@ from __future__ import annotations
 
 from sluice.errors import InvalidScanRequest, RecordTooLarge
 from sluice.formats.log.batch import iter_batches
-from sluice.server.tablet.buckets.files import LogFiles
-from sluice.server.tablet.logs.fetch import read_slice
 from sluice.server.tablet.logs.log import BucketLog
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import errors_into
 
 
-def last_rows(
-    log: BucketLog, request: pb.LimitScanRequest, files: LogFiles, max_bytes: int
-) -> pb.LimitScanResponse:
+def last_rows(log: BucketLog, request: pb.LimitScanRequest, max_bytes: int) -> pb.LimitScanResponse:
     """Returns batches with the last ``limit`` rows; the client drops the rows before them."""
     response = pb.LimitScanResponse(is_log_table=True)
     with errors_into(response):
-        response.records = _read(log, request.limit, files, max_bytes)
+        response.records = _read(log, request.limit, max_bytes)
     return response
 
 
-def _read(log: BucketLog, limit: int, files: LogFiles, max_bytes: int) -> bytes:
+def _read(log: BucketLog, limit: int, max_bytes: int) -> bytes:
     """Reads the batches.
 
     :raises InvalidScanRequest, RecordTooLarge: the limit is below 1, or the response too large.
@@ -44,7 +40,7 @@ def _read(log: BucketLog, limit: int, files: LogFiles, max_bytes: int) -> bytes:
                 " fewer, or fetch them"
             )
         parts.append(bytearray(found.length))
-        read_slice(files, found, memoryview(parts[-1]))
+        log.read(found, memoryview(parts[-1]))
         for header, _ in iter_batches(parts[-1]):
             offset = header.next_offset
     return b"".join(parts)

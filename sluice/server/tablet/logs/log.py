@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import structlog
@@ -15,24 +15,25 @@ from sluice.errors import (
     CorruptRecord,
     LogOffsetOutOfRange,
     LogStorageError,
-    OutOfOrderSequence,
     UnknownTableOrBucket,
 )
 from sluice.failpoints import failpoint
 from sluice.formats.log.batch import (
     V0_HEADER_SIZE,
     LogBatchHeader,
-    check_crc,
-    read_header,
     set_offset_and_timestamp,
 )
 from sluice.model import EARLIEST
 from sluice.server.data_dir import sync_folder, write_durably
 from sluice.server.tablet.buckets.files import LogFiles
+from sluice.server.tablet.logs.damage import LogDamage
 from sluice.server.tablet.logs.recovery import Recovery
 from sluice.server.tablet.logs.writers import WRITERS_FILE, WriterStates
 from sluice.server.tablet.segments.index import Entry
-from sluice.server.tablet.segments.segment import DamagedRange, Segment, Slice
+from sluice.server.tablet.segments.segment import Damage, Segment, Slice
+
+_FOUND = ".damaged"
+"""Suffix of an empty file; its name is the first offset of a batch that a reader found damaged."""
 
 _log = structlog.get_logger("sluice.log")
 
@@ -51,16 +52,19 @@ class BucketLog:
         files: LogFiles,
         segment_bytes: int,
         clock: Clock,
+        *,
         lake_offset: int = 0,
         given: int = 0,
-        *,
+        behind: int | None = None,
         is_same_boot: bool = False,
+        place: str = "",
     ) -> None:
         """:param lake_offset: offsets below it are in the lake, so they are never assigned again.
 
         :param given: offsets below it were given out, also if the log has lost them.
+        :param behind: an offset that the log has not reached, or its exact end; None: unknown.
         :param is_same_boot: the machine has run since the folder was written to.
-        :raises LogStorageError: the offsets of two files overlap.
+        :param place: table and bucket as a user names them.
         :raises OSError: a file cannot be read or written.
         """
         self.name = name
@@ -76,13 +80,16 @@ class BucketLog:
         self._closed = False
         self._dirty = False
         self._unsynced: list[Path] = []  # folders whose new names are not synced yet
-        self._damaged: list[DamagedRange] = []
+        self._damage = LogDamage(name, place or name, folder)
         self._expired: list[Segment] = []  # no part of the log any more, files may be left
-        self._recover(is_same_boot=is_same_boot)
-        if self.end_offset < lake_offset:
+        for one in self._recover(behind, is_same_boot=is_same_boot):
+            self._damage.add(one)
+        self._damage.forget_before(self.start_offset)
+        if self.is_end_known and self.end_offset < lake_offset:
             self._skip_to(lake_offset)
-        if self.end_offset < given:
-            self._continue_at(given)
+        if self.is_end_known and self.end_offset < given:
+            self._miss(given)
+        self._read_again()
 
     # -- offsets
 
@@ -92,7 +99,12 @@ class BucketLog:
 
     @property
     def end_offset(self) -> int:
-        return self._segments[-1].next_offset
+        """The offset of the next batch; of a damaged log, where it goes on once it is given up."""
+        return max(self._segments[-1].next_offset, self._damage.end)
+
+    @property
+    def is_end_known(self) -> bool:
+        return all(one.stop is not None for one in self._damage.found)
 
     def offset_at(self, timestamp_ms: int) -> int:
         """The offset of the first batch not older than the timestamp, or the end of the log."""
@@ -135,15 +147,17 @@ class BucketLog:
 
         :raises LogStorageError: the write failed, and nothing was stored.
         :raises OutOfOrderSequence, DuplicateSequence: see :class:`WriterStates`. The first also for
-            a repeated batch whose stored copy is damaged.
+            a repeated batch whose stored copy was given up.
+        :raises CorruptRecord: the log is damaged.
         :raises UnknownTableOrBucket: the table was dropped.
         """
         with self._lock:
             self._check_open()
+            self._damage.check()
             if header.writer_id >= 0:
                 stored = self._writers.check(header.writer_id, header.batch_sequence)
                 if stored is not None:
-                    self._check_undamaged(header, stored)
+                    self._damage.check_kept(header.writer_id, header.batch_sequence, stored)
                     return stored
             segment = self._segment_for(len(records))
             base = segment.next_offset
@@ -171,49 +185,12 @@ class BucketLog:
             waiter.set()
         return base
 
-    def _check_undamaged(self, header: LogBatchHeader, stored: int) -> None:
-        """:raises OutOfOrderSequence: nobody can read the stored copy of a repeated batch.
-
-        Its writer has the rows, and clients report this error to their user at once. The copy is
-        read, as a start trusts the index of a closed segment. :raises LogStorageError: it cannot
-        be read now.
-        """
-        if not any(one.start <= stored < one.stop for one in self._damaged):
-            segment = self._segment_of(stored)
-            if segment is None or self._is_intact(segment, stored):
-                return  # in the lake, or expired: it was intact then
-        raise OutOfOrderSequence(
-            f"bucket {self.name}: writer {header.writer_id}: its batch {header.batch_sequence}"
-            f" was stored at offset {stored}, and is damaged on the server's disk since: send"
-            " its rows again with a new writer"
-        )
-
-    def _segment_of(self, offset: int) -> Segment | None:
-        return next((s for s in self._segments if s.base_offset <= offset < s.next_offset), None)
-
-    def _is_intact(self, segment: Segment, offset: int) -> bool:
-        """Whether the batch there can be read. :raises LogStorageError: not now."""
-        piece = segment.slice(offset, 0, min_one_batch=True)
-        assert piece is not None, "one batch at least"
-        content = memoryview(bytearray(piece.length))
-        try:
-            self._files.read_into(piece.path, piece.position, content)
-            piece.heads.restore(content)
-            check_crc(content, read_header(content))
-        except (CorruptRecord, EOFError):
-            return False
-        except OSError as error:
-            raise LogStorageError(
-                f"bucket {self.name}: {piece.path}: cannot be read: {error.strerror or error}"
-            ) from error
-        return True
-
     def stored(self, writer_id: int, sequence: int) -> tuple[int, int] | None:
         """The base offset of a writer's batch that is already stored, and the offset after it.
 
         None if it is the next one.
 
-        :raises OutOfOrderSequence, DuplicateSequence: see :class:`WriterStates`.
+        :raises OutOfOrderSequence, DuplicateSequence: see :meth:`append`.
         :raises UnknownTableOrBucket: the table was dropped in the meantime.
         """
         with self._lock:
@@ -221,6 +198,7 @@ class BucketLog:
             base = self._writers.check(writer_id, sequence)
             if base is None:
                 return None
+            self._damage.check_kept(writer_id, sequence, base)
             for segment in reversed(self._segments):
                 if segment.base_offset <= base:
                     return base, segment.end_of(base)
@@ -265,13 +243,14 @@ class BucketLog:
 
         None at the end of the log, or if the first batch exceeds a strict limit.
 
-        :raises CorruptRecord: the offset is damaged. The details have the range as ``base_offset``
-            and ``next_offset``.
+        :raises CorruptRecord: the log is damaged, or the offset was given up; then the details have
+            the range, as ``base_offset`` and ``next_offset``.
         :raises LogOffsetOutOfRange: below the start or above the end of the log.
         :raises UnknownTableOrBucket: the table was dropped in the meantime.
         """
         with self._lock:
             self._check_open()
+            self._damage.check()
             if offset == EARLIEST:
                 offset = self.start_offset
             if not self.start_offset <= offset <= self.end_offset:
@@ -281,34 +260,87 @@ class BucketLog:
                 )
             if offset == self.end_offset:
                 return None
-            damaged = next((one for one in self._damaged if one.stop > offset), None)
-            if damaged is not None and damaged.start <= offset:
-                raise self._damage_error(damaged)
-            before = None if damaged is None else damaged.start
+            before = self._damage.check_offset(offset)
             for segment in reversed(self._segments):
                 if segment.base_offset <= offset and not segment.is_empty:
                     return segment.slice(offset, limit, min_one_batch=min_one_batch, before=before)
             raise AssertionError(f"bucket {self.name}: no segment holds offset {offset}")
 
-    def _damage_error(self, damaged: DamagedRange) -> CorruptRecord:
-        problem = (
-            f"offsets {damaged.start} to {damaged.stop - 1} are damaged on the server's disk"
-            f" ({damaged.place}); restore this file from a backup while the server is stopped."
-            f" Readers of the log can read on from offset {damaged.stop}, but a key-value store"
-            " that must replay these offsets cannot leave them out"
-        )
-        return CorruptRecord(
-            f"bucket {self.name}: {problem}",
-            base_offset=damaged.start,
-            next_offset=damaged.stop,
-            problem=problem,
-            place=damaged.place,
-        )
+    def read(self, piece: Slice, target: memoryview) -> None:
+        """Fills ``target`` with a slice's bytes. Those of an earlier server are checked once.
 
-    def damaged(self) -> list[DamagedRange]:
-        """The offsets that nobody can read, as far as the start has seen them."""
+        :raises CorruptRecord: a batch is damaged, so the log refuses calls from now on.
+        :raises UnknownTableOrBucket: the table or the segment was deleted in the meantime.
+        :raises LogStorageError: the file cannot be read.
+        """
+        try:
+            self._files.read_into(piece.path, piece.position, target)
+        except FileNotFoundError:
+            raise UnknownTableOrBucket(
+                f"{piece.path} no longer exists: was the table dropped?"
+            ) from None
+        except (OSError, EOFError) as error:
+            raise LogStorageError(f"{piece.path}: cannot be read: {error}") from error
+        if piece.segment.must_check(piece):
+            damage = piece.segment.check(piece, target)
+            if damage is not None:
+                with suppress(OSError):  # for the next start
+                    (self._folder / f"{damage.start:020d}{_FOUND}").touch()
+                with self._lock:
+                    self._damage.add(damage)
+                    raise CorruptRecord(self._damage.text(damage))
+
+    # -- damage
+
+    def damage(self) -> list[tuple[Damage, str]]:
+        """Why the log refuses calls, in order, each with an error; empty if it does not."""
         with self._lock:
-            return list(self._damaged)
+            return [(one, self._damage.text(one)) for one in self._damage.found]
+
+    def check_intact(self) -> None:
+        """:raises CorruptRecord: the log is damaged and refuses calls."""
+        with self._lock:
+            self._damage.check()
+
+    def refuse(self, offset: int, problem: str) -> CorruptRecord:
+        """Refuses calls from now on, as the batch at an offset cannot be used; the error."""
+        with self._lock:
+            segment = next(one for one in reversed(self._segments) if one.base_offset <= offset)
+            damage = segment.damage(segment.number_of(offset), problem)
+            self._damage.add(damage)
+            return CorruptRecord(self._damage.text(damage))
+
+    def give_up(self, start: int, stop: int) -> None:
+        """Lets the log go on without damaged offsets, which stay lost for ever.
+
+        :raises LogOffsetOutOfRange: exactly these offsets are not damaged.
+        :raises LogStorageError: it cannot be stored.
+        :raises UnknownTableOrBucket: the table was dropped.
+        """
+        with self._lock:
+            self._check_open()
+            self._damage.check_found(start, stop)
+            try:
+                if stop >= self._segments[-1].next_offset:
+                    self._begin_at(stop)
+                self._damage.give_up(start, stop)
+            except OSError as error:
+                raise LogStorageError(
+                    f"bucket {self.name}: {self._folder}: {error.strerror or error}"
+                ) from error
+
+    def _begin_at(self, offset: int) -> None:
+        """Begins a segment: its name keeps the offsets before it from reuse."""
+        self._files.make_folder(self._folder)
+        last, following = self._segments[-1], Segment(self._folder, offset)
+        following.last_timestamp_ms = last.last_timestamp_ms
+        # One after the other: alone, the second would hide that offsets before it are lost.
+        for segment in (last, following):
+            segment.path.touch()
+            sync_folder(self._folder)
+            failpoint("server.continue_at.after_name")
+        self._segments.append(following)
+        self._dirty, self._unsynced = True, [*list(self._folder.parents)[:4], self._folder]
 
     def wait_beyond(self, offset: int, waiter: threading.Event) -> bool:
         """Sets the event at the next append; returns False if the log is already longer."""
@@ -404,8 +436,7 @@ class BucketLog:
                 write_durably(self._folder / WRITERS_FILE, self._writers.encode(before=start))
                 self._expired += self._segments[:count]
                 self._segments = self._segments[count:]
-                left = [one for one in self._damaged if one.stop > start]
-                self._damaged = [one._replace(start=max(one.start, start)) for one in left]
+                self._damage.forget_before(self._segments[0].base_offset)
         return self.delete_expired()
 
     def delete_expired(self) -> int:
@@ -464,13 +495,13 @@ class BucketLog:
 
     # -- start
 
-    def _recover(self, *, is_same_boot: bool) -> None:
-        """Loads the segments, and the writers from their batches."""
+    def _recover(self, behind: int | None, *, is_same_boot: bool) -> list[Damage]:
+        """Loads the segments, and the writers from their batches; returns the damage."""
         now_ms = self._clock.now_ms()
         found = Recovery(
-            self.name, self._folder, self._files, now_ms, is_same_boot=is_same_boot
+            self.name, self._folder, self._files, now_ms, behind, is_same_boot=is_same_boot
         ).run()
-        self._segments, self._damaged = found.segments, found.damaged
+        self._segments = found.segments
         self._recall_writers()
         for segment in self._segments:
             for entry in segment.entries():
@@ -486,6 +517,7 @@ class BucketLog:
             self._dirty = True
             self._unsynced = list(self._folder.parents)[:4]
             self._unsynced.append(self._folder)
+        return found.damage
 
     def _recall_writers(self) -> None:
         """Loads the writers whose batches were deleted with old segments."""
@@ -524,27 +556,24 @@ class BucketLog:
         following.last_timestamp_ms = self._segments[-1].last_timestamp_ms
         self._unsynced += [*self._files.make_folder(self._folder), self._folder]
         following.path.touch()
-        self._segments, self._damaged, self._dirty = [following], [], True
+        self._segments, self._dirty = [following], True
+        self._damage.forget_before(lake_offset)
 
-    def _continue_at(self, given: int) -> None:
-        """Continues after offsets that were given out, and that the log has lost.
+    def _read_again(self) -> None:
+        """Reads the batches that readers of an earlier server have found to be damaged."""
+        for path in self._folder.glob(f"*{_FOUND}"):
+            with suppress(LogOffsetOutOfRange):
+                try:
+                    piece = self.slice(int(path.stem), 0, min_one_batch=True)
+                    if piece is not None:
+                        self.read(piece, memoryview(bytearray(piece.length)))
+                except CorruptRecord:
+                    continue
+            path.unlink()  # a backup has replaced it, or it was deleted
 
-        The name of a new segment keeps them from reuse, and makes them a damaged range.
-        """
-        _log.error(
-            "a log ends before the offsets that it has given out: its files were removed or"
-            " replaced; restore them from a backup while the server is stopped",
-            bucket=self.name,
-            folder=str(self._folder),
-            log_end_offset=self.end_offset,
-            continues_at=given,
-        )
-        self._files.make_folder(self._folder)
-        # One after the other: alone, the second would hide that offsets before it are lost.
-        for segment in (self._segments[-1], Segment(self._folder, given)):
-            segment.path.touch()
-            sync_folder(self._folder)
-            failpoint("server.continue_at.after_name")
-        self._writers = WriterStates()
-        self._recover(is_same_boot=True)
-        self._dirty, self._unsynced = True, [*list(self._folder.parents)[:4], self._folder]
+    def _miss(self, given: int) -> None:
+        """Makes damage of offsets that were given out, and that the log has lost."""
+        end = self.end_offset
+        problem = f"{self._folder}: files were removed or replaced, and it ends at offset {end}"
+        self._begin_at(given)  # else the next start would not know of them
+        self._damage.add(Damage(end, given, problem))

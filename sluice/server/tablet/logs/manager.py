@@ -68,7 +68,7 @@ class LogManager:
     def start(self, sync_interval_ms: int) -> None:
         """Loads the logs, deletes those of dropped tables, and starts to sync.
 
-        :raises LogStorageError: the offsets of two files overlap.
+        :raises LogStorageError: a file cannot be read or written.
         :raises StorageError: the metadata cannot be read or written.
         :raises DataDirError: a log belongs to a table id that the metadata never issued.
         """
@@ -81,7 +81,9 @@ class LogManager:
                 folder, lake_offset = self._folder(table, bucket), in_lake.get(bucket, 0)
                 given = self._given(bucket, folder)
                 if folder.is_dir() or lake_offset > 0 or given > 0:
-                    self._logs[bucket] = self._open(table, bucket, folder, lake_offset, given)
+                    behind = self._ends.found.get(bucket, (None, False))[0]
+                    log = self._open(table, bucket, folder, lake_offset, given, behind)
+                    self._logs[bucket] = log
         self._ends.begin()
         self._reserve_ends()
         self._ticker.start(sync_interval_ms)
@@ -200,7 +202,7 @@ class LogManager:
         left = limit.each(list(logs.values()), BucketLog.close, SYNCS_AT_ONCE)
         if not left:
             with self._ends_lock:
-                ends = {bucket: log.end_offset for bucket, log in logs.items()}
+                ends = {bucket: log.end_offset for bucket, log in logs.items() if log.is_end_known}
                 self._ends.close({bucket: end for bucket, end in ends.items() if end})
         return left
 
@@ -211,6 +213,7 @@ class LogManager:
         folder: Path,
         lake_offset: int = 0,
         given: int = 0,
+        behind: int | None = None,
     ) -> BucketLog:
         name = f"{table.info.path} {bucket}"
         try:
@@ -220,9 +223,11 @@ class LogManager:
                 self._files,
                 self._segment_bytes,
                 self._clock,
-                lake_offset,
-                given,
+                lake_offset=lake_offset,
+                given=given,
+                behind=behind,
                 is_same_boot=self._is_same_boot,
+                place=f"{table.info.path} {bucket.name}",
             )
         except OSError as error:
             place = error.filename or folder

@@ -4,8 +4,6 @@ Records follow each other: a header, then one entry per batch that the record ad
 written after the log file was synced, so all that it names is on disk. It has its own checksum. So
 an index says what the log file must contain, where no checksum of a batch does: base offset,
 length and time of each batch, and the offset at which the synced log ends.
-
-The format of earlier versions (``SLIX\\x01``) is read too: all entries, then a footer.
 """
 
 from __future__ import annotations
@@ -35,16 +33,9 @@ _ENTRY = np.dtype(
         ("timestamp_ms", "<i8"),
         ("writer_id", "<i8"),
         ("batch_sequence", "<i4"),
-        ("is_damaged", "<i4"),
+        ("unused", "<i4"),
     ]
 )
-
-_FIELDS = struct.Struct("<qqqqii")  # an entry as above
-_FEW = 64  # entries that Python handles faster than numpy
-
-_EARLIER_MAGIC = b"SLIX\x01"
-_EARLIER_ENTRY = np.dtype(_ENTRY.descr[:-1])
-_EARLIER_FOOTER = struct.Struct("<qqqI")
 
 
 class Entry(NamedTuple):
@@ -55,12 +46,10 @@ class Entry(NamedTuple):
     timestamp_ms: int
     writer_id: int
     batch_sequence: int
-    is_damaged: int = 0
-    """Nobody can read these offsets; the bytes may be anything, also none."""
 
 
 class Columns:
-    """The entries of many batches, 41 bytes each, by field."""
+    """The entries of many batches, 36 bytes each, by field."""
 
     def __init__(self) -> None:
         self.base_offset = array("q")
@@ -68,7 +57,6 @@ class Columns:
         self.timestamp_ms = array("q")
         self.writer_id = array("q")
         self.batch_sequence = array("i")
-        self.is_damaged = array("b")
 
     def __len__(self) -> int:
         return len(self.base_offset)
@@ -79,38 +67,18 @@ class Columns:
         self.timestamp_ms.append(entry.timestamp_ms)
         self.writer_id.append(entry.writer_id)
         self.batch_sequence.append(entry.batch_sequence)
-        self.is_damaged.append(entry.is_damaged)
-
-    def entry(self, number: int) -> Entry:
-        return Entry(
-            self.base_offset[number],
-            self.position[number],
-            self.timestamp_ms[number],
-            self.writer_id[number],
-            self.batch_sequence[number],
-            self.is_damaged[number],
-        )
 
     def entries(self) -> Iterator[Entry]:
         fields = (getattr(self, name) for name in Entry._fields)
         return map(Entry, *fields)
 
     def extend(self, entries: npt.NDArray[np.void]) -> None:
-        if len(entries) < _FEW:
-            for entry in entries.tolist():
-                self.append(Entry(*entry))
-            return
-        names = entries.dtype.names or ()
         for name in Entry._fields:
             column = getattr(self, name)
-            values = entries[name] if name in names else np.zeros(len(entries))
-            column.frombytes(values.astype(column.typecode).tobytes())
+            column.frombytes(entries[name].astype(column.typecode).tobytes())
 
     def packed(self, start: int, stop: int) -> bytes:
-        if stop - start < _FEW:
-            fields = (getattr(self, name)[start:stop] for name in Entry._fields)
-            return b"".join(_FIELDS.pack(*values) for values in zip(*fields, strict=True))
-        packed = np.empty(stop - start, _ENTRY)
+        packed = np.zeros(stop - start, _ENTRY)
         for name in Entry._fields:
             packed[name] = getattr(self, name)[start:stop]
         return packed.tobytes()
@@ -156,10 +124,8 @@ def read_index(path: Path, files: LogFiles) -> IndexContent:
         if error.errno != errno.EIO:
             raise
         return IndexContent(problem="the disk cannot read it")
-    if content[: len(_MAGIC)] == _EARLIER_MAGIC:
-        return _read_earlier(content)
     if content[: len(_MAGIC)] != _MAGIC:
-        return IndexContent(problem="it does not begin as an index")
+        return IndexContent(problem="it does not begin as an index of this version")
     found = IndexContent(length=len(_MAGIC))
     while found.length < len(content):
         record = _record_at(content, found.length)
@@ -183,18 +149,3 @@ def _record_at(content: bytes, position: int) -> tuple[int, int, int, int] | Non
     if stop > len(content) or crc32c(_CHECKED.pack(*head) + content[start:stop]) != crc:
         return None
     return head[0], head[1], head[2], head[3]
-
-
-def _read_earlier(content: bytes) -> IndexContent:
-    body = content[len(_EARLIER_MAGIC) : -_EARLIER_FOOTER.size]
-    damaged = IndexContent(problem="its checksum is wrong")
-    if len(content) < len(_EARLIER_MAGIC) + _EARLIER_FOOTER.size:
-        return damaged
-    footer = content[-_EARLIER_FOOTER.size :]
-    size, next_offset, count, crc = _EARLIER_FOOTER.unpack(footer)
-    # The checksum of this format covers the entries only.
-    if len(body) != count * _EARLIER_ENTRY.itemsize or crc32c(body) != crc:
-        return damaged
-    found = IndexContent(size=size, next_offset=next_offset, is_closed=True)
-    found.columns.extend(np.frombuffer(body, _EARLIER_ENTRY))
-    return found

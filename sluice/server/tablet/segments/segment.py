@@ -2,8 +2,8 @@
 
 ``<base offset, 20 digits>.log`` contains the batches one after the other. ``.index`` contains one
 entry per batch: of those that are synced, and of all once the segment is closed, by a roll or when
-the server stops cleanly. A start trusts the index of a closed segment, and reads any other segment
-completely (``segment_scan``).
+the server stops cleanly. A start trusts the index, and reads only the batches behind those of the
+index (``recovery``). The batches that it has not read are checked when they are read first.
 """
 
 from __future__ import annotations
@@ -15,69 +15,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
+from sluice.errors import CorruptRecord
+from sluice.formats.log.batch import LogBatchHeader, check_crc, read_header
 from sluice.server.data_dir import sync_folder
 from sluice.server.tablet.buckets.files import LogFiles
 from sluice.server.tablet.segments.index import Columns, Entry, IndexContent, encode_record
 
-_HEAD = np.dtype([("base_offset", "<i8"), ("length", "<i4"), ("magic", "u1"), ("time", "<i8")])
-"""The fields at the start of a batch that the server sets, and that no checksum covers."""
-_NOT_COUNTED = 12  # bytes of a batch that its length does not count
-
-
-class DamagedRange(NamedTuple):
-    """Offsets that were stored and that nobody can read any more."""
-
-    start: int
-    stop: int
-    place: str
-    """Where their bytes are, or were."""
-
-
-def joined(ranges: Iterable[DamagedRange]) -> list[DamagedRange]:
-    """The same offsets, each range as long as possible."""
-    found: list[DamagedRange] = []
-    for one in ranges:
-        if found and found[-1].stop == one.start:
-            places = dict.fromkeys((*found[-1].place.split(", "), *one.place.split(", ")))
-            found[-1] = DamagedRange(found[-1].start, one.stop, ", ".join(places))
-        else:
-            found.append(one)
-    return found
-
 
 @dataclass(frozen=True, slots=True)
-class Heads:
-    """What the headers of a slice's batches must be: their positions, offsets and times."""
+class Damage:
+    """A part of a log that nobody can read. The bucket refuses calls until it is given up."""
 
-    positions: array[int]
-    base_offsets: array[int]
-    timestamps: array[int]
-    known: set[int]
-    """Base offsets of the damaged batches that were returned before."""
-
-    def restore(self, content: memoryview) -> list[int]:
-        """Corrects base offset, length and time of each batch in its own bytes.
-
-        Returns the base offsets of the batches that were damaged there, each only once.
-        """
-        starts = np.frombuffer(self.positions, np.int64)
-        starts = starts - starts[0]
-        data = np.frombuffer(content, np.uint8)
-        rows = starts[:, None] + np.arange(_HEAD.itemsize)
-        stored = np.ascontiguousarray(data[rows]).view(_HEAD).reshape(-1)
-        right = stored.copy()
-        right["base_offset"] = self.base_offsets
-        right["length"] = np.diff(starts, append=len(content)) - _NOT_COUNTED
-        right["time"] = self.timestamps
-        damaged = stored != right
-        if damaged.any():
-            bytes_of_rows = right.view(np.uint8).reshape(len(starts), -1)
-            data[rows[damaged]] = bytes_of_rows[damaged]
-        found = {self.base_offsets[at] for at in np.flatnonzero(damaged)} - self.known
-        self.known.update(found)
-        return sorted(found)
+    start: int
+    """Its first offset."""
+    stop: int | None
+    """The first offset after it, at which the log goes on; None: nobody knows it."""
+    problem: str
+    """File, bytes, and what is wrong with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +41,7 @@ class Slice:
     path: Path
     position: int
     length: int
-    heads: Heads
+    segment: Segment
 
 
 class SyncedUpTo(NamedTuple):
@@ -99,7 +53,7 @@ class SyncedUpTo(NamedTuple):
 
 
 class Segment:
-    """A segment and its dense index in memory: 24 bytes per batch, 41 in the last segment.
+    """A segment and its dense index in memory: 24 bytes per batch, 36 in the last segment.
 
     The lock of its log guards it.
     """
@@ -114,7 +68,8 @@ class Segment:
         self.is_closed = False
         """Whether the index file has all of its batches, and says that there are no more."""
         self._columns = Columns()
-        self._restored: set[int] = set()
+        self._unread = 0  # bytes whose batches a start has taken from the index
+        self._checked = 0  # of them, from the first one on, those that were read since
         self._recorded = 0  # batches that the index file has
         self._index_length = 0  # bytes of the index file that are valid
 
@@ -132,19 +87,6 @@ class Segment:
 
     def entries(self) -> Iterable[Entry]:
         return self._columns.entries()
-
-    def damaged(self) -> list[DamagedRange]:
-        """The damaged ranges of the segment, in order."""
-        offsets, found = self._columns.base_offset, list[DamagedRange]()
-        flags = np.frombuffer(self._columns.is_damaged, np.int8)
-        for at in np.flatnonzero(flags):
-            stop = self.end_of(offsets[at])
-            start, end = self._columns.position[at], self._position(int(at) + 1)
-            place = f"bytes {start} to {end} of {self.path.name}"
-            if start == end:
-                place = f"{self.path.name} lacks them"
-            found.append(DamagedRange(offsets[at], stop, place))
-        return found
 
     @property
     def is_recorded(self) -> bool:
@@ -175,14 +117,61 @@ class Segment:
                 if not min_one_batch:
                     return None
                 stop = first + 1
-        times = self._columns.timestamp_ms[first:stop]
-        heads = Heads(positions[first:stop], offsets[first:stop], times, self._restored)
-        return Slice(self.path, start, self._position(stop) - start, heads)
+        return Slice(self.path, start, self._position(stop) - start, self)
 
     def _position(self, number: int) -> int:
         """Where the batch of that number begins, or the batches end."""
         positions = self._columns.position
         return positions[number] if number < len(positions) else self.size
+
+    def must_check(self, piece: Slice) -> bool:
+        """Whether nobody has read all batches of a slice since the start."""
+        return piece.position < self._unread and piece.position + piece.length > self._checked
+
+    def check(self, piece: Slice, content: memoryview) -> Damage | None:
+        """Compares the batches of a slice with the index; the first that is damaged."""
+        offsets, positions = self._columns.base_offset, self._columns.position
+        number, end = bisect_left(positions, piece.position), piece.position + piece.length
+        while number < len(offsets) and positions[number] < end:
+            start = positions[number] - piece.position
+            batch = content[start : self._position(number + 1) - piece.position]
+            try:
+                header = read_header(batch)
+                check_crc(batch, header)
+                problem = self._difference(number, header)
+            except CorruptRecord as error:
+                problem = str(error)
+            if problem:
+                return self.damage(number, problem)
+            number += 1
+        if piece.position <= self._checked:
+            self._checked = max(self._checked, end)
+        return None
+
+    def _difference(self, number: int, header: LogBatchHeader) -> str:
+        """What no checksum covers, and is not as the index says."""
+        stored = header.base_offset, header.size, header.timestamp_ms, header.next_offset
+        offset, size = self._columns.base_offset[number], self._position(number + 1)
+        size -= self._columns.position[number]
+        right = offset, size, self._columns.timestamp_ms[number], self.end_of(offset)
+        if stored == right:
+            return ""
+        return f"offset, size, time and next offset of its header are {stored} instead of {right}"
+
+    def damage(self, number: int, problem: str) -> Damage:
+        """The damage of the batch of that number."""
+        start, end = self._columns.position[number], self._position(number + 1)
+        offset = self._columns.base_offset[number]
+        text = f"{self.path}, bytes {start} to {end - 1}: {problem}"
+        return Damage(offset, self.end_of(offset), text)
+
+    def number_of(self, offset: int) -> int:
+        """The number of the batch that has an offset."""
+        return bisect_right(self._columns.base_offset, offset) - 1
+
+    def first_beyond(self, size: int) -> int:
+        """The number of the first batch that ends behind that many bytes."""
+        return max(bisect_right(self._columns.position, size) - 1, 0)
 
     def end_of(self, base_offset: int) -> int:
         """Returns the offset after the batch that starts at ``base_offset``."""
@@ -220,24 +209,16 @@ class Segment:
 
     # -- the index file
 
-    def take(self, columns: Columns, size: int, next_offset: int) -> None:
-        """Takes all batches that its file was found to have."""
-        self._columns, self.size, self.next_offset = columns, size, next_offset
-        newest = max(columns.timestamp_ms, default=-1)
-        self.last_timestamp_ms = max(self.last_timestamp_ms, newest)
-
     def load(self, index: IndexContent) -> None:
-        """Takes all batches from a valid index of the complete file."""
-        self._columns = index.columns
-        self.size, self.next_offset = index.size, index.next_offset
-        self.last_timestamp_ms = max(index.columns.timestamp_ms, default=-1)
-        self.is_closed = index.is_closed
-        self.continue_index(index)
-
-    def continue_index(self, index: IndexContent) -> None:
-        """Adds to the index file what it lacks; a file of an earlier version is written anew."""
+        """Takes the batches that its index file names, without reading them."""
+        self._columns, self.is_closed = index.columns, index.is_closed
+        self.size = self._unread = index.size
+        self.next_offset = index.next_offset if len(index.columns) else self.base_offset
+        newest = max(index.columns.timestamp_ms, default=-1)
+        self.last_timestamp_ms = max(self.last_timestamp_ms, newest)
+        # What is added to the file follows the valid records.
         self._index_length = index.length
-        self._recorded = len(index.columns) if index.length else 0
+        self._recorded = len(index.columns)
 
     def synced_up_to(self) -> SyncedUpTo:
         """All that it contains now."""

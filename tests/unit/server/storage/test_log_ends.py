@@ -15,7 +15,7 @@ from sluice.server.log_ends import StoredLogEnds
 from sluice.server.storage.database import Database
 from tests.support.programs.processes import wait_for
 from tests.unit.server.storage.test_removed_logs import QUIET, ends
-from tests.unit.server.support import Node, batch
+from tests.unit.server.support import Node, batch, give_up
 from tests.unit.server.tablet.logs.test_recovery import folder_of
 
 TABLE, DROPPED = 1, 2
@@ -81,6 +81,7 @@ def test_a_log_that_outgrows_its_reserve_gives_no_offset_twice(
     shutil.rmtree(folder_of(crashed, table))
     other = Node(crashed / "data", **QUIET)
     try:
+        assert len(give_up(other.caller.address)) == 1
         assert other.caller.produce(table, batch("x")) > 20
     finally:
         other.stop()

@@ -23,7 +23,7 @@ from tests.unit.server.coordinator.calls.test_catalog_calls import (
 from tests.unit.server.coordinator.calls.test_tiering_calls import LAKE_TABLE
 from tests.unit.server.coordinator.tiering.test_lake_snapshots import commit, prepare
 from tests.unit.server.kv_support import KvCaller
-from tests.unit.server.support import Node, batch
+from tests.unit.server.support import Node, batch, give_up
 from tests.unit.server.tablet.logs.test_recovery import crash_copy, fill, folder_of, names
 
 QUIET = {"kv_snapshot_interval_ms": 0, "log_ttl_check_interval_ms": 0}
@@ -52,12 +52,18 @@ def test_a_removed_log_continues_at_its_end(node: Node, tmp_path: Path) -> None:
     shutil.rmtree(folder_of(tmp_path, table))
     with capture_logs() as events:
         node.start()
-    assert any("ends before the offsets that it has given" in one["event"] for one in events)
+    assert any(str(folder_of(tmp_path, table)) in str(one.get("problem")) for one in events)
+    for _ in range(2):
+        with pytest.raises(CorruptRecord, match=f"refuses reads and writes: .* 0 to {END - 1} up"):
+            node.caller.produce(table, batch("x"))
+        assert node.caller.offsets(table, kind=1) == [END]
+        node.restart()
+    assert len(give_up(node.caller.address)) == 1
     assert node.caller.produce(table, batch("x")) == END
     for _ in range(2):
         assert node.caller.fetch(table, END).records
         for offset in (0, END - 1):
-            with pytest.raises(CorruptRecord, match=f"offsets 0 to {END - 1} are damaged"):
+            with pytest.raises(CorruptRecord, match=f"offsets 0 to {END - 1} are lost"):
                 node.caller.fetch(table, offset)
         assert node.caller.offsets(table, kind=1) == [END + 1]
         node.restart()
@@ -74,6 +80,7 @@ def test_a_removed_log_makes_no_age_of_decades(
     shutil.rmtree(folder_of(tmp_path, table))
     node.start()
     if is_written_after:
+        give_up(node.caller.address)
         node.caller.produce(table, batch("b"))
     with connect(node.caller.address) as client:
         [status] = client.statuses.list()
@@ -96,8 +103,9 @@ def test_a_lost_last_segment_leaves_its_offsets(start: Callable[..., Node], tmp_
     for path in folder_of(tmp_path, table).glob(f"{last:020d}.*"):
         path.unlink()
     node.start()
+    assert len(give_up(node.caller.address)) == 1
     assert node.caller.produce(table, batch("x")) == END
-    with pytest.raises(CorruptRecord, match=f"offsets {last} to {END - 1} are damaged"):
+    with pytest.raises(CorruptRecord, match=f"offsets {last} to {END - 1} are lost"):
         node.caller.fetch(table, last)
     assert len(node.caller.fetch(table, 0).records)
 
@@ -114,13 +122,16 @@ def test_a_start_that_fails_leaves_the_end_for_the_next_one(node: Node, tmp_path
     node.stop()
     shutil.rmtree(folder_of(tmp_path, table))
     shutil.copytree(older, folder_of(tmp_path, table))
-    overlapping = tmp_path / f"data/log/db/other-{other}/log-0/{1:020d}.log"
-    overlapping.touch()
-    with pytest.raises(LogStorageError, match="begins before the previous one ends"):
+    log = tmp_path / f"data/log/db/other-{other}/log-0/{0:020d}.log"
+    log.rename(log.with_suffix(".kept"))
+    log.mkdir()
+    with pytest.raises(LogStorageError, match="Is a directory"):
         node.start()
     assert ends(tmp_path) == [(END + 3, True), (2, True)]
-    overlapping.unlink()
+    log.rmdir()
+    log.with_suffix(".kept").rename(log)
     node.start()
+    assert len(give_up(node.caller.address)) == 1
     assert node.caller.produce(table, batch("x")) == END + 3
 
 
@@ -143,6 +154,7 @@ def test_after_a_kill_the_end_is_unknown_but_no_offset_is_given_twice(
     shutil.rmtree(folder_of(crashed, table))
     other = Node(crashed / "data", **QUIET)
     try:
+        assert len(give_up(other.caller.address)) == 1
         assert other.caller.produce(table, batch("x")) == reserved
         with pytest.raises(CorruptRecord, match="offsets 0 to"):
             other.caller.fetch(table, end - 1)
@@ -172,10 +184,15 @@ def test_rows_behind_the_lake_are_not_given_twice(node: Node, tmp_path: Path) ->
     shutil.rmtree(folder_of(tmp_path, table))
     for _ in range(2):
         node.start()
-        with pytest.raises(CorruptRecord, match="offsets 6 to 9 are damaged"):
+        with pytest.raises(CorruptRecord, match="give the offsets 6 to 9 up"):
             node.caller.fetch(table, 6)
         assert node.caller.offsets(table, kind=1) == [10]
         node.stop()
+    node.start()
+    assert len(give_up(node.caller.address)) == 1
+    with pytest.raises(CorruptRecord, match="offsets 6 to 9 are lost"):
+        node.caller.fetch(table, 6)
+    assert node.caller.produce(table, batch("x")) == 10
 
 
 def test_a_store_goes_on_without_its_log(node: Node, tmp_path: Path) -> None:
@@ -187,6 +204,9 @@ def test_a_store_goes_on_without_its_log(node: Node, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "data/log/db")
     node.start()
     kv = KvCaller(node.caller, create=False)
+    with pytest.raises(CorruptRecord, match="refuses reads and writes"):
+        kv.table()
+    assert len(give_up(node.caller.address)) == 1
     assert kv.table() == expected
     assert kv.put((9, "y", 9)) == 5
 
@@ -205,6 +225,9 @@ def test_a_snapshot_tells_of_the_log_of_an_earlier_version(node: Node, tmp_path:
     shutil.rmtree(tmp_path / "data/log/db")
     node.start()
     kv = KvCaller(node.caller, create=False)
+    with pytest.raises(CorruptRecord, match="refuses reads and writes"):
+        kv.table()
+    assert len(give_up(node.caller.address)) == 1
     assert kv.table() == expected
     assert kv.put((9, "y", 9)) == 5
 

@@ -119,7 +119,7 @@ def test_a_bucket_that_refuses_its_calls_makes_it_red(
     start: Callable[..., Node], tmp_path: Path
 ) -> None:
     node = start(**QUIET)
-    kv = damaged(node, tmp_path, (3,), is_clean=True)
+    kv = damaged(node, tmp_path, (3,))
     assert health(node.caller).status == GREEN, "nobody has used it yet"
     with pytest.raises(CorruptRecord, match="offsets 3 to 3"):
         kv.lookup((0,))

@@ -14,7 +14,7 @@ from sluice.model import TableBucket
 from sluice.server.tablet.kv.files import KvFolder
 from sluice.server.tablet.kv.store import KvStoreCorrupt
 from tests.unit.server.kv_support import KvCaller, snapshot_rows
-from tests.unit.server.support import Node
+from tests.unit.server.support import Node, give_up
 
 ROWS = 2_000
 Read = Callable[[KvCaller], object]
@@ -148,14 +148,15 @@ def test_a_damaged_changelog_never_gives_a_wrong_table(
     log.write_bytes(content)
     node.start()
     kv = KvCaller(node.caller, create=False)
-    if has_snapshot:
-        assert kv.table() == {key: (key, "row", key) for key in range(3)}
-        kv.put((3, "row", 3))
-        assert kv.lookup((3,)) == [(3, "row", 3)]
-        return
     for _ in range(2):
-        with pytest.raises(CorruptRecord, match="offsets 1 to 1 are damaged"):
+        with pytest.raises(CorruptRecord, match=r"refuses reads .*\.log, bytes .* offsets 1 to 2"):
             kv.lookup((0,))
-        with pytest.raises(CorruptRecord, match="offsets 1 to 1 are damaged"):
+        with pytest.raises(CorruptRecord, match="refuses reads and writes"):
             kv.put((3, "row", 3))
     assert node.caller.offsets(kv.table_id) == [3]
+    assert len(give_up(node.caller.address)) == 1
+    kept = range(3) if has_snapshot else range(1)
+    assert kv.table() == {key: (key, "row", key) for key in kept}
+    kv.put((3, "row", 3))
+    assert kv.lookup((3,)) == [(3, "row", 3)]
+    assert node.caller.offsets(kv.table_id) == [4]

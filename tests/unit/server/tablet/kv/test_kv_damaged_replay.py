@@ -1,9 +1,10 @@
-"""A store that needs a damaged range of its log: everybody is told, and a user can give it up."""
+"""A damaged log of a primary-key table: everybody is told, and a user can give the range up."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,13 @@ from click.testing import CliRunner
 from sluice.cli.main import cli
 from sluice.client import connect
 from sluice.errors import CorruptRecord, LogOffsetOutOfRange, OutOfOrderSequence
+from sluice.model import TablePath
 from sluice.server.tablet.kv.files import KvFolder
+from sluice.wire import apis
+from sluice.wire import fluss_api_pb2 as pb
 from tests.unit.server.kv_support import KvCaller, snapshot_rows
-from tests.unit.server.support import Node, batch
-from tests.unit.server.tablet.kv.test_kv_snapshots_damaged import flip, largest, manifests, shared
+from tests.unit.server.support import Node, batch, give_up
+from tests.unit.server.tablet.kv.test_kv_snapshots_damaged import flip, largest
 
 QUIET = {"kv_snapshot_interval_ms": 0, "log_ttl_check_interval_ms": 0}
 
@@ -25,7 +29,7 @@ def node(start: Callable[..., Node]) -> Node:
     return start(**QUIET)
 
 
-def damaged(node: Node, folder: Path, keys: tuple[int, ...], *, is_clean: bool) -> KvCaller:
+def damaged(node: Node, folder: Path, keys: tuple[int, ...]) -> KvCaller:
     """A table of five rows, one a batch, without its store; batches of these keys are damaged."""
     kv = KvCaller(node.caller)
     for key in range(5):
@@ -33,9 +37,6 @@ def damaged(node: Node, folder: Path, keys: tuple[int, ...], *, is_clean: bool) 
     kv.put((1, "new", 1))
     node.stop()
     shutil.rmtree(folder / "data" / "kv")
-    if not is_clean:
-        (index,) = (folder / "data" / "log").rglob("*.index")
-        index.unlink()
     damage(folder, keys)
     node.start()
     return KvCaller(node.caller, create=False)
@@ -63,18 +64,14 @@ def run(node: Node, *arguments: str) -> tuple[int, str]:
     return result.exit_code, " ".join(result.output.split())
 
 
-@pytest.mark.parametrize("is_clean", [True, False])
-def test_a_refused_bucket_is_told_and_can_be_given_up(
-    node: Node, tmp_path: Path, *, is_clean: bool
-) -> None:
-    kv = damaged(node, tmp_path, (3,), is_clean=is_clean)
-    if is_clean:  # the start trusts the index, so the first use finds it
-        with pytest.raises(CorruptRecord, match="offsets 3 to 3"):
-            kv.lookup((0,))
+def test_a_refused_bucket_is_told_and_can_be_given_up(node: Node, tmp_path: Path) -> None:
+    kv = damaged(node, tmp_path, (3,))
+    with pytest.raises(CorruptRecord, match="offsets 3 to 3"):  # the start trusts the index
+        kv.lookup((0,))
     with connect(node.caller.address) as client:
         (found,) = client.damage.list(kv.path)
         assert (found.start, found.stop, str(found.path)) == (3, 4, "db.kv")
-        assert "its key-value store needs offsets 3 to 3" in found.refused
+        assert "give the offsets 3 to 3 up" in found.refused
         assert client.damage.list() == [found]
     code, told = run(node, "doctor")
     assert code == 1
@@ -85,11 +82,13 @@ def test_a_refused_bucket_is_told_and_can_be_given_up(
     assert "sluice skip-damaged db.kv 0:3" in told
     code, told = run(node, "skip-damaged", "db.kv", "0:3")
     assert (code, "nothing was changed" in told) == (0, True)
-    with pytest.raises(CorruptRecord, match="offsets 3 to 3 .* are damaged.* skip-damaged"):
+    with pytest.raises(CorruptRecord, match=r"refuses .*\.log, bytes .*offsets 3 to 3.*-damaged"):
         kv.lookup((0,))
+    with pytest.raises(CorruptRecord, match="refuses reads and writes"):
+        kv.changelog()
     code, told = run(node, "skip-damaged", "db.kv", "0:3", "--yes")
-    assert (code, "may lack changes" in told) == (0, True), told
-    assert "The lake keeps those that it has" in told
+    assert (code, "goes on without the offsets 3 to 3" in told) == (0, True), told
+    assert "sluice repair db.kv --skip 0:3" in told
     expected = {key: (key, "row", key) for key in (0, 2, 4)} | {1: (1, "new", 1)}
     assert kv.table() == expected
     assert run(node, "skip-damaged", "db.kv", "0:3", "--yes")[0] == 1, "nothing refuses any more"
@@ -103,10 +102,10 @@ def test_a_refused_bucket_is_told_and_can_be_given_up(
 
 
 def test_a_flipped_bit_of_a_header_is_told_and_can_be_given_up(node: Node, tmp_path: Path) -> None:
-    damaged(node, tmp_path, (), is_clean=True)
+    damaged(node, tmp_path, ())
     node.stop()
     shutil.copytree(tmp_path / "data", tmp_path / "good")
-    for place in (12, 21, 25, 28, 31, 32, 40, 44, 47):
+    for place in (0, 8, 12, 13, 21, 25, 28, 31, 32, 40, 44, 47):
         shutil.rmtree(tmp_path / "data")
         shutil.copytree(tmp_path / "good", tmp_path / "data")
         shutil.rmtree(tmp_path / "data/kv", ignore_errors=True)
@@ -116,7 +115,7 @@ def test_a_flipped_bit_of_a_header_is_told_and_can_be_given_up(node: Node, tmp_p
         log.write_bytes(content)
         node.start()
         kv = KvCaller(node.caller, create=False)
-        with pytest.raises(CorruptRecord, match=r"needs offsets 2 to 2 .*skip-damaged db.kv 0:2"):
+        with pytest.raises(CorruptRecord, match=r"offsets 2 to 2 up.*skip-damaged db.kv 0:2"):
             kv.lookup((0,))
         assert run(node, "skip-damaged", "db.kv", "0:2", "--yes")[0] == 0
         assert sorted(kv.table()) == [0, 1, 3, 4], f"byte {place}"
@@ -124,48 +123,10 @@ def test_a_flipped_bit_of_a_header_is_told_and_can_be_given_up(node: Node, tmp_p
     node.start()
 
 
-@pytest.mark.parametrize("damaged_part", ["", "rows", "MANIFEST"])
-def test_a_newer_snapshot_has_what_the_log_has_lost(
-    node: Node, tmp_path: Path, damaged_part: str
-) -> None:
-    """The store is an older copy: it meets the damage, and a snapshot is behind it."""
-    kv = KvCaller(node.caller)
-    for key in range(3):
-        kv.put((key, "row", key))
-    node.stop()
-    shutil.copytree(tmp_path / "data/kv", tmp_path / "older")
-    node.start()
-    kv = KvCaller(node.caller, create=False)
-    for key in range(3, 6):
-        kv.put((key, "row", key))
-    node.cluster.take_kv_snapshots(kv.path)
-    expected = kv.table()
-    node.stop()
-    shutil.rmtree(tmp_path / "data/kv")
-    shutil.copytree(tmp_path / "older", tmp_path / "data/kv")
-    damage(tmp_path, (3,))
-    if damaged_part == "rows":
-        flip(largest(shared(tmp_path)))
-    elif damaged_part == "MANIFEST":
-        flip(*manifests(shared(tmp_path).parent / "snap-0"))
-    node.start()
-    kv = KvCaller(node.caller, create=False)
-    if not damaged_part:
-        assert kv.table() == expected
-        assert not list((tmp_path / "data/kv").rglob(KvFolder.DAMAGED))
-        return
-    with pytest.raises(CorruptRecord, match="skip-damaged db.kv 0:3"):
-        kv.table()
-    stores = [path.name for path in (tmp_path / "data/kv/db").rglob("db*")]
-    assert stores == ["db"], "the older copy stays, and nothing else"
-    assert run(node, "skip-damaged", "db.kv", "0:3", "--yes")[0] == 0
-    assert sorted(kv.table()) == [0, 1, 2, 4, 5]
-
-
 @pytest.mark.parametrize("action", ["status", "doctor", "skip-damaged"])
 def test_a_restart_in_between_forgets_no_refusal(node: Node, tmp_path: Path, action: str) -> None:
-    """The start trusts the index of a log, so only the store meets the damage."""
-    kv = damaged(node, tmp_path, (3,), is_clean=True)
+    """The start trusts the index of a log, but for what a reader has found."""
+    kv = damaged(node, tmp_path, (3,))
     with pytest.raises(CorruptRecord, match=r"`sluice skip-damaged db.kv 0:3`"):
         kv.lookup((0,))
     node.restart()
@@ -176,20 +137,32 @@ def test_a_restart_in_between_forgets_no_refusal(node: Node, tmp_path: Path, act
         assert "sluice skip-damaged db.kv 0:3" in run(node, action)[1]
 
 
+def test_a_restored_file_ends_the_refusal(node: Node, tmp_path: Path) -> None:
+    kv = damaged(node, tmp_path, (3,))
+    for _ in range(2):
+        with pytest.raises(CorruptRecord, match="refuses reads and writes"):
+            kv.lookup((0,))
+        node.restart()
+        kv = KvCaller(node.caller, create=False)
+    node.stop()
+    damage(tmp_path, (3,))  # the same bit again
+    node.start()
+    with connect(node.caller.address) as client:
+        assert client.damage.list() == []
+    assert sorted(KvCaller(node.caller, create=False).table()) == [0, 1, 2, 3, 4]
+
+
 def test_each_range_is_given_up_by_itself(node: Node, tmp_path: Path) -> None:
-    kv = damaged(node, tmp_path, (0, 3), is_clean=False)
-    code, told = run(node, "skip-damaged", "db.kv", "0:3", "--yes")
-    assert code == 1
-    assert "0:0" in told
-    code, told = run(node, "skip-damaged", "db.kv", "0:0", "--yes")
-    assert code == 0
-    assert "sluice skip-damaged db.kv 0:3" in told
-    with pytest.raises(CorruptRecord, match="offsets 3 to 3"):
-        kv.table()
-    assert run(node, "skip-damaged", "db.kv", "0:3", "--yes")[0] == 0
+    kv = damaged(node, tmp_path, (0, 3))
+    for start in (0, 3):
+        with pytest.raises(CorruptRecord, match=f"offsets {start} to {start}"):
+            kv.table()
+        code, told = run(node, "skip-damaged", "db.kv", "0:4", "--yes")
+        assert (code, f"0:{start}" in told) == (1, True)
+        assert run(node, "skip-damaged", "db.kv", f"0:{start}", "--yes")[0] == 0
     assert sorted(kv.table()) == [1, 2, 4]
     with connect(node.caller.address) as client:
-        assert [one.refused for one in client.damage.list()] == ["", ""]
+        assert client.damage.list() == []
     node.stop()
     (store,) = (tmp_path / "data/kv/db").rglob("db")
     shutil.rmtree(store)
@@ -235,7 +208,7 @@ def test_a_repeated_put_is_not_stored_once_its_changes_are_given_up(
         kv.send(sent[2])
     assert run(node, "skip-damaged", "db.kv", "0:2", "--yes")[0] == 0
     for _ in range(2):
-        with pytest.raises(OutOfOrderSequence, match="batch 2 was stored at offset 2.*given up"):
+        with pytest.raises(OutOfOrderSequence, match="batch 2 was stored at offset 2.*given it up"):
             kv.send(sent[2])
         assert kv.send(sent[1]) == 2, "the others are there"
         node.restart()
@@ -245,24 +218,52 @@ def test_a_repeated_put_is_not_stored_once_its_changes_are_given_up(
     assert kv.table() == {n: (n, "row", n) for n in range(3)}
 
 
-def test_a_log_table_shows_its_damage_too(node: Node, tmp_path: Path) -> None:
+def test_a_log_table_is_told_and_given_up_too(node: Node, tmp_path: Path) -> None:
     table = node.caller.create_table()
     for text in "abc":
         node.caller.produce(table, batch(text))
     node.stop()
     shutil.rmtree(tmp_path / "data/log/db")
     node.start()
-    with pytest.raises(CorruptRecord):
+    with pytest.raises(CorruptRecord, match="refuses reads and writes"):
         node.caller.fetch(table, 0)
     with connect(node.caller.address) as client:
         (found,) = client.damage.list()
-        assert (found.start, found.stop, found.refused) == (0, 3, "")
-        with pytest.raises(LogOffsetOutOfRange, match="no key-value store"):
-            client.damage.skip(found)
-    _, told = run(node, "doctor")
-    assert "offsets 0 to 2 are damaged" in told
-    assert "sluice repair db.t" in told
+        assert (found.start, found.stop) == (0, 3)
+        with pytest.raises(LogOffsetOutOfRange, match="offsets 0 to 3 are not damaged"):
+            client.damage.skip(replace(found, stop=4))
+    assert "sluice skip-damaged db.t 0:0" in run(node, "doctor")[1]
+    assert run(node, "skip-damaged", "db.t", "0:0", "--yes")[0] == 0
     assert run(node, "skip-damaged", "db.t", "0:0", "--yes")[0] == 1
+    assert node.caller.produce(table, batch("x")) == 3
+
+
+def test_other_buckets_go_on(node: Node, tmp_path: Path) -> None:
+    """In one fetch, only the damaged buckets get an error; it has no range until it is given up."""
+    tables = [node.caller.create_table(TablePath("db", name)) for name in "abc"]
+    for table in tables:
+        node.caller.produce(table, batch("x"))
+        node.caller.produce(table, batch("y"))
+    node.stop()
+    for table in tables[1:]:
+        (log,) = (tmp_path / f"data/log/db/{'abc'[tables.index(table)]}-{table}").rglob("*.log")
+        content = bytearray(log.read_bytes())
+        content[place_of(content, 1)] ^= 1
+        log.write_bytes(content)
+    node.start()
+    request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1 << 20)
+    for table in tables:
+        asked = request.tables_req.add(table_id=table, projection_pushdown_enabled=False)
+        asked.buckets_req.add(bucket_id=0, fetch_offset=0, max_fetch_bytes=1 << 20)
+    for _ in range(2):
+        answers = node.caller.call(apis.FETCH_LOG, request)
+        parts = [one.buckets_resp[0] for one in answers.tables_resp]
+        assert [part.error_code for part in parts] == [0, CorruptRecord.code, CorruptRecord.code]
+        assert [part.HasField("damaged_start_offset") for part in parts] == [False] * 3
+    give_up(node.caller.address)
+    for table in tables[1:]:
+        with pytest.raises(CorruptRecord, match="offsets 1 to 1 are lost"):
+            node.caller.fetch(table, 1)
 
 
 def test_an_intact_server_has_no_damage(node: Node) -> None:

@@ -32,7 +32,7 @@ from sluice.server.tablet.buckets.files import LogFiles
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from tests.unit.server.kv_support import KvCaller, replayed, row_count, snapshot_rows
-from tests.unit.server.support import Caller, Node, to_pb
+from tests.unit.server.support import Caller, Node, give_up, to_pb
 
 QUIET = {"kv_snapshot_interval_ms": 0}
 
@@ -368,6 +368,7 @@ def test_files_of_a_store_made_anew_are_not_taken_for_those_of_the_old_one(
         file.truncate(size)
     log.with_suffix(".index").unlink(missing_ok=True)
     node.restart()
+    assert len(give_up(node.caller.address)) == 1
     kv = KvCaller(node.caller, create=False)
     kv.put((2, "c", 3))
     kv.put((2, "d", 4))

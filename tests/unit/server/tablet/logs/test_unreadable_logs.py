@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
 from pathlib import Path
-from random import randbytes
 
 import pyarrow as pa
 import pytest
-from structlog.testing import capture_logs
 
-from sluice.errors import CorruptRecord, LogStorageError
+from sluice.errors import CorruptRecord
 from sluice.formats.log.batch import encode_log_batch, read_header
 from sluice.server.tablet.buckets.files import LogFiles
-from sluice.server.tablet.logs.log import BucketLog
 from tests.support.tables.damaged_logs import batches_from, open_log
-from tests.unit.server.support import Node, batch
 
 SEGMENT_BYTES = 1 << 24
-PAGE = 4096
+ROWS = 20_000
+BEHIND = 1 << 28
 
 
 class BadDisk(LogFiles):
@@ -48,7 +44,7 @@ class BadIndex(LogFiles):
 
 def written(folder: Path, batches: int, *, is_synced: bool = False) -> int:
     """Appends equal batches, and returns how many bytes each has."""
-    data = pa.record_batch({"n": pa.array(range(20_000), pa.int64())})
+    data = pa.record_batch({"n": pa.array(range(ROWS), pa.int64())})
     sent = encode_log_batch(data, 1, compression="NONE")
     log = open_log(folder, segment_bytes=SEGMENT_BYTES)
     for _ in range(batches):
@@ -58,73 +54,38 @@ def written(folder: Path, batches: int, *, is_synced: bool = False) -> int:
     return len(sent)
 
 
-def served(log: BucketLog, batches: int) -> Sequence[int]:
-    """The numbers of the batches of 20,000 rows that readers get."""
-    found = list[int]()
-    for number in range(batches):
-        try:
-            found += [number] * (next(batches_from(log, number * 20_000))[0] == number * 20_000)
-        except CorruptRecord:
-            continue
-    return found
-
-
-@pytest.mark.parametrize("is_synced", [False, True])
-def test_a_bad_sector_takes_only_its_own_offsets(tmp_path: Path, is_synced: bool) -> None:
-    size = written(tmp_path, 20, is_synced=is_synced)
-    start = 12 * size + 50_000
-    disk = BadDisk(start, start + 512)
-    with capture_logs() as events:
-        log = open_log(tmp_path, segment_bytes=SEGMENT_BYTES, files=disk)
-    assert log.end_offset == 20 * 20_000
-    assert served(log, 20) == [number for number in range(20) if number != 12]
-    with pytest.raises(CorruptRecord, match="offsets 240000 to 259999 are damaged"):
-        next(batches_from(log, 240_000))
-    (event,) = (one for one in events if "disk" in one["event"])
+@pytest.mark.parametrize("is_same_boot", [True, False])
+def test_a_bad_sector_refuses_the_log_until_the_disk_reads_it(
+    tmp_path: Path, *, is_same_boot: bool
+) -> None:
+    """Also after a power loss: what cannot be read is not cut off."""
+    size = written(tmp_path, 20)
+    disk = BadDisk(12 * size + 50_000, 12 * size + 50_512)
+    options = {"segment_bytes": SEGMENT_BYTES, "behind": BEHIND, "is_same_boot": is_same_boot}
+    log = open_log(tmp_path, files=disk, **options)
+    ((damage, text),) = log.damage()
+    assert (damage.start, damage.stop) == (12 * ROWS, BEHIND)
     (path,) = tmp_path.glob("*.log")
-    assert event["file"] == str(path)
-    assert event["at_bytes"] == [start // PAGE * PAGE]
-    assert log.append(read_header(one := batch("x")), one) == 20 * 20_000
-
-
-def test_a_bad_sector_in_a_torn_append_does_not_stop_the_start(tmp_path: Path) -> None:
-    size = written(tmp_path, 3)
-    (path,) = tmp_path.glob("*.log")
-    path.write_bytes(path.read_bytes()[:-100])
-    disk = BadDisk(3 * size - 2_000, 3 * size - 1_488)
-    log = open_log(tmp_path, segment_bytes=SEGMENT_BYTES, files=disk)
-    assert log.end_offset == 2 * 20_000
-    assert path.stat().st_size == 2 * size
-
-
-def test_a_disk_that_reads_little_is_an_error_that_names_the_file(tmp_path: Path) -> None:
-    node = Node(tmp_path)
-    info = node.caller.create_table()
-    node.caller.produce(info, batch(*[randbytes(500).hex() for _ in range(1_000)]))
-    node.stop()
-    (index,) = tmp_path.glob("log/*/*/*/*.index")
-    index.unlink()
-    (path,) = tmp_path.glob("log/*/*/*/*.log")
-    before = path.read_bytes()
-    with pytest.raises(LogStorageError, match=r"262,144 bytes .* byte 4096: .*ddrescue") as no:
-        Node(tmp_path, files=BadDisk(5_000, 1 << 20))
-    assert str(path) in str(no.value)
-    assert path.read_bytes() == before
-    assert not index.exists()
+    assert f"{path}, bytes {12 * size} to {20 * size - 1}: the disk cannot read it" in text
+    with pytest.raises(CorruptRecord, match="refuses reads and writes"):
+        next(batches_from(log, 0))
+    again = open_log(tmp_path, **options)
+    assert (again.damage(), again.end_offset) == ([], 20 * ROWS)
 
 
 def test_an_index_that_cannot_be_read_is_written_anew(tmp_path: Path) -> None:
     written(tmp_path, 3, is_synced=True)
     log = open_log(tmp_path, segment_bytes=SEGMENT_BYTES, files=BadIndex())
-    assert served(log, 3) == [0, 1, 2]
+    assert (log.damage(), log.end_offset) == ([], 3 * ROWS)
     log.close()
     (path,) = tmp_path.glob("*.log")
     path.write_bytes(b"")  # only the index knows the end
-    assert open_log(tmp_path, segment_bytes=SEGMENT_BYTES).end_offset == 3 * 20_000
+    ((damage, _),) = open_log(tmp_path, segment_bytes=SEGMENT_BYTES, behind=3 * ROWS).damage()
+    assert (damage.start, damage.stop) == (0, 3 * ROWS)
 
 
 def test_an_error_that_is_not_of_the_disk_damages_nothing(tmp_path: Path) -> None:
     size = written(tmp_path, 3)
     with pytest.raises(OSError, match="Input"):
         open_log(tmp_path, files=BadDisk(size, size + 1, errno.EMFILE))
-    assert served(open_log(tmp_path), 3) == [0, 1, 2]
+    assert open_log(tmp_path).end_offset == 3 * ROWS
