@@ -57,8 +57,8 @@ def status(
     line says that rows are missing in the lake, because a user accepted that in `sluice repair`.
     The line `last round stopped` says who stopped a round, which is no failure.
 
-    A line for a bucket of a primary-key table says that it refuses reads and writes, because the
-    embedded server's disk is damaged, and what to do.
+    A line for a bucket says that it refuses reads and writes, because the embedded server's disk
+    is damaged, and what to do.
 
     A terminal shortens long names and errors; `sluice status TABLE` prints the complete error. A
     file or a pipe gets one complete line for each table and each error. Scripts read --format json;
