@@ -18,7 +18,7 @@ from sluice.driver.last_failure import (
     with_last_failure,
 )
 from sluice.driver.repairing import choose_action
-from sluice.errors import ConfigurationError
+from sluice.errors import ConfigurationError, CorruptRecord
 from sluice.model import (
     Column,
     LakeSnapshotInfo,
@@ -131,7 +131,6 @@ def test_a_damaged_range_is_named_by_its_begin_and_skipped_from_the_tiered_offse
     with EmbeddedCluster(config(tmp_path)) as cluster, connect(cluster.address) as client:
         create(client, 4)
     [log] = [path for path in tmp_path.rglob("*.log") if path.stat().st_size]
-    log.with_suffix(".index").unlink()  # as if the server had been killed
     content = bytearray(log.read_bytes())
     for number in (2, 3):
         content[number * len(content) // 4 - 3] ^= 1
@@ -142,8 +141,12 @@ def test_a_damaged_range_is_named_by_its_begin_and_skipped_from_the_tiered_offse
         tiered = LakeSnapshotInfo(info.table_id, 7, {TableBucket(info.table_id, None, 0): 2})
         healthy = Diagnosis(str(PATH), True, "as it should be", {})
         seen = TableState(PATH, info, None, tiered)
+        for start in (0, 2):
+            with pytest.raises(CorruptRecord, match="sluice skip-damaged shop.orders 0:"):
+                list(client.log_reader(PATH).read(TableBucket(info.table_id, None, 0), start))
+            client.damage.skip(*client.damage.list(PATH))
         found = with_last_failure(client, seen, healthy)
-        assert "offsets 1 to 2 are damaged" in found.state
+        assert "offsets 1 to 2 are lost" in found.state
         assert found.commands() == "`sluice repair shop.orders --skip 0:2 --yes`"
         diagnosed = diagnose(seen, client.tiering)  # the lake table is gone
         batch = diagnose_batch_behind(client, seen, diagnosed, ("0", 1))[1]
