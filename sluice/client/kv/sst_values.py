@@ -18,7 +18,7 @@ import pyarrow as pa
 from sluice.errors import CorruptRecord
 from sluice.formats.kernels import sst_layout as layout
 from sluice.formats.kv import sst_table as sst
-from sluice.formats.kv.rocksdb_manifest import LiveFile, NeedsRocksDB, live_files
+from sluice.formats.kv.rocksdb_manifest import LiveFile, UnreadableStore, live_files
 from sluice.formats.rows.column_memory import binary_array, load_kernels
 
 _BATCH_ROWS = 32 * 1024
@@ -43,14 +43,14 @@ def read_values(folder: Path, name: str, batch_bytes: int) -> Iterator[pa.Array]
     """
     try:
         yield from read_sst_values(folder, batch_bytes)
-    except NeedsRocksDB as error:
+    except UnreadableStore as error:
         raise CorruptRecord(f"{name} is damaged, or Sluice cannot read it: {error}") from error
 
 
 def read_sst_values(folder: Path, batch_bytes: int) -> Iterator[pa.Array]:
     """Yields all values of the default column family as binary arrays, in key order.
 
-    :raises NeedsRocksDB: the folder has something that is not supported, or is damaged.
+    :raises UnreadableStore: the folder has something that is not supported, or is damaged.
     """
     try:
         with ExitStack() as stack:
@@ -61,28 +61,28 @@ def read_sst_values(folder: Path, batch_bytes: int) -> Iterator[pa.Array]:
                 source.read_bytes = share
             yield from _Merge(sources).arrays(batch_bytes)
     except OSError as error:
-        raise NeedsRocksDB(f"{folder} cannot be read: {error}") from error
+        raise UnreadableStore(f"{folder} cannot be read: {error}") from error
 
 
 def _sorted_runs(folder: Path) -> list[list[LiveFile]]:
     """Groups the live files of the store so that keys within a group do not overlap."""
     if any(path.stat().st_size for path in folder.glob("*.log")):
-        raise NeedsRocksDB("the store has a write-ahead log that RocksDB must replay")
+        raise UnreadableStore("the store has a write-ahead log that RocksDB must replay")
     name = (folder / "CURRENT").read_text("utf-8", "replace")
     if not name.startswith("MANIFEST-") or not name[9:].rstrip("\n").isdigit():
-        raise NeedsRocksDB("the file CURRENT does not name a MANIFEST file")
+        raise UnreadableStore("the file CURRENT does not name a MANIFEST file")
     manifest = folder / name.rstrip("\n")
     if manifest.stat().st_size > _MANIFEST_BYTES_MAX:
-        raise NeedsRocksDB("the MANIFEST file is too large")
+        raise UnreadableStore("the MANIFEST file is too large")
     files = sorted(live_files(manifest.read_bytes()), key=lambda f: (f.level, f.smallest))
     runs = []
     for level, found in groupby(files, key=lambda file: file.level):
         of_level = list(found)
         runs += [[file] for file in of_level] if level == 0 else [of_level]
         if level and any(a.largest >= b.smallest for a, b in pairwise(of_level)):
-            raise NeedsRocksDB(f"files of level {level} overlap")
+            raise UnreadableStore(f"files of level {level} overlap")
     if len(runs) > _SOURCES_MAX:
-        raise NeedsRocksDB(f"{len(runs)} merge sources are too many")
+        raise UnreadableStore(f"{len(runs)} merge sources are too many")
     return runs
 
 
@@ -91,8 +91,8 @@ def _named(path: Path) -> Iterator[None]:
     """Names the file in what is wrong with it."""
     try:
         yield
-    except NeedsRocksDB as error:
-        raise NeedsRocksDB(f"{error} in {path}") from error
+    except UnreadableStore as error:
+        raise UnreadableStore(f"{error} in {path}") from error
 
 
 class _Table:
@@ -103,13 +103,13 @@ class _Table:
         self._file = path.open("rb", buffering=0)
         try:
             if os.fstat(self._file.fileno()).st_size != size:
-                raise NeedsRocksDB("its size differs from the MANIFEST")
+                raise UnreadableStore("its size differs from the MANIFEST")
             tail = self._read(max(size - sst.FOOTER_SIZE, 0), min(size, sst.FOOTER_SIZE))
             self.footer = sst.read_footer(tail, size)
             metaindex = self._block(self.footer.metaindex)
             index, properties = sst.find_parts(self.footer, metaindex, size)
             if max(index.size, properties.size) > _INDEX_BYTES_MAX:
-                raise NeedsRocksDB("its index is too large")
+                raise UnreadableStore("its index is too large")
             self._index = index
             self.properties = sst.read_properties(self._block(properties))
         except BaseException:
@@ -134,7 +134,7 @@ class _Table:
     def _read(self, start: int, size: int) -> bytes:
         data = os.pread(self._file.fileno(), size, start)
         if len(data) != size:
-            raise NeedsRocksDB("it is truncated")
+            raise UnreadableStore("it is truncated")
         return data
 
 
@@ -172,7 +172,9 @@ class _Source:
         while self._at == len(self._starts):
             self.__exit__(None, None, None)
             if entries_read != self._expected:
-                raise NeedsRocksDB(f"{entries_read} entries were read instead of {self._expected}")
+                raise UnreadableStore(
+                    f"{entries_read} entries were read instead of {self._expected}"
+                )
             if self._next == len(self._files):
                 self._kept = []
                 return None
@@ -237,7 +239,7 @@ class _Merge:
             while (answer := self._merge(offsets, data)) == layout.NEEDS_BLOCKS:
                 self._feed(int(state[layout.EMPTY]))
             if answer < 0:
-                raise NeedsRocksDB(layout.PROBLEMS[answer])
+                raise UnreadableStore(layout.PROBLEMS[answer])
             rows = int(state[layout.ROWS])
             if rows:
                 content = data.slice(0, int(state[layout.BYTES]))
@@ -263,4 +265,4 @@ class _Merge:
             words[layout.NEXT_BLOCK] = words[layout.AT] = words[layout.END] = 0
             found = self._kernels.enter(self._words, self._state, index)
         if found < 0:
-            raise NeedsRocksDB(layout.PROBLEMS[found])
+            raise UnreadableStore(layout.PROBLEMS[found])

@@ -2,7 +2,7 @@
 
 The MANIFEST is a log of edits; a file is live if an edit adds it and no later edit deletes it. Only
 the edits of a plain store of puts and deletes are supported. Everything else raises
-``NeedsRocksDB``, so that the caller can open the store with RocksDB itself.
+``UnreadableStore``.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _TIMES_OF_KEYS = (10, 11)
 _TIMES_KEPT = 8201
 
 
-class NeedsRocksDB(SluiceError):
-    """The store has a feature that only RocksDB supports, or it is damaged."""
+class UnreadableStore(SluiceError):
+    """The store is damaged, or has something that is not supported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class LiveFile:
 class Cursor:
     """Reads RocksDB's packed values one after the other.
 
-    Every method raises NeedsRocksDB if the bytes end early.
+    Every method raises UnreadableStore if the bytes end early.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -77,14 +77,14 @@ class Cursor:
             if byte < 0x80:
                 break
         else:
-            raise NeedsRocksDB("a varint is longer than 64 bits")
+            raise UnreadableStore("a varint is longer than 64 bits")
         return value
 
     def take(self, size: int) -> bytes:
         """The next ``size`` bytes."""
         found = self._data[self._at : self._at + size]
         if len(found) != size:
-            raise NeedsRocksDB("its bytes end early")
+            raise UnreadableStore("its bytes end early")
         self._at += size
         return found
 
@@ -102,7 +102,7 @@ def masked_crc(data: bytes | memoryview) -> int:
 def live_files(manifest: bytes) -> list[LiveFile]:
     """Returns the live files of the default column family.
 
-    :raises NeedsRocksDB: the MANIFEST is damaged, or has unsupported edits.
+    :raises UnreadableStore: the MANIFEST is damaged, or has unsupported edits.
     """
     edits = _Edits()
     for record in _records(manifest):
@@ -121,12 +121,12 @@ class _Edits:
 
     def finish(self) -> list[LiveFile]:
         if self._group_left:
-            raise NeedsRocksDB("the last group of edits in the MANIFEST is incomplete")
+            raise UnreadableStore("the last group of edits in the MANIFEST is incomplete")
         if self._comparator != _BYTEWISE:
-            raise NeedsRocksDB(f"the comparator {self._comparator!r} is not supported")
+            raise UnreadableStore(f"the comparator {self._comparator!r} is not supported")
         files = list(self._files.values())
         if any(file.last_sequence > self._last_sequence for file in files):
-            raise NeedsRocksDB("a file is newer than the last sequence number of the MANIFEST")
+            raise UnreadableStore("a file is newer than the last sequence number of the MANIFEST")
         return files
 
     def apply(self, edit: Cursor) -> None:
@@ -155,7 +155,9 @@ class _Edits:
             self._comparator = self._comparator if comparator is None else comparator
             for key in deleted:
                 if self._files.pop(key, None) is None:
-                    raise NeedsRocksDB(f"the MANIFEST deletes file {key[1]}, which was never added")
+                    raise UnreadableStore(
+                        f"the MANIFEST deletes file {key[1]}, which was never added"
+                    )
             self._files |= {(file.level, file.number): file for file in added}
 
 
@@ -171,7 +173,7 @@ def _skip(tag: int, edit: Cursor) -> None:
     elif tag == _TIMES_KEPT and edit.sized() == b"\1":
         pass
     elif tag != _FAMILY_DROPPED:
-        raise NeedsRocksDB(f"the MANIFEST has an edit with unsupported tag {tag}")
+        raise UnreadableStore(f"the MANIFEST has an edit with unsupported tag {tag}")
 
 
 def _new_file(edit: Cursor) -> LiveFile:
@@ -179,14 +181,14 @@ def _new_file(edit: Cursor) -> LiveFile:
     smallest, largest = edit.sized(), edit.sized()
     _, last_sequence = edit.number(), edit.number()
     if min(len(smallest), len(largest)) < KEY_TRAILER:
-        raise NeedsRocksDB(f"file {number} has a key that is not valid")
+        raise UnreadableStore(f"file {number} has a key that is not valid")
     while (tag := edit.number()) != _ENDS:
         field = edit.sized()
         blob = tag == _OLDEST_BLOB and Cursor(field).number() != 0
         times = tag in _TIMES_OF_KEYS and field != b""
         times = times or (tag == _TIMESTAMPS_KEPT and field == b"\0")
         if blob or times or tag >= _NOT_TO_BE_SKIPPED:
-            raise NeedsRocksDB(f"file {number} has a field with unsupported tag {tag}")
+            raise UnreadableStore(f"file {number} has a field with unsupported tag {tag}")
     return LiveFile(
         number, level, size, smallest[:-KEY_TRAILER], largest[:-KEY_TRAILER], last_sequence
     )
@@ -202,7 +204,7 @@ def _records(log: bytes) -> Iterator[bytes]:
             at += left
             continue
         if len(log) - at < _HEAD.size:
-            raise NeedsRocksDB("the MANIFEST is truncated")
+            raise UnreadableStore("the MANIFEST is truncated")
         crc, size, kind = _HEAD.unpack_from(log, at)
         body = log[at + _HEAD.size : at + _HEAD.size + size]
         if (
@@ -210,13 +212,13 @@ def _records(log: bytes) -> Iterator[bytes]:
             or size > left - _HEAD.size
             or masked_crc(log[at + 6 : at + 7] + body) != crc
         ):
-            raise NeedsRocksDB("the MANIFEST is damaged")
+            raise UnreadableStore("the MANIFEST is damaged")
         at += _HEAD.size + size
         if kind not in (_FULL, _FIRST, _MIDDLE, _LAST) or (kind in (_FULL, _FIRST)) == bool(parts):
-            raise NeedsRocksDB(f"the MANIFEST has a misplaced record of kind {kind}")
+            raise UnreadableStore(f"the MANIFEST has a misplaced record of kind {kind}")
         parts.append(body)
         if kind in (_FULL, _LAST):
             yield b"".join(parts)
             parts = []
     if parts:
-        raise NeedsRocksDB("the last record of the MANIFEST is incomplete")
+        raise UnreadableStore("the last record of the MANIFEST is incomplete")

@@ -1,8 +1,8 @@
 """Reads RocksDB's SST files in the block-based format: footer, properties, index and blocks.
 
 Supported are format versions 2 to 6 with a plain index and without a dictionary, which is RocksDB's
-default. Everything else raises ``NeedsRocksDB``. The caller reads the bytes; the checksum of every
-block is checked before its content is used.
+default. Everything else raises ``UnreadableStore``. The caller reads the bytes; the checksum of
+every block is checked before its content is used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from sluice.formats.kv.rocksdb_manifest import Cursor, NeedsRocksDB, masked_crc
+from sluice.formats.kv.rocksdb_manifest import Cursor, UnreadableStore, masked_crc
 from sluice.formats.rows.column_memory import load_kernels
 
 FOOTER_SIZE = 53
@@ -85,14 +85,14 @@ class Properties:
 def read_footer(tail: bytes, file_size: int) -> Footer:
     """``tail``: the last bytes of the file, at least ``FOOTER_SIZE`` if it has so many.
 
-    :raises NeedsRocksDB: the version is not supported, or the footer is damaged.
+    :raises UnreadableStore: the version is not supported, or the footer is damaged.
     """
     footer = tail[-FOOTER_SIZE:]
     if len(footer) != FOOTER_SIZE or not footer.endswith(_MAGIC):
-        raise NeedsRocksDB("the SST file has no footer")
+        raise UnreadableStore("the SST file has no footer")
     kind, version = footer[0], _U32.unpack_from(footer, FOOTER_SIZE - 12)[0]
     if kind not in (_CRC32C, _XXH3) or not 2 <= version <= _VERSION_WITH_CONTEXT:
-        raise NeedsRocksDB(
+        raise UnreadableStore(
             f"format version {version} with checksums of type {kind} is not supported"
         )
     start = file_size - FOOTER_SIZE
@@ -104,7 +104,7 @@ def read_footer(tail: bytes, file_size: int) -> Footer:
         _check_handle(index, start)
         return Footer(kind, 0, metaindex, index)
     if footer[1:5] != _CONTEXT_MAGIC:
-        raise NeedsRocksDB("the footer of version 6 is not valid")
+        raise UnreadableStore("the footer of version 6 is not valid")
     checksum, base, size = struct.unpack_from("<III", footer, 5)
     metaindex = Handle(start - BLOCK_TRAILER - size, size)
     _check_handle(metaindex, start)
@@ -117,7 +117,7 @@ def read_footer(tail: bytes, file_size: int) -> Footer:
 
 def _check_handle(handle: Handle, end: int) -> None:
     if handle.start < 0 or handle.size > _BLOCK_MAX or handle.end > end:
-        raise NeedsRocksDB(f"the position {handle.start} of a block is not valid")
+        raise UnreadableStore(f"the position {handle.start} of a block is not valid")
 
 
 def check_blocks(
@@ -128,7 +128,7 @@ def check_blocks(
     :param data: a part of the file, from position ``origin`` on.
     :param starts: positions of blocks in ``data``, int64; they and their trailers are within it.
     :param sizes: without trailers, int64.
-    :raises NeedsRocksDB: a block is damaged.
+    :raises UnreadableStore: a block is damaged.
     """
     if footer.checksum == _XXH3:
         content = np.frombuffer(data, np.uint8)
@@ -138,7 +138,7 @@ def check_blocks(
     else:
         good = _count_good(footer, memoryview(data), starts.tolist(), sizes.tolist(), origin)
     if good < len(starts):
-        raise NeedsRocksDB(f"the block at {origin + int(starts[good])} is damaged")
+        raise UnreadableStore(f"the block at {origin + int(starts[good])} is damaged")
 
 
 def _count_good(
@@ -158,10 +158,10 @@ def _count_good(
 def read_block(footer: Footer, data: bytes, handle: Handle) -> pa.Buffer:
     """One block, checked and uncompressed; ``data`` is the block with its trailer.
 
-    :raises NeedsRocksDB: the block is damaged, or its compression is not supported.
+    :raises UnreadableStore: the block is damaged, or its compression is not supported.
     """
     if len(data) != handle.size + BLOCK_TRAILER:
-        raise NeedsRocksDB("a block is truncated")
+        raise UnreadableStore("a block is truncated")
     starts, sizes = np.zeros(1, np.int64), np.array([handle.size], np.int64)
     check_blocks(footer, data, starts, sizes, handle.start)
     [block] = uncompress(data, starts, sizes)
@@ -177,7 +177,7 @@ def uncompress(
 
     :param starts: positions of blocks in ``data``, int64; they and their trailers are within it.
     :param sizes: without trailers, int64.
-    :raises NeedsRocksDB: the compression of a block is not supported, or it is damaged.
+    :raises UnreadableStore: the compression of a block is not supported, or it is damaged.
     """
     content = np.frombuffer(data, np.uint8)
     kinds = content[starts + sizes]
@@ -186,7 +186,7 @@ def uncompress(
     wholes = np.where(plain, sizes, wholes)
     heads[plain | (kinds == _SNAPPY)] = 0  # snappy's own format starts with the size
     if (heads > sizes).any() or (wholes > _BLOCK_MAX).any():
-        raise NeedsRocksDB("the uncompressed size of a block is not valid")
+        raise UnreadableStore("the uncompressed size of a block is not valid")
     count = max(int(np.searchsorted(np.cumsum(wholes), most_bytes, "right")), 1)
     parts = (starts + heads, sizes - heads, kinds, wholes)
     _check_lz4(content, *(part[:count] for part in parts))
@@ -198,9 +198,9 @@ def uncompress(
             for start, size, kind, wanted in zip(*(p[:count].tolist() for p in parts), strict=True)
         ]
     except KeyError as error:
-        raise NeedsRocksDB(f"a block has the unsupported compression type {error}") from error
+        raise UnreadableStore(f"a block has the unsupported compression type {error}") from error
     except (pa.ArrowException, OSError, ValueError, zlib.error) as error:
-        raise NeedsRocksDB(f"a block cannot be uncompressed: {error}") from error
+        raise UnreadableStore(f"a block cannot be uncompressed: {error}") from error
 
 
 def _check_lz4(
@@ -220,7 +220,7 @@ def _check_lz4(
     good = load_kernels().check_lz4(content, *found, len(mine)) if len(mine) else 0
     if good < len(mine):
         whole = int(found[2][good])
-        raise NeedsRocksDB(
+        raise UnreadableStore(
             f"a block cannot be uncompressed: its size is not the declared {whole} bytes"
         )
 
@@ -256,7 +256,7 @@ def _decompressors() -> dict[int, Callable[[pa.Buffer, int], pa.Buffer]]:
 def metadata(block: pa.Buffer) -> Iterator[tuple[bytes, bytes]]:
     """Names and values of a block that describes its file, which are few.
 
-    :raises NeedsRocksDB: the block is not valid.
+    :raises UnreadableStore: the block is not valid.
     """
     cursor = Cursor(memoryview(block)[: _entries_size(block)].tobytes())
     name = b""
@@ -273,31 +273,32 @@ def _entries_size(block: pa.Buffer) -> int:
         size = block.size - _U32.size * (restarts + 1)
         if restarts < _HASH_INDEX and size >= 0:
             return size
-    raise NeedsRocksDB("the end of a block is not valid")
+    raise UnreadableStore("the end of a block is not valid")
 
 
 def find_parts(footer: Footer, metaindex: pa.Buffer, file_size: int) -> tuple[Handle, Handle]:
     """Returns the positions of index and properties.
 
-    :raises NeedsRocksDB: one is missing, or the file has unsupported parts.
+    :raises UnreadableStore: one is missing, or the file has unsupported parts.
     """
     handles = {}
     for name, value in metadata(metaindex):
         if name in _UNREADABLE:
-            raise NeedsRocksDB(f"the SST file has the unsupported part {name.decode()}")
+            raise UnreadableStore(f"the SST file has the unsupported part {name.decode()}")
         cursor = Cursor(value)
         handles[name] = Handle(cursor.number(), cursor.number())
     index = footer.index or handles.get(b"rocksdb.index")
     properties = handles.get(b"rocksdb.properties")
     if index is None or properties is None:
-        raise NeedsRocksDB("the SST file has no index or no properties")
+        raise UnreadableStore("the SST file has no index or no properties")
     _check_handle(index, file_size)
     _check_handle(properties, file_size)
     return index, properties
 
 
 def read_properties(block: pa.Buffer) -> Properties:
-    """:raises NeedsRocksDB: there are entries other than puts and deletes, or a two-level index."""
+    """:raises UnreadableStore: there are entries other than puts and deletes, or a two-level
+    index."""
     found = dict(metadata(block))
 
     def number(name: bytes, default: int | None = None) -> int:
@@ -307,15 +308,17 @@ def read_properties(block: pa.Buffer) -> Properties:
         return Cursor(value or b"").number()
 
     if found.get(b"rocksdb.block.based.table.index.type") != bytes(4):
-        raise NeedsRocksDB("the type of the SST file's index is not supported")
+        raise UnreadableStore("the type of the SST file's index is not supported")
     if found.get(b"rocksdb.comparator") != b"leveldb.BytewiseComparator":
-        raise NeedsRocksDB("the comparator of the SST file is not supported")
+        raise UnreadableStore("the comparator of the SST file is not supported")
     for name in (b"merge.operands", b"num.range-deletions"):
         if number(name, 0):
-            raise NeedsRocksDB(f"the SST file has the unsupported property rocksdb.{name.decode()}")
+            raise UnreadableStore(
+                f"the SST file has the unsupported property rocksdb.{name.decode()}"
+            )
     for name in found:
         if name.startswith(b"rocksdb.external_sst_file."):
-            raise NeedsRocksDB("the SST file was ingested, not written by its store")
+            raise UnreadableStore("the SST file was ingested, not written by its store")
     return Properties(number(b"num.entries"), bool(number(b"index.value.is.delta.encoded", 0)))
 
 
@@ -323,7 +326,7 @@ def read_index(block: pa.Buffer, properties: Properties, end: int) -> tuple[np.n
     """Positions and sizes (int64, without trailers) of a file's data blocks, in its order.
 
     :param end: the end of the file's last possible block.
-    :raises NeedsRocksDB: the index is not valid.
+    :raises UnreadableStore: the index is not valid.
     """
     size = _entries_size(block)
     capacity = size // 3 + 1  # an entry has three bytes at least
@@ -332,9 +335,9 @@ def read_index(block: pa.Buffer, properties: Properties, end: int) -> tuple[np.n
         block, size, int(properties.index_deltas), starts, sizes, capacity
     )
     if count < 0:
-        raise NeedsRocksDB("the index of the SST file is damaged")
+        raise UnreadableStore("the index of the SST file is damaged")
     starts, sizes = starts[:count].copy(), sizes[:count].copy()
     ends = starts + sizes + BLOCK_TRAILER
     if count and (ends[-1] > end or sizes.max() > _BLOCK_MAX or (starts[1:] < ends[:-1]).any()):
-        raise NeedsRocksDB("the index of the SST file has block positions that are not valid")
+        raise UnreadableStore("the index of the SST file has block positions that are not valid")
     return starts, sizes

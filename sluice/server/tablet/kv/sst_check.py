@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from sluice.formats.kv import sst_table as sst
-from sluice.formats.kv.rocksdb_manifest import Cursor, NeedsRocksDB
+from sluice.formats.kv.rocksdb_manifest import Cursor, UnreadableStore
 
 _READ_BYTES = 4 * 1024 * 1024
 
@@ -23,7 +23,7 @@ def check_sst(path: Path) -> None:
         handle = file.fileno()
         try:
             _check(handle, os.fstat(handle).st_size)
-        except NeedsRocksDB as error:
+        except UnreadableStore as error:
             raise ValueError(str(error)) from error
 
 
@@ -54,5 +54,5 @@ def _block(file: int, footer: sst.Footer, handle: sst.Handle) -> object:
 def _read(file: int, start: int, end: int) -> bytes:
     data = os.pread(file, end - start, start)
     if len(data) != end - start:
-        raise NeedsRocksDB("the file is truncated")
+        raise UnreadableStore("the file is truncated")
     return data

@@ -13,7 +13,7 @@ import structlog
 
 from sluice.errors import CorruptRecord, LogOffsetOutOfRange, OutOfOrderSequence
 from sluice.server.data_dir import sync_folder
-from sluice.server.tablet.segments.segment import Damage
+from sluice.server.tablet.logs.segment import Damage
 
 _log = structlog.get_logger("sluice.log")
 

@@ -21,7 +21,7 @@ from sluice.server.tablet.buckets.replicas import Replicas
 from sluice.server.tablet.logs.log import BucketLog
 from sluice.server.tablet.logs.manager import LogManager
 from sluice.server.tablet.logs.projector import Projector
-from sluice.server.tablet.segments.segment import Slice
+from sluice.server.tablet.logs.segment import Slice
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import put_error
 from sluice.wire.listeners.handlers import calling_party

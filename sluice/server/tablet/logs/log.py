@@ -28,9 +28,9 @@ from sluice.server.data_dir import sync_folder, write_durably
 from sluice.server.tablet.buckets.files import LogFiles
 from sluice.server.tablet.logs.damage import LogDamage
 from sluice.server.tablet.logs.recovery import Recovery
+from sluice.server.tablet.logs.segment import Damage, Segment, Slice
+from sluice.server.tablet.logs.synced_batches import Entry
 from sluice.server.tablet.logs.writers import WRITERS_FILE, WriterStates
-from sluice.server.tablet.segments.index import Entry
-from sluice.server.tablet.segments.segment import Damage, Segment, Slice
 
 _FOUND = ".damaged"
 """Suffix of an empty file; its name is the first offset of a batch that a reader found damaged."""

@@ -24,8 +24,8 @@ from sluice.errors import CorruptRecord
 from sluice.formats.log.batch import LENGTH_OVERHEAD, V0_HEADER_SIZE, check_crc, read_header
 from sluice.server.data_dir import write_durably
 from sluice.server.tablet.buckets.files import LogFiles
-from sluice.server.tablet.segments.index import Entry, IndexContent, read_index
-from sluice.server.tablet.segments.segment import Damage, Segment
+from sluice.server.tablet.logs.segment import Damage, Segment
+from sluice.server.tablet.logs.synced_batches import Entry, IndexContent, read_index
 
 _START = struct.Struct("<qi")
 """Base offset and length, with which a batch begins."""

@@ -30,7 +30,7 @@ from sluice.client.kv import sst_values
 from sluice.client.kv.sst_values import read_sst_values, read_values
 from sluice.errors import CorruptRecord
 from sluice.formats.kv import sst_table
-from sluice.formats.kv.rocksdb_manifest import NeedsRocksDB, masked_crc
+from sluice.formats.kv.rocksdb_manifest import UnreadableStore, masked_crc
 from tests.golden.test_kv_snapshot import snapshot_folder
 
 COMPRESSIONS = ("none", "snappy", "zlib", "lz4", "lz4hc", "zstd")
@@ -318,7 +318,7 @@ def test_a_log_with_content_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(tmp_path / "db", folder)  # as if the server had died here
     store.db.close()
-    with pytest.raises(NeedsRocksDB, match="a write-ahead log that RocksDB must replay"):
+    with pytest.raises(UnreadableStore, match="a write-ahead log that RocksDB must replay"):
         direct(folder)
 
 
@@ -334,7 +334,7 @@ def test_a_key_that_two_files_of_a_level_share_is_refused(tmp_path: Path) -> Non
     store.db.compact_range(None, None)
     folder = store.finish()
     assert snapshots
-    with pytest.raises(NeedsRocksDB, match="overlap"):
+    with pytest.raises(UnreadableStore, match="overlap"):
         direct(folder)
 
 
@@ -357,7 +357,7 @@ def test_a_file_must_have_as_many_entries_as_it_says(tmp_path: Path) -> None:
     content[properties.end - 4 : properties.end] = struct.pack("<I", masked_crc(block))
     path.unlink()  # RocksDB has it by a hard link
     path.write_bytes(content)
-    with pytest.raises(NeedsRocksDB, match="1000 entries were read instead of 1001"):
+    with pytest.raises(UnreadableStore, match="1000 entries were read instead of 1001"):
         direct(folder)
 
 
@@ -399,7 +399,7 @@ def test_a_flipped_byte_never_gives_other_rows(tmp_path: Path, seed: int) -> Non
         path.write_bytes(damaged)
         try:
             assert direct(folder) == expected, f"{path.name} at {at}"
-        except NeedsRocksDB:
+        except UnreadableStore:
             refused += 1
         path.write_bytes(content)
     assert refused

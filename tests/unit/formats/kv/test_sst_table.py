@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.formats.kv import sst_table as sst
-from sluice.formats.kv.rocksdb_manifest import NeedsRocksDB, live_files, masked_crc
+from sluice.formats.kv.rocksdb_manifest import UnreadableStore, live_files, masked_crc
 from sluice.formats.rows.column_memory import load_kernels
 
 XXH3 = sst.Footer(4, 0, sst.Handle(0, 0), None)
@@ -52,13 +52,13 @@ def test_blocks_are_checked_by_xxh3(size: int, xxh3: int) -> None:
     for at in (0, size // 2, size, size + 4):
         damaged = bytearray(block)
         damaged[at] ^= 16
-        with pytest.raises(NeedsRocksDB, match="the block at 7 is damaged"):
+        with pytest.raises(UnreadableStore, match="the block at 7 is damaged"):
             sst.check_blocks(XXH3, bytes(damaged), starts, sizes, 7)
 
 
 @pytest.mark.parametrize("size", [0, 3, 52, 53, 200])
 def test_what_is_no_footer_is_told(size: int) -> None:
-    with pytest.raises(NeedsRocksDB):
+    with pytest.raises(UnreadableStore):
         sst.read_footer(content(size), size)
 
 
@@ -66,9 +66,9 @@ def test_what_is_no_footer_is_told(size: int) -> None:
     "block", [b"", b"\0\0\0", b"\0\0\0\1", b"\xff\xff\xff\xff", b"\1\2\3\1\0\0\0"]
 )
 def test_blocks_that_cannot_be_are_told(block: bytes) -> None:
-    with pytest.raises(NeedsRocksDB):
+    with pytest.raises(UnreadableStore):
         list(sst.metadata(pa.py_buffer(block)))
-    with pytest.raises(NeedsRocksDB):
+    with pytest.raises(UnreadableStore):
         sst.read_index(pa.py_buffer(block), sst.Properties(0, False), 100)
 
 
@@ -77,7 +77,7 @@ def test_blocks_that_cannot_be_are_told(block: bytes) -> None:
 )
 def test_an_index_that_cannot_be_is_told(entries: bytes) -> None:
     block = entries + struct.pack("<II", 0, 1)
-    with pytest.raises(NeedsRocksDB, match="index"):
+    with pytest.raises(UnreadableStore, match="index"):
         sst.read_index(pa.py_buffer(block), sst.Properties(0, False), 10)
 
 
@@ -92,7 +92,7 @@ def test_a_block_is_of_the_size_that_it_says(size: int) -> None:
         return [found.to_pybytes() for found in sst.uncompress(data, starts, sizes)]
 
     assert block(100) == [bytes(100)]
-    with pytest.raises(NeedsRocksDB, match="a block cannot be uncompressed"):
+    with pytest.raises(UnreadableStore, match="a block cannot be uncompressed"):
         block(size)
 
 
@@ -113,7 +113,7 @@ def test_a_forged_size_shows_no_memory(kind: int, declared: int) -> None:
     if declared == SIZE:
         assert [found.to_pybytes() for found in sst.uncompress(data, starts, sizes)] == [CONTENT]
         return
-    with pytest.raises(NeedsRocksDB, match="a block cannot be uncompressed"):
+    with pytest.raises(UnreadableStore, match="a block cannot be uncompressed"):
         sst.uncompress(data, starts, sizes)
 
 
@@ -137,7 +137,7 @@ def test_no_file_is_newer_than_its_store() -> None:
     file = b"g\0\7\1" + b"\x09a" + bytes(8) + b"\x09b" + bytes(8) + b"\1\5\1"
     [found] = live_files(record(BYTEWISE + b"\4\5" + file))
     assert (found.name, found.smallest, found.largest) == ("000007.sst", b"a", b"b")
-    with pytest.raises(NeedsRocksDB, match="newer"):  # RocksDB would pass over its last rows
+    with pytest.raises(UnreadableStore, match="newer"):  # RocksDB would pass over its last rows
         live_files(record(BYTEWISE + b"\4\4" + file))
 
 
@@ -158,7 +158,7 @@ def test_no_file_is_newer_than_its_store() -> None:
     ],
 )
 def test_other_manifests_are_not_read(manifest: bytes) -> None:
-    with pytest.raises(NeedsRocksDB):
+    with pytest.raises(UnreadableStore):
         live_files(manifest)
 
 

@@ -26,7 +26,7 @@ from sluice.errors import (
 from sluice.formats.log.batch import iter_batches
 from sluice.model import TablePath
 from sluice.server.tablet.buckets.files import LogFiles, Part
-from sluice.server.tablet.segments.index import read_index
+from sluice.server.tablet.logs.synced_batches import read_index
 from tests.support.programs.processes import wait_for
 from tests.unit.server.coordinator.calls.test_catalog_calls import (
     PARTITIONED,

@@ -19,7 +19,7 @@ from sluice.errors import CorruptRecord
 from sluice.formats.log.batch import LogBatchHeader, check_crc, read_header
 from sluice.server.data_dir import sync_folder
 from sluice.server.tablet.buckets.files import LogFiles
-from sluice.server.tablet.segments.index import Columns, Entry, IndexContent, encode_record
+from sluice.server.tablet.logs.synced_batches import Columns, Entry, IndexContent, encode_record
 
 
 @dataclass(frozen=True, slots=True)
