@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sluice.lake.iceberg import table as iceberg_table
 from sluice.lake.iceberg.commit import position_checks as position_commit
-from sluice.lake.iceberg.commit import update_content
+from sluice.lake.iceberg.commit import table_commits, update_content
 from sluice.lake.iceberg.deletes import key_deletes, position_deletes
 from sluice.lake.iceberg.deletes.earlier_marks import Positions
 from sluice.lake.iceberg.table import IcebergTable
@@ -81,7 +80,7 @@ class Guards:
         return result
 
     def without_checks(self) -> None:
-        self.patch.setattr(iceberg_table, "check_positions", lambda *_: None)
+        self.patch.setattr(table_commits, "check_positions", lambda *_: None)
 
     def without(self, *names: str, **instead: Any) -> None:
         """Takes Iceberg's own checks away."""

@@ -236,7 +236,7 @@ def test_an_expiry_in_the_midst_of_a_commit_disturbs_no_fence(
         if name == "round.lake_commit.ready" and not passed:
             passed.append(other.expire_by(world.rule()).snapshots)
 
-    monkeypatch.setattr("sluice.lake.iceberg.table.failpoint", expire)
+    monkeypatch.setattr("sluice.lake.iceberg.commit.table_commits.failpoint", expire)
     landed = commit(world.table, world.newest, 80)
     assert passed == [COMMITS - 2]
     assert world.table.newest_tiering_snapshot() == landed

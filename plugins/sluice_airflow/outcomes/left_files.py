@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from sluice.errors import (
     DriverLost,
@@ -20,9 +20,6 @@ from sluice.rounds.records.plan_file import PlanFile
 from sluice.rounds.records.result import RoundFailure, RoundResult, round_failures, round_outcome
 from sluice_airflow.claims.claimed_again import has_begun, mark_ended, started_attempt
 from sluice_airflow.claims.snapshot_ids import id_of
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger(__name__)
 Outcome = RoundResult | RoundFailure

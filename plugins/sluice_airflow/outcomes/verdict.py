@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sluice.errors import (
     TablePaused,
 )
 from sluice.rounds.records.result import RoundFailure, RoundResult
 from sluice_airflow.claims.snapshot_ids import id_of, id_text
-
-if TYPE_CHECKING:
-    pass
 
 PAUSED = "paused"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
@@ -47,7 +46,6 @@ from sluice.rounds.values.types import (
     Split,
 )
 
-_LOG = logging.getLogger(__name__)
 _DELETES_VERSION = 2
 """The first format version of Iceberg that supports delete files."""
 _ROW_GROUP_PROPERTY = "write.parquet.row-group-size-bytes"

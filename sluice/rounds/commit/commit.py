@@ -1,8 +1,8 @@
 """The end of a round: prepare the offsets, commit the lake on the planned base, commit Fluss.
 
 The fence is the base (design: "What must always hold"): epochs only say whether the round is still
-valid. ``ways_out`` has all ways in which a commit ends. After an unknown outcome the round searches
-for its commit, and deletes nothing.
+valid. ``ways_out`` says for each way in which a commit ends which files may be deleted. After an
+unknown outcome the round searches for its commit, and deletes nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from sluice.errors import (
     LakeTableMismatch,
     TableNotExist,
 )
+from sluice.failpoints import failpoint
 from sluice.model import Claim, TableBucket
 from sluice.rounds.commit.files import RoundFiles
 from sluice.rounds.commit.recover import (
@@ -66,27 +67,15 @@ class CommitResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
-    """What is known before the lake commit."""
+class _Content:
+    """What the round commits besides its files."""
 
-    path: str
-    """Where Fluss has stored the offsets."""
     offsets: dict[TableBucket, int]
-    stored: Mapping[str, str]
-    """The entries of the summary that hold the offsets, or name the file that does."""
+    """The complete offsets: the end of each bucket."""
     repairs: BucketRepairs
     created_again: Sequence[tuple[str, ...]]
     """The partitions whose earlier rows the commit deletes."""
     replaced: Sequence[LakePart]
-
-    def summary(self, claim: Claim, plan: RoundPlan, write_id: str) -> dict[str, str]:
-        return {
-            OFFSETS_PATH_KEY: self.path,
-            **attempt_summary(claim, write_id),
-            **self.stored,
-            **self.repairs.summary(),
-            **plan.dropped_summary(self.offsets),
-        }
 
 
 def commit_round(
@@ -110,12 +99,14 @@ def commit_round(
         Fluss, or Iceberg's checks failed; this round has none.
     :raises LakeCommitOutcomeUnknown: the commit may have succeeded; the next round finds out.
     """
-    stored = NO_SUMMARY
+    claim, cluster, stored = attempt.claim, attempt.cluster, NO_SUMMARY
     try:
-        if (earlier := committed_since(attempt.claim, table, plan.base)) is not None:
+        if (earlier := committed_since(claim, table, plan.base)) is not None:
             return _by_earlier(attempt, table, earlier, files)
-        prepared = _prepare(attempt, table, plan, files, write_id, floor)
-        stored = prepared.stored
+        content = _content(attempt, table, plan, files, floor)
+        with attempt.phases("prepare"):
+            path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, content.offsets)
+            stored = store_offsets(table, claim.table_id, content.offsets, write_id)
         if rewrite is not None:
             with attempt.phases("rewrite"):
                 rewrite()
@@ -126,29 +117,39 @@ def commit_round(
     except BaseException:  # also Ctrl-C: nothing can reference the files before the lake commit
         WayOut.NOT_TRIED.leave(table, files, stored)
         raise
+    summary = {
+        OFFSETS_PATH_KEY: path,
+        **attempt_summary(claim, write_id),
+        **stored,
+        **content.repairs.summary(),
+        **plan.dropped_summary(content.offsets),
+    }
     with attempt.phases("lake_commit"):
-        committed = _commit_lake(attempt, table, plan, files, prepared, write_id)
+        committed = _commit_lake(attempt, table, plan, files, summary, content.replaced)
     if committed.by_earlier_attempt:
         return committed
-    committed.created_again = _created_again(prepared.created_again)
-    committed.notes += prepared.repairs.notes()
-    committed.accepted, committed.offsets = prepared.repairs.accepted(), prepared.offsets
-    committed.repaired_buckets = len(prepared.repairs)
+    committed.created_again = _created_again(content.created_again)
+    committed.notes += content.repairs.notes()
+    committed.accepted, committed.offsets = content.repairs.accepted(), content.offsets
+    committed.repaired_buckets = len(content.repairs)
     with attempt.phases("fluss_commit"):
-        _commit_fluss(attempt, plan, files, prepared, committed)
+        _commit_fluss(attempt, plan, files, content.offsets, path, committed)
+    failpoint("round.unused_files.before")
     committed.notes += [*files.notes, *WayOut.COMMITTED.leave(table, files)]
     return committed
 
 
-def _prepare(
+def _content(
     attempt: Attempt,
     table: LakeTable,
     plan: RoundPlan,
     files: RoundFiles,
-    write_id: str,
     floor: Mapping[TableBucket, int],
-) -> _Prepared:
-    """Checks that the round may commit, and has Fluss store the complete offsets."""
+) -> _Content:
+    """What the round commits besides its files, after a check that it may.
+
+    :raises LakeRolledBack, ClaimLost, LakeCommitRefused: see :func:`commit_round`.
+    """
     claim, cluster, results = attempt.claim, attempt.cluster, files.results
     repairs = done(plan.repairs, plan.splits, results)
     copied = {result.bucket: result.next_offset for result in results}
@@ -160,10 +161,7 @@ def _prepare(
     replaced += repairs.replaced(plan.splits)
     check_claim(claim, cluster)
     _check_registered(cluster, plan)
-    with attempt.phases("prepare"):
-        path = cluster.prepare_lake_snapshot(claim.table_id, claim.path, offsets)
-        stored = store_offsets(table, claim.table_id, offsets, write_id)
-    return _Prepared(path, offsets, stored, repairs, again, replaced)
+    return _Content(offsets, repairs, again, replaced)
 
 
 def _created_again(partitions: Iterable[tuple[str, ...]]) -> list[str]:
@@ -218,16 +216,16 @@ def _commit_lake(
     table: LakeTable,
     plan: RoundPlan,
     files: RoundFiles,
-    prepared: _Prepared,
-    write_id: str,
+    of_round: Mapping[str, str],
+    replaced: Sequence[LakePart],
 ) -> CommitResult:
-    of_round = prepared.summary(attempt.claim, plan, write_id)
+    write_id = of_round[WRITE_ID_KEY]
     while True:
         round_ms = {ROUND_MS_KEY: str(attempt.phases.elapsed_ms())}
         summary = {**of_round, **files.report().summary(), **files.compacted.summary(), **round_ms}
         try:
             return CommitResult(
-                table.commit(files.files, plan.base, summary, prepared.replaced, files.positions)
+                table.commit(files.files, plan.base, summary, replaced, files.positions)
             )
         except (LakeNotWritable, LakeTableMismatch):
             WayOut.NOT_WRITTEN.leave(table, files, summary)
@@ -235,7 +233,8 @@ def _commit_lake(
         except LakeCommitOutcomeUnknown as unknown:
             if (found := look_up(attempt.claim, table, plan.base, write_id, unknown)) is not None:
                 return CommitResult(found)
-            raise  # WayOut.UNKNOWN
+            WayOut.UNKNOWN.leave(table, files, summary)
+            raise
         except LakeCommitRefused as refused:
             if (ended := _after_refusal(attempt, table, plan, files, summary, refused)) is not None:
                 return ended
@@ -263,8 +262,8 @@ def _after_refusal(
     claim, base, write_id = attempt.claim, plan.base, summary[WRITE_ID_KEY]
     if (found := look_up(claim, table, base, write_id, refused)) is not None:
         return CommitResult(found)
-    way = WayOut.REFUSED if is_nowhere(table, base, write_id) else WayOut.NOT_SEEN
-    if way is WayOut.NOT_SEEN:
+    way = WayOut.REFUSED if is_nowhere(table, base, write_id) else WayOut.MAY_BE_REFERENCED
+    if way is WayOut.MAY_BE_REFERENCED:
         files.may_be_referenced = True
     if (earlier := committed_since(claim, table, base)) is not None:
         return _by_earlier(attempt, table, earlier, files, summary)
@@ -318,10 +317,11 @@ def _commit_fluss(
     attempt: Attempt,
     plan: RoundPlan,
     files: RoundFiles,
-    prepared: _Prepared,
+    offsets: dict[TableBucket, int],
+    path: str,
     committed: CommitResult,
 ) -> None:
-    """:raises ClaimLost: another round has the table by now (``WayOut.OVERTAKEN``)."""
+    """:raises ClaimLost: another round has the table by now."""
     claim, cluster = attempt.claim, attempt.cluster
     stamps = {r.bucket: r.max_timestamp_ms for r in files.results if r.max_timestamp_ms >= 0}
     keep = plan.registered.snapshot_id if plan.registered else KEEP_ALL
@@ -334,8 +334,6 @@ def _commit_fluss(
     if not cluster.still_claimed(claim):
         raise overtaken(claim, committed.snapshot, text)
     try:
-        cluster.commit_lake_snapshot(
-            claim, snapshot_id, prepared.path, prepared.offsets, stamps, keep
-        )
+        cluster.commit_lake_snapshot(claim, snapshot_id, path, offsets, stamps, keep)
     except (FencedTieringEpoch, InvalidCoordinator, TableNotExist) as error:
         raise overtaken(claim, committed.snapshot, f"{text} ({error})") from error

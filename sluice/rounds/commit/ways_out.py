@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from enum import Enum
 
 from sluice.errors import ClaimLost, LakeCommitOutcomeUnknown, SluiceError
-from sluice.failpoints import failpoint
 from sluice.model import Claim
 from sluice.rounds.commit.files import RoundFiles
 from sluice.rounds.commit.summary import round_identity
@@ -21,23 +20,25 @@ from sluice.rounds.values.types import WRITE_ID_KEY, LakeSnapshot
 
 
 class Deletable(Enum):
-    """Files of an attempt that it deletes at its end. `sluice clean` deletes the others."""
+    """Files of an attempt that it deletes at its end. `sluice clean` finds what it leaves."""
 
     ALL = "all of them"
-    UNUSED = "those that the commit does not reference"
+    UNUSED = "those that its commit does not reference"
     NONE = "none"
 
 
 class WayOut(Enum):
-    """Each way in which the commit of an attempt ends."""
+    """How the commit of an attempt ends: what has happened, and what it may delete then.
+
+    Any other error, such as one of the network in Fluss's commit, deletes nothing either.
+    """
 
     NOT_TRIED = "an error came before the lake commit", Deletable.ALL
     NOT_WRITTEN = "the lake has committed nothing, because it could not be written", Deletable.ALL
-    REFUSED = "the lake has refused the commit, and no snapshot has the attempt's id", Deletable.ALL
-    NOT_SEEN = "the lake has refused the commit, but its history is not known", Deletable.NONE
+    REFUSED = "the lake has refused the commit, and no snapshot can have its files", Deletable.ALL
+    MAY_BE_REFERENCED = "the lake has refused it, but a snapshot may have them", Deletable.NONE
     UNKNOWN = "whether the lake has committed is unknown", Deletable.NONE
     EARLIER = "an earlier attempt of the round has committed", Deletable.ALL
-    OVERTAKEN = "another round began between the lake commit and Fluss's", Deletable.NONE
     COMMITTED = "both commits are done", Deletable.UNUSED
 
     def __init__(self, what: str, deletable: Deletable) -> None:
@@ -48,13 +49,15 @@ class WayOut(Enum):
     ) -> list[str]:
         """Deletes what may be deleted; returns notes about failures.
 
-        :param summary: of the refused commit, which names its offsets file if it has one.
+        Nothing is deleted after a refusal of these files that a snapshot may reference.
+
+        :param summary: of the commit that did not succeed: it names its offsets file, if it has
+            one.
         """
         if self.deletable is Deletable.NONE or files.may_be_referenced:
             return []
         if self.deletable is Deletable.ALL:
             return discard(table, files.all, summary)
-        failpoint("round.unused_files.before")
         return discard(table, files.unused)
 
 

@@ -1,4 +1,4 @@
-"""Deletes the folders of finished runs in a work folder (``files`` describes their content).
+"""Deletes the folders of finished runs in a work folder (their content: ``sluice.rounds.records``).
 
 A run is finished when the coordinator holds none of its claims any more. Its files show how it
 ended, so they are kept for some time. Other folders and files are never touched.

@@ -1,7 +1,8 @@
 """Runs a round that repairs its table, over the same steps as an ordinary one (docs/repair.md).
 
-It copies no more than the repair needs, and compacts and expires nothing: its user may need what is
-there. Where the table needs no repair any more, it is a round like any other.
+It has no limits, and compacts and expires nothing: its user may need what is there. All repairs but
+``adopt`` copy no more than the repair needs. Where the table needs no repair any more, the round
+copies what is new.
 """
 
 from __future__ import annotations
@@ -64,13 +65,16 @@ def run_repair(
 ) -> RoundResult:
     """Runs the round that repairs a table as its user chose.
 
+    A lost claim or a dropped table is an outcome, not an error.
+
     :param attempt: the name of this attempt; file names are unique even if it runs again.
-    :param options: without limits: the round copies at least up to the registered offsets.
+    :param options: limits, compaction and expiry are ignored: the round copies at least up to the
+        registered offsets.
     :raises SplitFailed: buckets could not be copied; its detail ``committed`` is the result of what
         was copied, if it was committed.
     :raises LakeRolledBack: the repair would lose what its user has not accepted.
     :raises SluiceError: why the table could not be repaired; the lake is unchanged, unless it is
-        LakeCommitOutcomeUnknown.
+        LakeCommitOutcomeUnknown, or the copy after ``adopt`` failed.
     """
     running = _Repair(Attempt.begun(claim, ports, attempt, progress), request, options)
     return ended(running.attempt, running.run)
@@ -86,7 +90,8 @@ class _Repair:
     _retier: RetierPlan | None = None
     """From where the table is tiered again; None: not by this repair."""
     _is_lake_behind: bool = False
-    """Whether the lake was behind Fluss when the repair began: then all of it succeeds, or none."""
+    """Whether the lake was behind Fluss when the repair began: then all buckets are copied, or
+    none."""
     _splits: tuple[Split, ...] = field(default=())
     """All splits that an ordinary round would copy, from which the repair chooses."""
 

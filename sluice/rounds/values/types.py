@@ -277,7 +277,7 @@ class RepairMode(Enum):
     """How a round repairs a lake that is behind Fluss, or buckets that cannot be copied."""
 
     RETIER = "retier"
-    """Copy the missing offsets from the logs, then the new rows."""
+    """Copy the missing offsets from the logs; the next round copies the new rows."""
     ADOPT = "adopt"
     """Accept main as what Fluss has registered: only the tiering snapshot has expired."""
     ACCEPT_GAP = "accept-gap"

@@ -20,6 +20,7 @@ from sluice.errors import (
 from sluice.model import Claim, TableBucket, TableInfo, TablePath, offsets_from_text
 from sluice.rounds.round.round import run_round
 from sluice.rounds.values.attempt import RoundPorts
+from sluice.rounds.values.offsets import SUMMARY_BYTES_MAX
 from sluice.rounds.values.phases import seconds_of
 from sluice.rounds.values.ports import SplitRunner, SplitWriterFactory
 from sluice.rounds.values.reasons import failure_of
@@ -534,17 +535,22 @@ def test_a_runner_that_breaks_leaves_no_file(world: World, error: type[BaseExcep
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 @pytest.mark.parametrize("step", ["copy.after", "claim", "prepare.after"])
+@pytest.mark.parametrize("summary_bytes_max", [SUMMARY_BYTES_MAX, 10])
 def test_what_breaks_before_the_commit_leaves_no_file(
     world: World,
     at: Callable[[str, Callable[[], None]], None],
     monkeypatch: pytest.MonkeyPatch,
     step: str,
     error: type[BaseException],
+    summary_bytes_max: int,
 ) -> None:
+    """Nor the file of its offsets, where they are too long for the summary."""
+    monkeypatch.setattr("sluice.rounds.values.offsets.SUMMARY_BYTES_MAX", summary_bytes_max)
     world.append(0, 3)
     world.round()
     world.append(0, 3)
-    files = set(world.table.files)
+    files, beside = set(world.table.files), set(world.table.beside)
+    assert bool(beside) == (summary_bytes_max == 10)
 
     def broken(*_: Any) -> Any:
         raise error("it broke")
@@ -554,7 +560,7 @@ def test_what_breaks_before_the_commit_leaves_no_file(
         monkeypatch.setattr(world.cluster, "still_claimed", broken)
     with pytest.raises(error, match="it broke"):
         world.round()
-    assert set(world.table.files) == files
+    assert (set(world.table.files), set(world.table.beside)) == (files, beside)
 
 
 def test_an_attempt_that_is_started_again_writes_to_other_files(
