@@ -12,7 +12,7 @@ import pytest
 
 from sluice.client import Client, connect
 from sluice.client.leases.ids import lease_id
-from sluice.client.round_leases import RoundLeases
+from sluice.client.leases.round_leases import RoundLeases
 from sluice.model import TablePath
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.programs.processes import environment
@@ -24,7 +24,7 @@ RUN, PATH = lease_id("west", "lake", "1"), TablePath("shop", "a")
 DROP = """
 import sys
 from sluice.client import connect
-from sluice.client.round_leases import RoundLeases
+from sluice.client.leases.round_leases import RoundLeases
 
 with connect(sys.argv[1]) as client:
     RoundLeases(sys.argv[2]).drop(client, sys.argv[3])

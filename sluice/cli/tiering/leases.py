@@ -14,7 +14,7 @@ from sluice.quantities import byte_size
 
 if TYPE_CHECKING:
     from sluice.client import Client
-    from sluice.client.round_leases import RoundLease
+    from sluice.client.leases.round_leases import RoundLease
     from sluice.model import LeasedTable, LeaseInfo
 
 _of_work_folder = click.option(
@@ -125,7 +125,7 @@ def drop(lease_id: str, data_dir: str | None, work_uri: str | None, settings: Se
             try:
                 existed = any(lease.lease_id == lease_id for lease in client.leases.all())
             except UnsupportedVersion:
-                from sluice.client.round_leases import RoundLeases
+                from sluice.client.leases.round_leases import RoundLeases
 
                 say(RoundLeases(work_uri).drop(client, lease_id))
                 return
@@ -142,7 +142,7 @@ def _print_unlisted(client: Client, work_uri: str | None, *, as_json: bool) -> N
     """Prints what is known of leases on a cluster that does not list them."""
     import time
 
-    from sluice.client.round_leases import RoundLeases, what_is_unknown
+    from sluice.client.leases.round_leases import RoundLeases, what_is_unknown
 
     found = RoundLeases(work_uri).known(client)
     if as_json:

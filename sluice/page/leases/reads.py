@@ -9,7 +9,7 @@ from fastapi import APIRouter
 
 from sluice.client import Client
 from sluice.client.leases.ids import LeaseHolder, holder_of
-from sluice.client.round_leases import KnownLeases, RoundLease, RoundLeases, what_is_unknown
+from sluice.client.leases.round_leases import KnownLeases, RoundLease, RoundLeases, what_is_unknown
 from sluice.errors import UnsupportedVersion
 from sluice.model import LeasedTable as HeldTable
 from sluice.model import LeaseInfo, TablePath

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from sluice.client.client import Client
+from sluice.client.admin.admin import Admin
 from sluice.client.connection.daemon_pool import DaemonPool
+from sluice.client.leases.calls import LeaseClient
 from sluice.client.leases.ids import holder_of
 from sluice.client.leases.tier_lease import stored_tier_leases
 from sluice.clock import Clock, SystemClock
@@ -49,6 +50,29 @@ _AT_ONCE = 8
 _SIZES_AT_ONCE = 128
 _LISTS_NONE = "this cluster lists no leases"
 _T = TypeVar("_T")
+
+
+class _Statuses(Protocol):
+    def list(
+        self, path: TablePath | None = None, *, lags: bool = True
+    ) -> Sequence[TieringStatus]: ...
+
+
+class LeasedCluster(Protocol):
+    """What is asked about leases of rounds: a :class:`~sluice.client.client.Client`."""
+
+    @property
+    def admin(self) -> Admin: ...
+
+    @property
+    def leases(self) -> LeaseClient: ...
+
+    @property
+    def statuses(self) -> _Statuses: ...
+
+    def kv_snapshot_sizes(
+        self, snapshots: Sequence[BucketSnapshot], wait_s: float
+    ) -> Mapping[TableBucket, int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +163,9 @@ class RoundLeases:
         self._sizes: dict[tuple[TableBucket, int], int | None] = {}  # they never change
         self._sizes_from_s = 0.0
 
-    def known(self, client: Client, statuses: Iterable[TieringStatus] | None = None) -> KnownLeases:
+    def known(
+        self, client: LeasedCluster, statuses: Iterable[TieringStatus] | None = None
+    ) -> KnownLeases:
         """The leases of rounds in progress.
 
         Those of `sluice tier` are found only on the machine and for the user that run it.
@@ -165,7 +191,7 @@ class RoundLeases:
             raise told.with_traceback(None)
         return told
 
-    def drop(self, client: Client, lease_id: str) -> str:
+    def drop(self, client: LeasedCluster, lease_id: str) -> str:
         """Drops a lease, and notes it beside the plans of its run, so that no list shows it.
 
         A note that cannot be written is no error: lists show the lease until its rounds end.
@@ -214,7 +240,7 @@ class RoundLeases:
         except Exception as error:  # file systems raise errors of many kinds
             return None, mask(f"{type(error).__name__}: {error}", secrets_of(self._work_uri or ""))
 
-    def _look(self, client: Client, rounds: Sequence[TieringStatus]) -> KnownLeases:
+    def _look(self, client: LeasedCluster, rounds: Sequence[TieringStatus]) -> KnownLeases:
         of_leases = list(self._of_leases(client, rounds))
         plans = self._plans(of_leases)
         held: dict[str, list[tuple[TieringStatus, StoredPlan | None]]] = {}
@@ -236,7 +262,7 @@ class RoundLeases:
         return KnownLeases(leases, plans.unread, plans.error)
 
     def _of_leases(
-        self, client: Client, rounds: Sequence[TieringStatus]
+        self, client: LeasedCluster, rounds: Sequence[TieringStatus]
     ) -> Iterator[tuple[str, TieringStatus]]:
         """The ids of the leases that rounds of tables with a primary key may hold."""
         missing = [one for one in rounds if one.table_id not in self._has_key]
@@ -297,7 +323,7 @@ class RoundLeases:
                 )
         return plans
 
-    def _read_sizes(self, client: Client, snapshots: Sequence[BucketSnapshot]) -> None:
+    def _read_sizes(self, client: LeasedCluster, snapshots: Sequence[BucketSnapshot]) -> None:
         """Reads the sizes that are not known yet, within a time limit."""
         wanted = {(one.bucket, one.snapshot_id): one for one in snapshots}
         self._sizes = {key: self._sizes[key] for key in wanted if key in self._sizes}

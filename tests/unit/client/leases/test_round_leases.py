@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 from fsspec.implementations.local import LocalFileSystem
 
-from sluice.client import Client, connect, round_leases
+from sluice.client import Client, connect
+from sluice.client.leases import round_leases
 from sluice.client.leases.ids import lease_id
-from sluice.client.round_leases import PLANS_MAX, RoundLeases, what_is_unknown
+from sluice.client.leases.round_leases import PLANS_MAX, RoundLeases, what_is_unknown
 from sluice.config import ClientConfig
 from sluice.errors import NetworkError, SluiceError
 from sluice.model import Reason, TablePath, TieringStatus
