@@ -19,10 +19,10 @@ import pytest
 from sluice.client import connect
 from sluice.rounds.records.plan_file import claim_of
 from sluice_airflow.claims.claimed_again import newest_claim
+from tests.airflow.acquire.test_keeper import JOB, TEN_MINUTES_MS, Shop
+from tests.airflow.acquire.test_keeper import shop as shop
+from tests.airflow.claims.test_claimed_again import lose, work
 from tests.airflow.place import AirflowProcess, airflow_home, only, results_of
-from tests.airflow.test_claimed_again import lose, work
-from tests.airflow.test_keeper import JOB, TEN_MINUTES_MS, Shop
-from tests.airflow.test_keeper import shop as shop
 from tests.faults.scene import Scene
 from tests.support.programs.processes import ROOT, wait_for
 

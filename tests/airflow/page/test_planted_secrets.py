@@ -23,7 +23,7 @@ from sluice.page.app import API
 from sluice.server.cluster import EmbeddedCluster
 from tests.airflow.driver import SIGNATURE
 from tests.airflow.place import AirflowProcess, Place, failures_of, only
-from tests.airflow.test_spark_run import CONF, SPARK
+from tests.airflow.runs.test_spark_run import CONF, SPARK
 from tests.support.clusters.s3_server import REGION, S3Server
 from tests.support.harness.contents import contents
 from tests.support.harness.findings import finding

@@ -30,11 +30,11 @@ from sluice_airflow.claims.claims import ClaimedTable, claimed_table
 from sluice_airflow.config.connection import FlussConnection
 from sluice_airflow.outcomes import left_files, settle
 from sluice_airflow.tier import start_claims
-from tests.airflow.test_keep_task import Airflow
-from tests.airflow.test_keep_task import airflow as airflow
-from tests.airflow.test_keeper import INTERVAL_MS, JOB, TEN_MINUTES_MS, Shop, committed
-from tests.airflow.test_keeper import shop as shop
-from tests.airflow.test_start_claim import start
+from tests.airflow.acquire.test_keeper import INTERVAL_MS, JOB, TEN_MINUTES_MS, Shop, committed
+from tests.airflow.acquire.test_keeper import shop as shop
+from tests.airflow.claims.test_keep_task import Airflow
+from tests.airflow.claims.test_keep_task import airflow as airflow
+from tests.airflow.operators.test_start_claim import start
 from tests.support.statuses.status_shop import MINUTE_MS, status_shop
 
 STEPS = ["lease_snapshots", "replace_claim", "write_json"]

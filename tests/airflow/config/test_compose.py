@@ -23,7 +23,7 @@ from tests.docs.blocks import claimed, claimed_blocks
 from tests.support.programs.installed import JARS
 from tests.support.programs.processes import SLUICE
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 DOCKERFILE = (ROOT / "docker/Dockerfile").read_text()

@@ -362,7 +362,7 @@ def test_no_secret_is_told(
 
 
 def test_the_guide_says_how_long_a_test_asks_the_cluster() -> None:
-    guide = " ".join((Path(__file__).parents[2] / "docs/airflow.md").read_text().split())
+    guide = " ".join((Path(__file__).parents[3] / "docs/airflow.md").read_text().split())
     assert f"for {CLUSTER_TIMEOUT_S:g} seconds at most." in guide
 
 

@@ -15,7 +15,7 @@ from sluice.rounds.records.plan_file import plan_uri
 from sluice_airflow.claims.claimed_again import mark_started
 from sluice_airflow.claims.task_runs import TaskRun, ran_by
 from sluice_airflow.outcomes.settle import settle
-from tests.airflow.test_claims import Run, left_by, result_of, run, waiting
+from tests.airflow.claims.test_claims import Run, left_by, result_of, run, waiting
 
 __all__ = ["run"]
 TASK = "sluice/manual/tier/0/1"

@@ -11,7 +11,7 @@ import pytest
 
 from sluice.model import TablePath
 from tests.airflow.place import HERE, Place, settled_of, wait_until
-from tests.airflow.test_spark_run import CONF, SPARK, lake_at
+from tests.airflow.runs.test_spark_run import CONF, SPARK, lake_at
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
 ROWS = 1000

@@ -15,10 +15,10 @@ from sluice_airflow.operators.keep import missing_keeper
 from sluice_airflow.operators.tier import CLAIMED_AGAIN_S
 from sluice_airflow.tier import start_claims as start_module
 from sluice_airflow.tier.start_claims import start_claims
-from tests.airflow.test_keep_task import KEEP, Airflow
-from tests.airflow.test_keep_task import airflow as airflow
-from tests.airflow.test_keeper import Shop
-from tests.airflow.test_keeper import shop as shop
+from tests.airflow.acquire.test_keeper import Shop
+from tests.airflow.acquire.test_keeper import shop as shop
+from tests.airflow.claims.test_keep_task import KEEP, Airflow
+from tests.airflow.claims.test_keep_task import airflow as airflow
 
 pytestmark = pytest.mark.filterwarnings("default")
 """Airflow 3.1 warns of parts of its own."""

@@ -18,8 +18,8 @@ from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.outcomes.left_files import TASK_LOST
 from sluice_airflow.outcomes.settle import NOT_STARTED, settle
 from sluice_airflow.tier.errors import stop_of
-from tests.airflow.test_claims import Run, left_by, result_of, waiting
-from tests.airflow.test_claims import run as run
+from tests.airflow.claims.test_claims import Run, left_by, result_of, waiting
+from tests.airflow.claims.test_claims import run as run
 from tests.docs.blocks import claimed_blocks
 from tests.support.statuses.status_shop import status_shop
 

@@ -27,9 +27,9 @@ from sluice_airflow.claims.claimed_again import mark_started, newest_claim
 from sluice_airflow.operators import keep
 from sluice_airflow.operators.keep import TIMED_OUT, SluiceKeepOperator, end_keeper
 from sluice_airflow.triggers import keep as triggers
+from tests.airflow.acquire.test_keeper import JOB, Shop
+from tests.airflow.acquire.test_keeper import shop as shop
 from tests.airflow.place import wait_until
-from tests.airflow.test_keeper import JOB, Shop
-from tests.airflow.test_keeper import shop as shop
 
 try:
     from airflow.sdk.exceptions import TaskDeferred

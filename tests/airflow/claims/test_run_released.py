@@ -20,8 +20,8 @@ from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.config.connection import FlussConnection
 from sluice_airflow.outcomes.settle import NO_TIME, RUN_ENDED, drop
 from sluice_airflow.outcomes.verdict import Verdict
-from tests.airflow.test_claims import JOB, Run, left_by, waiting
-from tests.airflow.test_claims import run as run
+from tests.airflow.claims.test_claims import JOB, Run, left_by, waiting
+from tests.airflow.claims.test_claims import run as run
 
 STOPPED = RoundFailure(Reason("StoppedByUser", "the dagrun_timeout of the run passed"))
 FAILED = RoundFailure(Reason("NetworkError", "127.0.0.1:1 went away"))

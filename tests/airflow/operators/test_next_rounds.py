@@ -28,8 +28,8 @@ from sluice_airflow.outcomes.account import CLAIM_LOST, NOTHING_NEW, TIERED, of_
 from sluice_airflow.outcomes.settle import settle
 from sluice_airflow.tier.next_rounds import CLAIMS_LOST_MAX, NextRounds
 from sluice_airflow.tier.tried_table import TriedTable
+from tests.airflow.operators.test_waiting import OwnedClock
 from tests.airflow.place import AirflowProcess, Place
-from tests.airflow.test_waiting import OwnedClock
 from tests.support.network.ports import kept_port
 
 JOB = "sluice-job"

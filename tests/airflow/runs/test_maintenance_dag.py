@@ -25,7 +25,7 @@ from sluice_airflow.outcomes.maintenance_report import (
     summary_of,
 )
 from tests.airflow.place import HERE, ROOT, AirflowProcess, Place
-from tests.airflow.test_own_dags import shapes
+from tests.airflow.scheduled.test_own_dags import shapes
 from tests.docs.blocks import Page, claimed_blocks
 from tests.support.programs.living import lives
 

@@ -22,9 +22,9 @@ from sluice_airflow.acquire.keeper import ClaimKeeper
 from sluice_airflow.claims.claimed_again import newest_claim
 from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.config.connection import FlussConnection
+from tests.airflow.page.test_login import holding
 from tests.airflow.place import AirflowProcess, results_of, wait_until
-from tests.airflow.test_login import holding
-from tests.airflow.test_spark_run import CONF, SPARK, lake_at
+from tests.airflow.runs.test_spark_run import CONF, SPARK, lake_at
 from tests.support.fluss.guarded_fluss import PASSWORD, USERNAME, GuardedFluss
 from tests.support.fluss.real_fluss import RealFluss
 from tests.support.fluss.table_creation import create_table

@@ -13,8 +13,8 @@ import pytest
 from sluice.client import connect
 from sluice.config import ClientConfig, ServerConfig
 from sluice.server.cluster import EmbeddedCluster
+from tests.airflow.page.test_login import holding
 from tests.airflow.place import AirflowProcess, Place, only, results_of
-from tests.airflow.test_login import holding
 from tests.support.network.certificates import authority
 from tests.support.network.users import ANY_TOKEN, write_users
 

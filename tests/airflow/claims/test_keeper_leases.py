@@ -19,13 +19,13 @@ from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.group import ACQUIRE
 from sluice_airflow.operators.drop import SluiceDropOperator
 from sluice_airflow.outcomes.settle import drop
+from tests.airflow.claims.test_keep_task import DROP, KEEP, Airflow, Triggerer
+from tests.airflow.claims.test_keep_task import airflow as airflow
+from tests.airflow.claims.test_keep_task import keepers as keepers
+from tests.airflow.claims.test_keep_task import triggerer as triggerer
+from tests.airflow.claims.test_leasing import JOB, Run
+from tests.airflow.claims.test_leasing import run as run
 from tests.airflow.place import wait_until
-from tests.airflow.test_keep_task import DROP, KEEP, Airflow, Triggerer
-from tests.airflow.test_keep_task import airflow as airflow
-from tests.airflow.test_keep_task import keepers as keepers
-from tests.airflow.test_keep_task import triggerer as triggerer
-from tests.airflow.test_leasing import JOB, Run
-from tests.airflow.test_leasing import run as run
 
 Snapshots = tuple[BucketSnapshot, ...]
 pytestmark = pytest.mark.filterwarnings("default")

@@ -10,11 +10,11 @@ from sluice.errors import InvalidTable
 from sluice.model import TablePath
 from sluice.rounds.records.run_names import RunName, write_run_name
 from sluice.rounds.values.reasons import reason_of
+from tests.airflow.page.test_page import problem
+from tests.airflow.page.test_page_actions import events, runs
 from tests.airflow.page_process import ASKS_ITSELF, DEPLOYMENT, PagePlace, api
 from tests.airflow.page_rights import CLERK, EDITOR
 from tests.airflow.place import wait_until
-from tests.airflow.test_page import problem
-from tests.airflow.test_page_actions import events, runs
 from tests.unit.server.kv_support import KvCaller
 from tests.unit.server.support import Caller
 

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.airflow.page.test_page import problem
 from tests.airflow.page_process import ASKS_ITSELF, PagePlace, api
-from tests.airflow.test_page import problem
 
 pytestmark = [pytest.mark.airflow, pytest.mark.xdist_group("page")]
 

@@ -24,8 +24,8 @@ from sluice_airflow.claims.claimed_again import mark_started, newest_claim
 from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.config.connection import FlussConnection
 from sluice_airflow.outcomes.settle import drop, settle
+from tests.airflow.operators.test_waiting import OwnedClock
 from tests.airflow.place import AirflowProcess, Place, wait_until
-from tests.airflow.test_waiting import OwnedClock
 from tests.support.statuses.status_shop import MINUTE_MS, status_shop
 
 INTERVAL_MS = 20_000

@@ -19,8 +19,8 @@ from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.claims.packs import Pack, PackLimits, tables_of
 from sluice_airflow.outcomes.account import FAILING, NOT_DUE, NOT_TIERED, error
 from sluice_airflow.outcomes.settle import settle
+from tests.airflow.claims.test_claims import JOB, Run, left_by, result_of
 from tests.airflow.place import AirflowProcess, wait_until
-from tests.airflow.test_claims import JOB, Run, left_by, result_of
 
 ALONE = PackLimits(1, 5_000_000)
 DENIED = RoundFailure(Reason.from_text("denied", kind="LakeNotWritable"))

@@ -29,9 +29,9 @@ from sluice_airflow.outcomes.account import (
     TableAccount,
 )
 from sluice_airflow.outcomes.settle import settle
+from tests.airflow.claims.test_claims import JOB, Run
+from tests.airflow.claims.test_claims import run as run
 from tests.airflow.place import wait_until
-from tests.airflow.test_claims import JOB, Run
-from tests.airflow.test_claims import run as run
 
 LIMITS = PackLimits(100, 5_000_000)
 NEVER_MS = 10**15

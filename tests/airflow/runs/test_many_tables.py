@@ -11,8 +11,8 @@ import pytest
 
 from sluice.model import TablePath
 from tests.airflow.place import Place, claimed_in
-from tests.airflow.test_pack_runs import commands
-from tests.airflow.test_spark_run import CONF, SPARK, lake_at
+from tests.airflow.runs.test_pack_runs import commands
+from tests.airflow.runs.test_spark_run import CONF, SPARK, lake_at
 
 pytestmark = [pytest.mark.airflow, pytest.mark.long, pytest.mark.timeout(1800)]
 TABLES = 500

@@ -8,8 +8,8 @@ from sluice.errors import StoppedByUser
 from sluice.model import TablePath
 from sluice_airflow.acquire.acquire import acquire
 from sluice_airflow.outcomes.settle import drop
-from tests.airflow.test_claims import JOB, Run, waiting
-from tests.airflow.test_claims import run as run
+from tests.airflow.claims.test_claims import JOB, Run, waiting
+from tests.airflow.claims.test_claims import run as run
 
 
 def test_what_acquire_claims_after_drop_lease_is_released(run: Run) -> None:

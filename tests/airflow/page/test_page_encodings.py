@@ -12,9 +12,9 @@ import pytest
 from sluice.client.leases.ids import lease_id
 from sluice.model import TablePath
 from sluice.rounds.records.run_names import RunName, write_run_name
+from tests.airflow.page.test_page_actions import events
 from tests.airflow.page_process import ASKS_ITSELF, DEPLOYMENT, PagePlace, api
 from tests.airflow.page_rights import CLERK
-from tests.airflow.test_page_actions import events
 from tests.unit.server.kv_support import KvCaller
 from tests.unit.server.support import Caller
 

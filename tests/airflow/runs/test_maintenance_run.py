@@ -13,7 +13,7 @@ from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.model import TablePath
 from tests.airflow.place import ROOT, Place
-from tests.airflow.test_spark_run import CONF, SPARK, lake_at
+from tests.airflow.runs.test_spark_run import CONF, SPARK, lake_at
 from tests.support.tables.keyed_stock import Stock, stock_table
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
