@@ -45,10 +45,10 @@ USE = """
     print(json.dumps([LOADED.origin.value, LOADED.file, LOADED.compiler]))
 """
 KERNEL_TESTS = (
-    "unit/formats/test_row_arrays.py",
-    "unit/formats/test_value_batch.py",
-    "unit/formats/test_kv_batch.py",
-    "unit/formats/test_sst_table.py",
+    "unit/formats/rows/test_row_arrays.py",
+    "unit/formats/kv/test_value_batch.py",
+    "unit/formats/kv/test_kv_batch.py",
+    "unit/formats/kv/test_sst_table.py",
     "golden/test_kv_snapshot.py",
 )
 

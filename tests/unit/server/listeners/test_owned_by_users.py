@@ -196,7 +196,7 @@ def test_a_guessed_lease_id_does_not_block_a_round(
     world.of("wim").leases.acquire(guessed, HOUR, [world.snapshot()])
     claim = Claim(world.bucket.table_id, KV_PATH, 1, 1)
     tiering = world.of("wes", listener)
-    with _leased_snapshots(tiering, claim, threading.Event(), None) as snapshots:
+    with _leased_snapshots(tiering, claim, threading.Event(), is_repair=False) as snapshots:
         assert {snapshot.bucket.bucket for snapshot in snapshots} == {0, 1}
         owners = {lease.owner: lease.lease_id for lease in tiering.leases.all()}
     assert owners.pop("wim") == guessed
