@@ -25,3 +25,6 @@ class RoundOptions:
     """Which tables are compacted, and how much of them."""
     expire_snapshots: bool = False
     """Old lake snapshots expire, whatever options the table has."""
+
+
+DEFAULT_OPTIONS = RoundOptions()

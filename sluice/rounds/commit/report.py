@@ -58,6 +58,12 @@ def already_landed(
     )
 
 
+def committed_earlier(attempt: Attempt, committed: CommitResult) -> RoundResult:
+    """The result of an attempt that found its commit in the lake, with the offsets in Fluss."""
+    registered = attempt.cluster.lake_snapshot(attempt.claim.path)
+    return already_landed(attempt, committed.snapshot, registered)
+
+
 def nothing_committed(
     attempt: Attempt,
     plan: RoundPlan,

@@ -17,10 +17,11 @@ from sluice.rounds.commit.commit import commit_round
 from sluice.rounds.commit.copying import Copied, copy_splits
 from sluice.rounds.commit.failures import split_failed
 from sluice.rounds.commit.files import RoundFiles
-from sluice.rounds.commit.options import RoundOptions
+from sluice.rounds.commit.options import DEFAULT_OPTIONS, RoundOptions
 from sluice.rounds.commit.outcomes import SplitOutcomes, offsets_missing
 from sluice.rounds.commit.report import (
     already_landed,
+    committed_earlier,
     committed_result,
     ended,
     note_commit,
@@ -52,7 +53,6 @@ from sluice.rounds.values.progress import Progress
 from sluice.rounds.values.types import BUCKET_MODES, OffsetRange, RepairMode, Split
 
 _REPAIRED_ONLY = "repaired only what was requested: the next round copies the other rows"
-DEFAULT_OPTIONS = RoundOptions()
 
 
 def run_repair(
@@ -223,8 +223,7 @@ class _Repair:
         committed = commit_round(attempt, table, plan, files, write_id, floor)
         note_commit(attempt, plan, files, committed)
         if committed.by_earlier_attempt:
-            registered = attempt.cluster.lake_snapshot(attempt.claim.path)
-            return already_landed(attempt, committed.snapshot, registered)
+            return committed_earlier(attempt, committed)
         left_out = self._left_out(plan, committed.offsets)
         is_repair = bool(plan.repairs) or self._retier is not None
         facts = {"forced": _REPAIRED_ONLY if left_out and is_repair else ""}

@@ -10,10 +10,11 @@ from sluice.rounds.commit.base import Base, base_of
 from sluice.rounds.commit.commit import check_claim, commit_round
 from sluice.rounds.commit.copying import Copied, copy_splits
 from sluice.rounds.commit.failures import split_failed
-from sluice.rounds.commit.options import RoundOptions
+from sluice.rounds.commit.options import DEFAULT_OPTIONS, RoundOptions
 from sluice.rounds.commit.outcomes import SplitOutcomes
 from sluice.rounds.commit.report import (
     already_landed,
+    committed_earlier,
     committed_result,
     ended,
     note_commit,
@@ -38,8 +39,6 @@ from sluice.rounds.values.limits import RoundLimits, forced_finish_text, offsets
 from sluice.rounds.values.ports import LakeTable
 from sluice.rounds.values.progress import Progress
 from sluice.rounds.values.types import LakeSnapshot
-
-DEFAULT_OPTIONS = RoundOptions()
 
 
 def run_round(
@@ -136,8 +135,7 @@ class _Round:
         attempt.notes += self._compaction.rewrites.notes
         note_commit(attempt, plan, files, committed)
         if committed.by_earlier_attempt:
-            registered = attempt.cluster.lake_snapshot(attempt.claim.path)
-            return already_landed(attempt, committed.snapshot, registered)
+            return committed_earlier(attempt, committed)
         expired = self._expire(plan, table, committed.snapshot)
         attempt.notes += expired.notes
         limits = self._options.limits or RoundLimits()
