@@ -127,7 +127,7 @@ class IcebergTable:
 
         :param as_read: in the metadata that was read last; the catalog is not asked.
         """
-        return self._find({}) if as_read else self.find_tiering_snapshot({})
+        return self._commits.find({}) if as_read else self.find_tiering_snapshot({})
 
     def find_tiering_snapshot(
         self, summary: Mapping[str, str], since: int = 0
@@ -138,12 +138,7 @@ class IcebergTable:
         """
         with lake_errors(f"read the snapshots of lake table {self._path}"):
             self._loaded.refresh()
-        return self._find(summary, since)
-
-    def _find(self, summary: Mapping[str, str], since: int = 0) -> LakeSnapshot | None:
-        """The same in the metadata that was read last."""
-        with lake_errors(f"read the snapshots of lake table {self._path}"):
-            return self._history.find(summary, since)
+        return self._commits.find(summary, since)
 
     def is_ancestor(self, snapshot_id: int) -> bool:
         """Whether a snapshot is main's current snapshot or one of its known ancestors."""

@@ -115,7 +115,7 @@ class TableCommits:
         # The commit has succeeded: later errors must not look like a refused commit.
         try:
             # the catalog's answer has the new metadata, or Iceberg reads it now
-            landed = self._find(summary, base.sequence_number if base else 0)
+            landed = self.find(summary, base.sequence_number if base else 0)
         except SluiceError as error:
             raise self._unknown(
                 f"the catalog confirmed it, but the table cannot be read: {error}"
@@ -203,7 +203,7 @@ class TableCommits:
         try:
             with lake_errors(f"read the snapshots of lake table {self._path}"):
                 self._loaded.refresh()
-            newest = self._find({})
+            newest = self.find({})
         except SluiceError:
             return None
         return (newest and newest.snapshot_id) == (base and base.snapshot_id)
@@ -238,7 +238,7 @@ class TableCommits:
 
         :raises LakeCommitRefused: the base is not the newest tiering snapshot.
         """
-        newest = self._find({})
+        newest = self.find({})
         base_id = base.snapshot_id if base else None
         if (newest.snapshot_id if newest else None) != base_id:
             raise self._overtaken(base)
@@ -273,7 +273,7 @@ class TableCommits:
                     f" `sluice repair {self._path}` again"
                 )
 
-    def _find(self, summary: Mapping[str, str], since: int = 0) -> LakeSnapshot | None:
+    def find(self, summary: Mapping[str, str], since: int = 0) -> LakeSnapshot | None:
         """The newest tiering snapshot with these entries, in the metadata that was read last."""
         with lake_errors(f"read the snapshots of lake table {self._path}"):
             return self._history.find(summary, since)
