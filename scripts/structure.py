@@ -25,7 +25,13 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TREES = ("sluice", "plugins/sluice_airflow", "spark_jobs/sluice_spark", "spark_jobs/pyspark_sluice")
+TREES = (
+    "sluice",
+    "plugins/sluice_airflow",
+    "plugins/fluss_sluice",
+    "spark_jobs/sluice_spark",
+    "spark_jobs/pyspark_sluice",
+)
 ROOM_FILES_MAX = 15
 
 

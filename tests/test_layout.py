@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from scripts.structure import ROOM_FILES_MAX, Structure
 from tests.support.harness.parsing import parsed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -73,30 +76,25 @@ def test_no_function_is_longer_than_70_lines() -> None:
     assert not long, "\n".join(long)
 
 
-def rooms() -> dict[Path, list[str]]:
-    """The names of the files of each room, without its ``__init__`` and generated ones."""
-    found: dict[Path, list[str]] = {}
-    for path in CODE:
-        found.setdefault(path.parent, [])
-        if path.stem != "__init__":
-            found[path.parent].append(path.stem)
+@pytest.fixture(scope="module")
+def structure() -> Structure:
+    found = Structure(ROOT)
+    assert len(found.rooms) == len({path.parent for path in CODE})  # it leaves out no room
     return found
 
 
-def test_no_room_has_more_than_15_files() -> None:
-    full = [f"{name(room)} has {len(files)}" for room, files in rooms().items() if len(files) > 15]
+def test_no_room_has_more_than_15_files(structure: Structure) -> None:
+    assert ROOM_FILES_MAX == 15
+    full = [
+        f"{room} has {len(modules)}"
+        for room, modules in structure.rooms.items()
+        if len(modules) > ROOM_FILES_MAX
+    ]
     assert not full, "\n".join(full)
 
 
-def test_no_two_files_of_a_room_are_told_apart_by_a_suffix() -> None:
-    alike = [
-        f"{name(room)}: {short}, {long}"
-        for room, files in rooms().items()
-        for short in files
-        for long in files
-        if long != short and long.startswith((f"{short}_", f"{short}s"))
-    ]
-    assert not alike, "\n".join(alike)
+def test_no_two_files_of_a_room_are_told_apart_by_a_suffix(structure: Structure) -> None:
+    assert not structure.same_beginnings, "\n".join(structure.same_beginnings)
 
 
 def is_in(room: Path, module: str) -> bool:
@@ -106,7 +104,7 @@ def is_in(room: Path, module: str) -> bool:
 def test_a_room_says_on_less_than_a_screen_what_it_knows() -> None:
     """It names only files that it has, or what is in them."""
     wrong = []
-    for room in rooms():
+    for room in sorted({path.parent for path in CODE}):
         text = ast.get_docstring(parsed(room / "__init__.py")) or ""
         if not text or text.count("\n") >= 30:
             wrong.append(f"{name(room)}: {text.count(chr(10)) + 1} lines")
