@@ -90,6 +90,7 @@ def test_spark_finds_the_same_facts_as_arrow(spark: Any, as_view: Any, source: A
     assert differences(source.name, facts_of(source.rows), lake) == []
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_spark_finds_a_planted_row(spark: Any, as_view: Any) -> None:
     view = as_view("planted", plant_difference(FLIGHTS.rows))

@@ -187,6 +187,7 @@ def test_requests_before_a_login_delay_no_other_client(served: Served) -> None:
     served.see()
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_all_attacks_at_once(served: Served) -> None:
     """Two times, since the first one fills pools that the server keeps."""
     served.see()
@@ -205,6 +206,7 @@ def test_nothing_is_left_of_all_attacks_at_once(served: Served) -> None:
     assert served.seen_s() < max(5 * before_s, 0.5)
 
 
+@pytest.mark.slow
 def test_it_serves_others_logs_little_and_stops_in_time(served: Served) -> None:
     served.see()
     with ExitStack() as opened:

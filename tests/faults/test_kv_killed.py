@@ -169,6 +169,7 @@ def kill_at_each(writer: Writer, steps: tuple[str, ...]) -> None:
     assert writer.acknowledged >= len(steps)
 
 
+@pytest.mark.slow
 def test_a_server_killed_between_log_and_store_and_behind_a_snapshots_record(
     tmp_path: Path,
 ) -> None:

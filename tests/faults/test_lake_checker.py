@@ -93,6 +93,7 @@ def test_a_row_that_no_log_has(scene: Scene) -> None:
     assert scene.report().damage == {"foreign": 1}
 
 
+@pytest.mark.slow
 def test_damage_of_rows_that_do_not_say_where_they_were(
     tmp_path: Path,
     shared_server: ServerProcess,

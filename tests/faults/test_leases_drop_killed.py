@@ -157,6 +157,7 @@ class Race:
         assert history.model.held == {}
 
 
+@pytest.mark.slow
 def test_a_lease_that_is_dropped_beside_its_keeper_is_gone(server: ClockedServerProcess) -> None:
     race = Race(server)
     race.play("")

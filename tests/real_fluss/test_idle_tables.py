@@ -167,6 +167,7 @@ def test_a_table_that_was_dropped_or_is_no_longer_tiered_is_not_idle(run: Run) -
     assert [claim.path for claim, error in errors.items() if error is None] == [kept]
 
 
+@pytest.mark.slow
 def test_statuses_of_many_idle_tables_are_few_writes(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

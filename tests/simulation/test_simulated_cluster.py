@@ -120,6 +120,7 @@ def test_seeds_that_have_found_bugs(seed: int) -> None:
     run(range(seed, seed + 1))
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_find_no_violation() -> None:
     """On fewer seeds."""
     for command in claimed("docs/design/testing.md", __file__):

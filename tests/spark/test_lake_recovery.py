@@ -93,6 +93,7 @@ def two_rounds(site: Site, arm: Callable[[str], None]) -> Site:
     return site
 
 
+@pytest.mark.slow
 def test_compaction_and_expiry_after_a_death_before_the_registration_double_nothing(
     two_rounds: Site,
 ) -> None:

@@ -99,6 +99,7 @@ def test_fields_that_spark_adds_or_drops_are_followed(site: Site) -> None:
         tier(site, 500)
 
 
+@pytest.mark.slow
 def test_fields_that_change_during_a_round_are_those_of_the_next(site: Site) -> None:
     """The rows of 16 buckets are not where those of 32 are looked for."""
     created(site, "bucket(16, user)")

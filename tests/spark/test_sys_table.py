@@ -256,6 +256,7 @@ def entry(table: str, status: str) -> pb.PbTableTieringStatus:
     return pb.PbTableTieringStatus(table_path=path, status=status, tiering_epoch=3)
 
 
+@pytest.mark.slow
 def test_a_table_filter_becomes_one_question(session: Any) -> None:
     asked: list[str] = []
 
@@ -325,6 +326,7 @@ def test_a_cluster_that_is_not_there_is_named_and_the_password_is_not(session: A
     assert "planted-4711" not in str(failure.value)
 
 
+@pytest.mark.slow
 def test_user_and_password_are_settings_of_the_session(session: Any, tmp_path: Path) -> None:
     with cluster_at(tmp_path, "fluss://127.0.0.1:0") as cluster:
         with connect(cluster.address) as client:

@@ -85,6 +85,7 @@ def leases_at_copy(stock: LocalStock) -> list[LeaseInfo]:
     return seen
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_round_without_a_trace_and_kill_9_leaves_what_the_next_takes(
     keyed: LocalStock, tmp_path: Path
 ) -> None:

@@ -207,6 +207,7 @@ def test_the_need_of_glibc_is_what_the_loader_will_ask_for(build_kernels: Module
     assert build_kernels.glibc_need([]) is None
 
 
+@pytest.mark.slow
 def test_a_wheel_without_loops_is_for_any_platform(tree: Path) -> None:
     wheel = build_as_the_page_says(tree, SLUICE_BUILD_KERNELS="0")
     assert wheel.name.endswith("-py3-none-any.whl")

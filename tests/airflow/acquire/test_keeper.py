@@ -108,6 +108,7 @@ def test_a_claim_that_waits_for_ten_minutes(shop: Shop, kept: bool) -> None:
         wait_until(lambda: shop.failures(path)[0][1] == 1, 60, "the worker to be taken for lost")
 
 
+@pytest.mark.slow
 def test_two_runs_with_200_tables_wait_for_ten_minutes(shop: Shop) -> None:
     paths = shop.tables(200)
     entries = shop.acquire("one", 100) + shop.acquire("two", 100)

@@ -158,6 +158,7 @@ def test_due_tables_that_max_tables_leaves_out_say_so(run: Run) -> None:
     assert "max_tables (0)" in "".join(one["text"] for one in both)
 
 
+@pytest.mark.slow
 def test_a_named_table_waits_for_the_round_of_another_worker(run: Run) -> None:
     path = run.table("a", freshness="50 ms")
     run.wait(path)

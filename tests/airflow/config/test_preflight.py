@@ -205,6 +205,7 @@ def test_no_message_has_words_in_brackets(submission: Submission, tmp_path: Path
             assert render(str(found)).plain == str(found)
 
 
+@pytest.mark.slow
 def test_what_lasts_ends_a_run_and_what_may_pass_is_tried_again(
     submission: Submission, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -205,6 +205,7 @@ def test_a_lost_claim_is_taken_again(place: Place) -> None:
     assert place.beats(table.claim)
 
 
+@pytest.mark.slow
 def test_a_claim_of_a_stranger_is_not_taken(place: Place) -> None:
     path = place.scheduled("a")
     [pack] = place.ask("a", is_manual=True).packs

@@ -160,6 +160,7 @@ def columns_are_told(source: dict[str, Any], target: dict[str, Any], named: dict
         assert [one["subtype"] for one in only["transformations"]] == ["IDENTITY"]
 
 
+@pytest.mark.slow
 def test_a_pack_reports_what_each_try_has_tiered(place: Place, events: Path) -> None:
     """One table is tiered at once, one by the retry, one never."""
     paths = [place.table(name) for name in ("ok_1", "flaky", "broken")]
@@ -176,6 +177,7 @@ def test_a_pack_reports_what_each_try_has_tiered(place: Place, events: Path) -> 
         assert reason in event["run"]["facets"]["errorMessage"]["message"]
 
 
+@pytest.mark.slow
 def test_a_run_without_new_rows_reports_no_table(place: Place, events: Path) -> None:
     path = place.table("late")
     place.wait(path)

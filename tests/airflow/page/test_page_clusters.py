@@ -16,6 +16,7 @@ from tests.airflow.place import HERE, Place
 pytestmark = pytest.mark.airflow
 
 
+@pytest.mark.slow
 def test_what_the_page_keeps_open_and_for_how_long(
     airflow_environment: dict[str, str], embedded: str, tmp_path: Path
 ) -> None:

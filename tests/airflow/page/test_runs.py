@@ -79,6 +79,7 @@ def period(seconds: float) -> int:
     return int(seconds * 1000) // FULL_ROUND_MS
 
 
+@pytest.mark.slow
 def test_a_table_without_new_rows_gets_no_driver(place: Place) -> None:
     path = place.table("ok", freshness="1 s")  # id 0: its periods begin at 0, 6, 12 and 18 h UTC
     wait_until(lambda: place.status(path).status == "Pending", 60, f"{path} to be due")
@@ -151,6 +152,7 @@ def test_a_named_table_is_tiered_now_and_green_means_that_it_was(place: Place) -
     assert run["xcoms"]["drop_lease"]["account"]["summary"] == "1 table: 1 paused"
 
 
+@pytest.mark.slow
 def test_a_run_repeats_rounds_until_the_end_at_its_trigger(place: Place) -> None:
     """Each round of this driver commits one row and says that a limit ended it."""
     path = place.table("early", rows=3)
@@ -168,6 +170,7 @@ def test_a_run_repeats_rounds_until_the_end_at_its_trigger(place: Place) -> None
     assert place.client.tiering.claims_of(run["xcoms"]["open_job"]["return_value"]) == []
 
 
+@pytest.mark.slow
 def test_a_run_whose_rounds_do_not_reach_the_end_fails(place: Place) -> None:
     path = place.table("stuck", rows=3)
     place.wait(path)
@@ -183,6 +186,7 @@ def test_a_run_whose_rounds_do_not_reach_the_end_fails(place: Place) -> None:
     assert place.client.tiering.claims_of(run["xcoms"]["open_job"]["return_value"]) == []
 
 
+@pytest.mark.slow
 def test_a_run_with_patterns_leaves_the_rest_to_the_next_one(place: Place) -> None:
     path = place.table("early", rows=3)
     place.wait(path)
@@ -278,6 +282,7 @@ def test_a_retry_heals(place: Place) -> None:
     assert len(attempts) == 2, "each try has an attempt of its own"
 
 
+@pytest.mark.slow
 def test_a_lost_claim_is_no_failure_of_the_table(place: Place) -> None:
     """The try claims the table again three times, and its driver loses each of these claims."""
     path = place.table("lost")
@@ -322,6 +327,7 @@ def test_a_claim_taken_away_ends_the_driver(place: Place) -> None:
         assert [pid for pid in started.read_text().split() if lives(int(pid))] == []
 
 
+@pytest.mark.slow
 def test_a_claim_that_was_lost_before_its_driver_started(place: Place) -> None:
     """The task claims the table again: no keeper is at work in a test run."""
     path = place.table("ok")
@@ -348,6 +354,7 @@ def test_a_claim_that_was_lost_before_its_driver_started(place: Place) -> None:
     assert (verdict["reported"], verdict["rows"]) == ("finished", 3)
 
 
+@pytest.mark.slow
 def test_a_driver_that_takes_too_long_is_ended(place: Place) -> None:
     """A hanging driver at tier_timeout_seconds; one that copies large KV snapshots later."""
     slow, huge = place.table("slow"), place.table("huge")
@@ -478,6 +485,7 @@ def test_a_run_that_asks_for_nonsense_claims_nothing(place: Place, conf: dict, w
     assert place.status(path).last_error is None
 
 
+@pytest.mark.slow
 def test_a_network_that_fails_may_be_tried_again_and_a_refusal_may_not(place: Place) -> None:
     """Airflow never tries again after an AirflowFailException."""
     seen = len(place.airflow.log.read_text())

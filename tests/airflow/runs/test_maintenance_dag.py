@@ -139,6 +139,7 @@ def own_file(files: Path, more: str = "") -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_retry_maintains_what_a_killed_driver_has_left(place: Place, files: Path) -> None:
     submit = files / "spark-submit"
     submit.write_text(f'#!/bin/sh\nexec {sys.executable} {HERE / "maintenance_driver.py"} "$@"\n')
@@ -189,6 +190,7 @@ def test_an_unknown_key_of_a_run(place: Place, files: Path) -> None:
     assert not list(place.work.rglob("*-request.json"))
 
 
+@pytest.mark.slow
 def test_a_task_that_is_stopped_ends_its_driver(
     airflow_environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -223,6 +225,7 @@ def test_a_task_that_is_stopped_ends_its_driver(
     assert not lives(int((tmp_path / "driver").read_text()))
 
 
+@pytest.mark.slow
 def test_reports_that_cannot_be_read_keep_no_driver_running(place: Place, files: Path) -> None:
     """At the time limit. Airflow stops the driver only if that is the error that it sees."""
     submit = files / "spark-submit"

@@ -58,6 +58,7 @@ def test_a_retry_tiers_only_what_has_not_finished(place: Place) -> None:
     place.nothing_is_held()
 
 
+@pytest.mark.slow
 def test_a_third_try_leaves_alone_what_the_second_one_tiered(place: Place) -> None:
     """The table has a failure of the first try, too, which must not count any more."""
     flaky, twice = place.table("flaky"), place.table("twice")
@@ -113,6 +114,7 @@ def test_settings_that_cannot_work_are_no_failure_of_a_table(place: Place) -> No
     place.nothing_is_held()
 
 
+@pytest.mark.slow
 def test_a_poisonous_table_does_not_take_the_others_down_twice(place: Place) -> None:
     """`pair` was in flight when `poison` killed the driver; `ok` had finished."""
     ok, pair, poison = (place.table(name) for name in ("ok", "pair", "poison"))
@@ -137,6 +139,7 @@ def test_a_poisonous_table_does_not_take_the_others_down_twice(place: Place) -> 
     place.nothing_is_held()
 
 
+@pytest.mark.slow
 def test_a_table_that_the_lost_driver_had_not_begun_has_no_failure(place: Place) -> None:
     """The fake driver tiers four tables at once, so the last ones wait."""
     names = ["poison", *(f"pair_{n}" for n in range(3)), "wait_1", "wait_2"]
@@ -154,6 +157,7 @@ def test_a_table_that_the_lost_driver_had_not_begun_has_no_failure(place: Place)
     place.nothing_is_held()
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_lost_between_its_tables_has_failed_none(place: Place) -> None:
     """`ok` has ended, and no other table had begun when the driver was killed."""
     ok, wait = place.table("ok"), place.table("unbegun")
@@ -172,6 +176,7 @@ def tell_to_commit(place: Place, path: TablePath) -> None:
     (place.work / f"{path}-go").touch()
 
 
+@pytest.mark.slow
 def test_a_claim_taken_away_ends_that_table_and_no_other(place: Place) -> None:
     hung, ok = place.table("hung"), place.table("held")
     place.wait(hung, ok)
@@ -196,6 +201,7 @@ def test_a_claim_taken_away_ends_that_table_and_no_other(place: Place) -> None:
     assert place.client.leases.all() == []
 
 
+@pytest.mark.slow
 def test_a_pause_ends_that_table_and_no_other(place: Place) -> None:
     hung, ok = place.table("hung"), place.table("held")
     place.wait(hung, ok)
@@ -219,6 +225,7 @@ def test_a_pause_ends_that_table_and_no_other(place: Place) -> None:
     assert status.status != "Tiering", "its claim was released"
 
 
+@pytest.mark.slow
 def test_a_table_that_is_paused_before_its_driver_starts(place: Place) -> None:
     """The pause comes between acquire_lease and the tier task; which of two is first is open."""
     paths = [place.table(name) for name in ("hung_1", "hung_2")]

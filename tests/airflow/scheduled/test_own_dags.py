@@ -181,6 +181,7 @@ def test_a_paused_table_holds_back_what_follows_a_group(place: Place, files: Pat
     assert "shop.orders: paused: `sluice resume shop.orders`" in place.airflow.log.read_text()
 
 
+@pytest.mark.slow
 def test_two_groups_of_a_dag_do_not_share_claims(place: Place, files: Path) -> None:
     """The one that ends first releases nothing of the other one."""
     one, other = place.table("orders"), place.table("payments")
@@ -228,6 +229,7 @@ def test_a_dag_of_single_operators(place: Place, files: Path) -> None:
     place.nothing_is_held()
 
 
+@pytest.mark.slow
 def test_what_fails_between_single_operators_leaves_no_claim(place: Place, files: Path) -> None:
     orders = place.table("orders")
     place.wait(orders)
@@ -288,6 +290,7 @@ def test_lake_options_of_a_dag_file(place: Place, files: Path, tmp_path: Path) -
     assert f"spark.sluice.datalake.iceberg.warehouse={warehouse}" in command.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     version("apache-airflow").startswith("3.1."),
     reason="there, `dag.test()` gives callbacks no exception",

@@ -299,6 +299,7 @@ def test_a_stopped_task_ends_the_application_on_yarn(
     assert (tmp_path / "bin/yarn-words").read_text() == "application -kill application_1_0002\n"
 
 
+@pytest.mark.slow
 def test_a_spark_submit_that_somebody_kills_leaves_no_driver_on_yarn(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -222,6 +222,7 @@ def test_a_lost_executor_does_not_end_the_driver(lost: str) -> None:
     assert told(lost + end + later).startswith("ApplicationMaster: Container killed")
 
 
+@pytest.mark.slow
 def test_endless_output_needs_no_memory() -> None:
     ending = DriverEnd()
     for number in range(20_000):

@@ -121,6 +121,7 @@ def noise(seed: int) -> bytes:
     return (b"\n" * draw.randrange(2)).join(parts)
 
 
+@pytest.mark.slow
 def test_outputs_of_any_bytes_are_read_and_all_processes_end(scene: Scene) -> None:
     output = scene.folder / "output"
     scene.program(START, PRINT, "exit 3")

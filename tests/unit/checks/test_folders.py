@@ -105,6 +105,7 @@ def test_a_storage_that_lets_nobody_delete(server: S3Server) -> None:
     assert len([file.path for file in left if file.is_file]) == 1
 
 
+@pytest.mark.slow
 def test_refused_is_for_good_and_a_silent_network_is_not(
     server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -359,6 +359,7 @@ def test_hdfs_is_left_to_spark() -> None:
     )
 
 
+@pytest.mark.slow
 def test_s3_with_the_keys_of_the_lake() -> None:
     with S3Server() as server:
         server.bucket("lake")

@@ -285,6 +285,7 @@ def test_a_table_that_is_not_there(client: Client) -> None:
         not_due(client, ORDERS, START_MS)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_tier_waits_as_long_as_it_is_told(
     client: Client, sluice: Callable[..., Result], clock: WallClock

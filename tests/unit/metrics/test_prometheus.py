@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from sluice.cli.main import cli
@@ -28,6 +29,7 @@ def alerts() -> list[dict[str, Any]]:
     return rules
 
 
+@pytest.mark.slow
 def test_each_alert_fires_when_it_should() -> None:
     checked("check", "rules", RULES)
     checked("test", "rules", HERE / "alerts.yaml")

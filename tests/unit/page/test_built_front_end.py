@@ -40,6 +40,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
+@pytest.mark.slow
 def test_the_sources_give_the_built_files(tmp_path: Path) -> None:
     npm("run", "--silent", "build", "--", "--outDir", str(tmp_path), "--emptyOutDir")
     built, kept = files_of(tmp_path), files_of(STATIC)

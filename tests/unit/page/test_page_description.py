@@ -83,6 +83,7 @@ def with_real_names(description: dict[str, Any]) -> dict[str, Any]:
     return description
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "examples", [pytest.param(6, id="few"), pytest.param(300, id="many", marks=pytest.mark.long)]
 )
@@ -94,6 +95,7 @@ def test_the_running_page_keeps_its_description(
     assert "No issues found" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_wrong_description_is_noticed(page: LocalPage, tmp_path: Path) -> None:
     wrong = described(page)
     wrong["components"]["schemas"]["Overview"]["properties"]["total"] = {"type": "string"}

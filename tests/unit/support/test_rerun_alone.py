@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.programs.processes import ROOT
 
+pytestmark = pytest.mark.slow
 HEAD = """
 import os, time
 from pathlib import Path

@@ -214,6 +214,7 @@ def proxy_of_both_http_versions(port: int) -> Iterator[int]:
         yield proxy.port
 
 
+@pytest.mark.slow
 def test_a_slow_first_answer_behind_a_proxy_of_both_http_versions_is_waited_for() -> None:
     def slow(_: object) -> pb.ListDatabasesResponse:
         threading.Event().wait(PATIENCE_S + 0.5)
@@ -231,6 +232,7 @@ def test_a_slow_first_answer_behind_a_proxy_of_both_http_versions_is_waited_for(
         assert len(server.calls) == 1
 
 
+@pytest.mark.slow
 def test_a_port_of_both_http_versions_is_right_for_grpc() -> None:
     with WireServer({}) as server, proxy_of_both_http_versions(server.port) as port:
         assert wrong_protocol("grpc", "127.0.0.1", port) is None

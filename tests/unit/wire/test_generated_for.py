@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[3]
 MESSAGES = sorted((ROOT / "sluice/wire").glob("*_pb2.py"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", MESSAGES, ids=lambda path: path.name)
 def test_messages_are_generated_for_the_oldest_protobuf_allowed(path: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -204,6 +204,7 @@ def test_empty_lines_are_still_no_rows_where_there_are_more_columns(tmp_path: Pa
     assert read(path, columns(a=t.INT, b=t.INT)).num_rows == 0
 
 
+@pytest.mark.slow
 def test_very_many_empty_lines_before_the_header(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("\n" * 5_000_000 + "s\nA\n\nB\n")

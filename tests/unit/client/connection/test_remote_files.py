@@ -250,6 +250,7 @@ def test_a_segment_that_is_corrupt(s3: S3Server) -> None:
         read(found, "corrupt")
 
 
+@pytest.mark.slow
 def test_a_storage_that_is_down_is_an_error_with_the_file() -> None:
     options = {"s3.endpoint": "http://127.0.0.1:1", "s3.access-key": "a", "s3.secret-key": "b"}
     with files(never, **options) as found, pytest.raises(StorageError, match="s3://remote/down"):

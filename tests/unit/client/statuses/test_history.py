@@ -214,6 +214,7 @@ def test_the_newest_come_first_and_a_released_claim_is_no_round(shop: Shop) -> N
         shop.client.statuses.history(TablePath("shop", "nothing"))
 
 
+@pytest.mark.slow
 def test_a_bounded_number_of_rounds_is_kept(shop: Shop) -> None:
     path = shop.create("orders")
     for _ in range(ROUNDS_KEPT + 3):

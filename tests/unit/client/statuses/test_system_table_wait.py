@@ -24,6 +24,7 @@ def rows() -> int:
     return sum(batch.num_rows for batch in reader.read(InputPartition(0)))
 
 
+@pytest.mark.slow
 def test_a_session_waits_out_a_fail_over_and_a_command_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

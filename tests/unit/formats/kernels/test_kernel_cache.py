@@ -79,6 +79,7 @@ def kept(cache: Path) -> list[Path]:
     return list((cache / "sluice").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("filled")
 def test_the_second_process_does_not_compile_and_says_nothing(filled: Path) -> None:
     [file] = kept(filled)

@@ -28,6 +28,7 @@ FITTING = kernel_objects.fitting(
 pytestmark = [
     pytest.mark.skipif(not HERE, reason="no shared objects are built on this platform"),
     pytest.mark.xdist_group("shared_kernels"),
+    pytest.mark.slow,
 ]
 USE = """
     import json, sys

@@ -267,6 +267,7 @@ def test_nobody_goes_on_with_keys_that_have_ended(catalog: Catalog) -> None:
     assert catalog.given == 2
 
 
+@pytest.mark.slow
 def test_keys_that_come_after_the_end_are_not_written(
     catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[LocalPlace]:
             yield LocalPlace(client)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_hangs_leaves_threads_for_others(place: LocalPlace) -> None:
     async def ask() -> None:
         transport = httpx.ASGITransport(local_app(place))
@@ -68,6 +69,7 @@ def test_a_cluster_that_hangs_leaves_threads_for_others(place: LocalPlace) -> No
     asyncio.run(ask())
 
 
+@pytest.mark.slow
 def test_a_change_that_cannot_be_read_leaves_threads_for_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -298,6 +298,7 @@ def test_an_unreadable_status_table_keeps_what_was_read(plain: Shop) -> None:
             wait_for("the error to go", lambda: reader.seen.error is None)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_away_hides_no_lags_of_other_servers(
     plain: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

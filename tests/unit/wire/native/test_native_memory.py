@@ -152,6 +152,7 @@ def test_a_frame_that_only_drips_has_an_end(start: Start) -> None:
     sock.close()
 
 
+@pytest.mark.slow
 def test_a_slow_frame_that_moves_has_the_time_that_it_needs(start: Start) -> None:
     """Whoever brings a chunk within the time is not cut off at a total that suits fast ones."""
     port = start(limits(16 * MB, stall_s=5.0))[Role.TABLET]
@@ -165,6 +166,7 @@ def test_a_slow_frame_that_moves_has_the_time_that_it_needs(start: Start) -> Non
     peer.socket.close()
 
 
+@pytest.mark.slow
 def test_answers_that_some_do_not_take_do_not_starve_others(
     start: Start, handlers: Handlers
 ) -> None:

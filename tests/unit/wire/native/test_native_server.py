@@ -203,6 +203,7 @@ def test_nothing_comes_behind_an_answer_that_was_cut(
         assert frames.encode_response(number, answer).startswith(taken[start : start + size])
 
 
+@pytest.mark.slow
 def test_an_idle_connection_is_closed_but_not_a_waiting_one(
     start: Start, handlers: Handlers
 ) -> None:

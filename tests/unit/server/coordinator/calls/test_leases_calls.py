@@ -225,6 +225,7 @@ def test_the_bytes_that_a_drop_frees(node: Node, kv: KvCaller, tmp_path: Path) -
     wait_for("the deletion", lambda: stored() == before - lease.freed_bytes)
 
 
+@pytest.mark.slow
 def test_an_answer_has_a_limited_number_of_tables(node: Node) -> None:
     paths = [TablePath("db", f"t{number}") for number in range(TABLES_PER_LEASE_MAX + 2)]
     tables = [KvCaller(node.caller, path) for path in paths]

@@ -39,6 +39,7 @@ def whole(number: int) -> list[Row]:
     return [(key, "text", number) for key in range(ROWS)]
 
 
+@pytest.mark.slow
 def test_two_hundred_scans_at_once(start: Callable[..., Node]) -> None:
     """All open before any goes on; half are read to their end, half closed, while puts go on."""
     node = start(kv_max_open_tablets=4, kv_snapshot_interval_ms=0)
