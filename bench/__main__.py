@@ -8,41 +8,40 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
-from bench.lake_readers import ENGINES
+from bench.lake.lake_readers import ENGINES
 from bench.measure import Benchmark
 
 LAKE_SCANS, LOG_ROUNDS, MAINTENANCE = "lake_scans", "log_rounds", "maintenance"
-NAMES = (
-    "formats",
-    "kernel_variants",
-    "leases",
-    "log_append",
-    "kv_put",
-    "kv_snapshot_read",
-    "kv_scan",
-    "last_changes",
-    "log_to_iceberg",
-    "spark_path",
-    "packs",
-    "airflow_pass",
-    "one_bucket",
-    "copy_memory",
-    "spark_start",
-    "keyed_to_iceberg",
-    "delta_cost",
-    "lake_history",
-    "rest_catalog",
-    "round_history",
-    "idle_tables",
-    "page_tables",
-    "real_page_tables",
-    "real_log_to_iceberg",
-    LAKE_SCANS,
-    LOG_ROUNDS,
-    MAINTENANCE,
-)
+BESIDE_FLINK = "beside_flink"
+"""Needs jars that `make setup` does not fetch."""
+ROOMS = {
+    "kernels": ("formats", "kernel_variants", "last_changes"),
+    "server": (
+        "leases",
+        "log_append",
+        "kv_put",
+        "kv_snapshot_read",
+        "kv_scan",
+        "round_history",
+        "idle_tables",
+    ),
+    "rounds": (
+        "log_to_iceberg",
+        "real_log_to_iceberg",
+        "keyed_to_iceberg",
+        "one_bucket",
+        "copy_memory",
+        "delta_cost",
+    ),
+    "spark": ("spark_path", "packs", "airflow_pass", "spark_start"),
+    "lake": ("lake_history", "rest_catalog", LAKE_SCANS, LOG_ROUNDS, MAINTENANCE),
+    "page": ("page_tables", "real_page_tables"),
+    "flink": (BESIDE_FLINK,),
+}
+"""The benchmarks of each room, in the order in which all run."""
 ROWS, SCANNED_ROWS = 5_000_000, 1_000_000
 _OF_ALL = ("rounds", "engines", "limit_s")
 OWN_OPTIONS = {
@@ -54,19 +53,19 @@ OWN_OPTIONS = {
     MAINTENANCE: (*_OF_ALL, "changed"),
 }  # fmt: skip
 """Benchmarks with options of their own, by the names of their arguments."""
-BESIDE_FLINK = "beside_flink"
-"""Needs jars that `make setup` does not fetch."""
 
 
 def load(name: str) -> Benchmark:
-    module = __import__(f"bench.{name}", fromlist=["run"])
+    room = next(room for room, names in ROOMS.items() if name in names)
+    module = import_module(f"bench.{room}.{name}")
     run: Benchmark = module.run
     return run
 
 
 def names() -> tuple[str, ...]:
     """The benchmarks that there are."""
-    return (*NAMES, BESIDE_FLINK) if os.environ.get("FLINK") == "1" else NAMES
+    found = tuple(name for names in ROOMS.values() for name in names)
+    return found if os.environ.get("FLINK") == "1" else found[:-1]
 
 
 def options(known: Sequence[str]) -> argparse.ArgumentParser:

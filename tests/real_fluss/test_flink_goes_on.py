@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.flink_job import FlinkJob
+from bench.flink.flink_job import FlinkJob
 from sluice.driver.local import tier_once
 from sluice.model import TablePath
 from tests.real_fluss.conftest import RealSite

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bench.flink_job import FlinkJob
+from bench.flink.flink_job import FlinkJob
 from sluice.client import Client, connect
 from sluice.config import ClientConfig, Config, DatalakeConfig, ServerConfig, TieringConfig
 from sluice.driver.lake_tables import create_lake_tables

@@ -56,7 +56,8 @@ VARIANTS = (
     # built on such a machine only; not tried yet
     Variant("aarch64", "linux-aarch64", "generic"),
 )
-"""The first variant that a CPU can run is used; ``bench/kernel_variants.py`` compares them."""
+"""The first variant that a CPU can run is used; ``bench/kernels/kernel_variants.py``
+compares them."""
 
 
 class Origin(Enum):

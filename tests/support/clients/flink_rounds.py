@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bench.flink_job import FlinkJob, default_folder, flink_jars
+from bench.flink.flink_job import FlinkJob, default_folder, flink_jars
 from sluice.client import Client
 from sluice.errors import TableNotDue
 from sluice.model import Claim, Reason, TableBucket

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.flink_job import flink_jars
+from bench.flink.flink_job import flink_jars
 from sluice.artifacts.java import java, pyspark_jars
 from tests.support.clients.flink_rounds import MAVEN_S, fetched_flink_jars
 from tests.support.fluss.fluss_jars import LAKE_PLUGIN, fetch_jars
@@ -22,7 +22,7 @@ ALL = 1_000_000
 _HEAP = "768m"
 _OF_SPARK = ("slf4j-api-2*", "log4j-slf4j2-impl-*", "log4j-core-*", "log4j-api-*")
 _HADOOP = ("hadoop-client-api-*", "hadoop-client-runtime-*", "jcl-over-slf4j-*")
-"""Jars of Spark: in front of Flink's, and behind them (bench/flink_job.py)."""
+"""Jars of Spark: in front of Flink's, and behind them (bench/flink/flink_job.py)."""
 
 
 def fetched_sql_jars() -> list[Path]:

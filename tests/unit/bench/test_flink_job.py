@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import beside_flink
-from bench.flink_job import HOME, JARS, flink_jars
+from bench.flink import beside_flink
+from bench.flink.flink_job import HOME, JARS, flink_jars
 
 FLUSS_JARS = ("fluss-flink-1.20-0.9.1-incubating.jar", "fluss-flink-tiering-0.9.1-incubating.jar")
 

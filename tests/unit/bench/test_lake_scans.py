@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from bench import __main__ as command
-from bench.lake_readers import PROGRAM, Reader, Scan
+from bench.lake.lake_readers import PROGRAM, Reader, Scan
+from bench.lake.table_scans import check_answer
 from bench.measure import Line, report
-from bench.table_scans import check_answer
 
 BUSY_S = 0.5
 LIMIT_S = 60.0
@@ -122,7 +122,7 @@ def test_a_line_without_a_value(
 
 
 def test_an_unknown_engine_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    parser = command.options(command.NAMES)
+    parser = command.options(command.names())
     with pytest.raises(SystemExit):
         parser.parse_args(["lake_scans", "--engines", "spark,trino"])
     assert "no engine trino; there are spark, pyiceberg, polars, duckdb" in capsys.readouterr().err
@@ -131,7 +131,7 @@ def test_an_unknown_engine_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_each_benchmark_gets_its_own_options() -> None:
-    parser = command.options(command.NAMES)
+    parser = command.options(command.names())
     given = parser.parse_args(["--rounds", "7", "--changed", "0.5", "--compaction"])
     rows, own = command.own_options("lake_scans", given)
     assert rows == 1_000_000
@@ -143,7 +143,12 @@ def test_each_benchmark_gets_its_own_options() -> None:
     assert (rows, "rounds" in own, own["compaction"]) == (9, False, False)
 
 
+@pytest.mark.parametrize("name", command.names())
+def test_each_benchmark_is_found_in_its_room(name: str) -> None:
+    assert callable(command.load(name))
+
+
 @pytest.mark.parametrize("name", ["lake_scans", "log_rounds"])
 def test_a_benchmark_takes_its_options(name: str) -> None:
-    _, own = command.own_options(name, command.options(command.NAMES).parse_args([]))
+    _, own = command.own_options(name, command.options(command.names()).parse_args([]))
     inspect.signature(command.load(name)).bind(1, **own)

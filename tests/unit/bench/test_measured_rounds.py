@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from bench.measure import Cost
-from bench.measured_rounds import (
+from bench.lake.measured_rounds import (
     report_compactions,
     report_rounds,
     rewritten,
     rewritten_of_plain,
 )
+from bench.measure import Cost
 from sluice.model import Claim, TablePath
 from sluice.rounds.records.result import RoundResult
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from bench import table_scans
-from bench.lake_readers import Scan
-from bench.past_scans import COPY, SCANS, Past, candidates, median_scans, worst_of
-from bench.table_scans import asking
+from bench.lake import table_scans
+from bench.lake.lake_readers import Scan
+from bench.lake.past_scans import COPY, SCANS, Past, candidates, median_scans, worst_of
+from bench.lake.table_scans import asking
 from sluice.model import Claim, TablePath
 from sluice.rounds.records.result import RoundResult
 

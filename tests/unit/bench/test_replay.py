@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from bench import data
-from bench.replay import Appended, Replay
+from bench.lake.replay import Appended, Replay
 
 KEYS = 700
 ROUNDS, CHANGED = 3, 90

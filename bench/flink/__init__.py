@@ -1,0 +1,1 @@
+"""Sluice beside Fluss's own Flink job."""

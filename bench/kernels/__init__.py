@@ -1,0 +1,1 @@
+"""Row and batch formats, and the compiled loops behind them."""

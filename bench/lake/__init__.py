@@ -1,0 +1,1 @@
+"""The lake after many rounds: scans, history, catalogs, maintenance."""

@@ -1,0 +1,1 @@
+"""Rounds in one process: cost, memory, bytes."""

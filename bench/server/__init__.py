@@ -1,0 +1,1 @@
+"""The embedded server: appends, puts, scans, leases, statuses."""

@@ -1,0 +1,1 @@
+"""What Spark and Airflow add to a round."""
