@@ -13,7 +13,7 @@ import pytest
 from rich.markup import render
 
 from sluice.artifacts.iceberg import AUTO, CATALOGS, FENCE, RUNTIMES, install_spark
-from sluice.checks.findings import Finding
+from sluice.checks.findings import Finding, run_checks
 from sluice_airflow.config.connection import FlussConnection
 from sluice_airflow.config.preflight import (
     CLUSTER_TIMEOUT_S,
@@ -210,6 +210,7 @@ def test_what_lasts_ends_a_run_and_what_may_pass_is_tried_again(
     submission: Submission, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    monkeypatch.setattr(run_checks, "__defaults__", ((), 60.0))  # S3 tries a refused port for 2 s
     with kept_port() as port:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
         away = connection(tmp_path, work_uri="s3://bucket/work")
