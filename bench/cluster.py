@@ -7,13 +7,15 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from bench import data
 from bench.reference import LEGACY
 from sluice.client import Client
+from sluice.config import Config, load_config
 from sluice.model import Claim, Reason, TablePath
 from tests.support.fluss.table_creation import create_table
 
@@ -43,6 +45,23 @@ def server(data_dir: Path, layout: str = LEGACY) -> Iterator[tuple[str, int]]:
     finally:
         process.terminate()
         process.wait(30)
+
+
+def hadoop_config(
+    address: str, lake: Path, settings: Mapping[str, str] = MappingProxyType({})
+) -> Config:
+    """The configuration of rounds that tier a server's tables into a folder.
+
+    :param lake: the warehouse of a Hadoop catalog.
+    :param settings: further ones; they win.
+    """
+    overrides = {
+        "client.bootstrap": address,
+        "datalake.iceberg.type": "hadoop",
+        "datalake.iceberg.warehouse": str(lake),
+        **settings,
+    }
+    return load_config(environment=os.environ, overrides=overrides)
 
 
 def load(client: Client, path: TablePath, rows: int, lake: Path, buckets: int = BUCKETS) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench import data
-from bench.measure import Cost, cost
+from bench.measure import Cost, Line, cost, report
 
 REFERENCE = "pyarrow"
 LEGACY, CLEAN = "legacy", "clean"
@@ -26,6 +26,21 @@ REFERENCE_OPTIONS: dict[str, Any] = {
 the ratios of all commits can be compared."""
 _REFERENCE_GROUP_ROWS = 512 * 1024
 _BATCHES_A_STAMP = 4
+
+
+def reference_rate(rows: int, home: Path) -> float:
+    """Million rows that pyarrow writes in a core-second.
+
+    :param home: an existing folder for its file.
+    """
+    return rows / pyarrow_limit(rows, home / "reference.parquet").cpu_s / 1e6
+
+
+def reported_rate(rows: int, home: Path) -> float:
+    """Like :func:`reference_rate`, and prints it as a line of its own."""
+    rate = reference_rate(rows, home)
+    report(Line("pyarrow_zstd_parquet", rate, "M rows/core-s", None, "the reference"))
+    return rate
 
 
 def pyarrow_limit(

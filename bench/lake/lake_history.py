@@ -8,7 +8,6 @@ The same is measured with snapshots of other writers on top of the newest tierin
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 import time
@@ -19,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from bench import data
-from bench.cluster import load, server, wait_until_due
+from bench.cluster import hadoop_config, load, server, wait_until_due
 from bench.measure import Line, report
 from sluice.client import Client, connect
-from sluice.config import Config, load_config
+from sluice.config import Config
 from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.model import TablePath
@@ -48,14 +47,7 @@ def run(rows: int) -> None:
         server(Path(tmp) / "fluss") as (address, _),
     ):
         lake = Path(tmp) / "lake"
-        config = load_config(
-            environment=os.environ,
-            overrides={
-                "client.bootstrap": address,
-                "datalake.iceberg.type": "hadoop",
-                "datalake.iceberg.warehouse": str(lake),
-            },
-        )
+        config = hadoop_config(address, lake)
         with connect(config.client) as client, Jvm(config.tiering.jars) as jvm:
             client.admin.create_database("bench")
             for others in (0, OTHERS):

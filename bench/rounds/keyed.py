@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from bench import data
-from bench.cluster import server, wait_until_due
+from bench.cluster import hadoop_config, server, wait_until_due
 from bench.measure import Cost, cost
 from bench.server.kv_put import put
 from sluice.client import Client, connect
-from sluice.config import Config, ServerConfig, load_config
+from sluice.config import Config, ServerConfig
 from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.lakes.open_lake import open_lake
 from sluice.driver.local import tier_once
@@ -130,16 +129,8 @@ def serving(home: Path, settings: Mapping[str, str] | None = None) -> Iterator[R
     :param settings: settings of the rounds.
     """
     with server(home / SERVER_FOLDER) as (address, pid):
-        config = load_config(
-            environment=os.environ,
-            overrides={
-                "client.bootstrap": address,
-                "datalake.iceberg.type": "hadoop",
-                "datalake.iceberg.warehouse": str(home / "lake"),
-                "tiering.max_round_ms": "3600000",
-                **(settings or {}),
-            },
-        )
+        settings = {"tiering.max_round_ms": "3600000", **(settings or {})}
+        config = hadoop_config(address, home / "lake", settings)
         with connect(config.client) as client, Jvm(config.tiering.jars) as jvm:
             yield Rounds(config, client, jvm, {"server": pid})
 

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from bench.measure import Cost, Line, report
-from bench.reference import pyarrow_limit
+from bench.reference import reported_rate
 from bench.rounds.keyed import BUCKETS, Rounds, operate, tables
 from sluice.model import TablePath
 from sluice.rounds.records.result import RoundResult
@@ -27,8 +27,7 @@ def run(rows: int) -> None:
     keys, operations = min(rows, KEYS_MAX), min(rows // 2, OPERATIONS_MAX)
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as tmp:
         home = Path(tmp)
-        limit = keys / pyarrow_limit(keys, home / "reference.parquet").cpu_s / 1e6
-        report(Line("pyarrow_zstd_parquet", limit, "M rows/core-s", None, "the reference"))
+        limit = reported_rate(keys, home)
         with tables(home, {PATH: keys}) as rounds:
             before = _log_end(rounds)
             found, result = rounds.round(PATH)

@@ -7,16 +7,15 @@ ParquetWriter that writes the same columns with the options that a round had at 
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench.cluster import BUCKETS, load, server, wait_until_due
+from bench.cluster import BUCKETS, hadoop_config, load, server, wait_until_due
 from bench.measure import Cost, Line, cost, report
-from bench.reference import REFERENCE, pyarrow_limit
+from bench.reference import REFERENCE, reported_rate
 from sluice.client import Client, connect
-from sluice.config import Config, load_config
+from sluice.config import Config
 from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.local import tier_once
 from sluice.model import TableBucket, TablePath
@@ -49,9 +48,7 @@ def _warm(config: Config, client: Client, jvm: Jvm, number: int, lake: Path) -> 
 def run(rows: int) -> None:
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as tmp:
         home = Path(tmp)
-        reference = pyarrow_limit(rows, home / "reference.parquet")
-        limit = rows / reference.cpu_s / 1e6
-        report(Line("pyarrow_zstd_parquet", limit, "M rows/core-s", None, "the reference"))
+        limit = reported_rate(rows, home)
         with server(home / "fluss") as (address, pid):
             measure(home / "lake", address, {"server": pid}, rows, limit)
 
@@ -71,14 +68,7 @@ def measure(
     :param limit: million rows per core-second of the reference.
     :param prefix: prefix of the names of all lines.
     """
-    config = load_config(
-        environment=os.environ,
-        overrides={
-            "client.bootstrap": address,
-            "datalake.iceberg.type": "hadoop",
-            "datalake.iceberg.warehouse": str(lake),
-        },
-    )
+    config = hadoop_config(address, lake)
     big = TablePath("bench", "events")
     with connect(config.client) as client, Jvm(config.tiering.jars) as jvm:
         client.admin.create_database("bench")

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from bench import data
-from bench.cluster import server, wait_until_due
+from bench.cluster import hadoop_config, server, wait_until_due
 from bench.measure import Cost, Line, report, tree_cost
 from sluice.client import Client, Heartbeats, connect
-from sluice.config import Config, load_config
+from sluice.config import Config
 from sluice.driver.lakes.jvm import Jvm, iceberg_jar
 from sluice.driver.local import tier_once
 from sluice.driver.spark import round as spark_driver
@@ -78,13 +78,8 @@ def run(rows: int) -> None:
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as tmp:
         home = Path(tmp)
         with server(home / "fluss") as (address, pid):
-            overrides = {
-                "client.bootstrap": address,
-                "datalake.iceberg.type": "hadoop",
-                "datalake.iceberg.warehouse": str(home / "lake"),
-                "tiering.max_round_ms": "3600000",
-            }
-            config = load_config(environment=os.environ, overrides=overrides)
+            settings = {"tiering.max_round_ms": "3600000"}
+            config = hadoop_config(address, home / "lake", settings)
             with connect(config.client) as client:
                 client.admin.create_database("bench")
                 tables = Tables(client, config, pid, home / "lake")

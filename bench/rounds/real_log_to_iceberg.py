@@ -11,8 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from bench.measure import Line, report
-from bench.reference import pyarrow_limit
+from bench.reference import reported_rate
 from bench.rounds.log_to_iceberg import measure
 from tests.support.fluss.real_fluss import RealFluss
 
@@ -22,9 +21,7 @@ TABLET_HEAP_MB = 1536
 def run(rows: int) -> None:
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as tmp:
         home = Path(tmp)
-        reference = pyarrow_limit(rows, home / "reference.parquet")
-        limit = rows / reference.cpu_s / 1e6
-        report(Line("pyarrow_zstd_parquet", limit, "M rows/core-s", None, "the reference"))
+        limit = reported_rate(rows, home)
         with RealFluss(home / "fluss", tablet_heap_mb=TABLET_HEAP_MB) as fluss:
             children = psutil.Process().children(recursive=True)
             servers = {f"fluss_{process.pid}": process.pid for process in children}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bench.cluster import server
+from bench.cluster import DUE_S, server
 from bench.measure import Cost, Line, cost, report
 from sluice.client import Client, connect
 from sluice.client.tiering.heartbeats import Heartbeats
@@ -34,7 +34,6 @@ BUCKETS = 2
 GOAL_S = 10.0
 FULL_MAX = TABLES // 100
 """Idle tables whose complete round, once in six hours, may come just now."""
-DUE_S = 60.0
 ROWS = pa.table({"id": pa.array([1], pa.int64())})
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from bench import data
 from bench.cluster import server
 from bench.measure import Cost, Line, cost, report
-from bench.reference import pyarrow_limit
+from bench.reference import reference_rate
 from sluice.client import Client, connect
 from sluice.model import TablePath
 from tests.support.fluss.table_creation import create_table
@@ -26,6 +26,13 @@ ROWS_MAX = 2_000_000
 ROWS_AGAIN_MAX = 1_000_000
 """Maximum number of keys that are upserted a second time. More would not change the rate."""
 PATH = TablePath("bench", "keyed")
+
+
+def load(client: Client, rows: int) -> None:
+    """Makes the table with its rows."""
+    client.admin.create_database(PATH.database)
+    create_table(client, PATH, data.keyed_descriptor(BUCKETS))
+    put(client, PATH, data.batches(rows))
 
 
 def put(client: Client, path: TablePath, batches: Iterable[pa.RecordBatch]) -> None:
@@ -39,7 +46,7 @@ def run(rows: int) -> None:
     gathered = list(data.batches(rows))
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as tmp:
         home = Path(tmp)
-        limit = rows / pyarrow_limit(rows, home / "reference.parquet").cpu_s / 1e6
+        limit = reference_rate(rows, home)
         with server(home / "fluss") as (address, pid), connect(address) as client:
             client.admin.create_database(PATH.database)
             create_table(client, PATH, data.keyed_descriptor(BUCKETS))

@@ -12,25 +12,19 @@ from pathlib import Path
 from bench import data
 from bench.cluster import server
 from bench.measure import Line, cost, report
-from bench.reference import pyarrow_limit
-from bench.server.kv_put import PATH, put
+from bench.reference import reference_rate
+from bench.server.kv_put import PATH, ROWS_MAX, load
 from sluice.client import Client, connect
 from sluice.model import TableBucket
-from tests.support.fluss.table_creation import create_table
-
-BUCKETS = 4
-ROWS_MAX = 2_000_000
 
 
 def run(rows: int) -> None:
     rows = min(rows, ROWS_MAX)
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as tmp:
         home = Path(tmp)
-        limit = rows / pyarrow_limit(rows, home / "reference.parquet").cpu_s / 1e6
+        limit = reference_rate(rows, home)
         with server(home / "fluss") as (address, _), connect(address) as client:
-            client.admin.create_database(PATH.database)
-            create_table(client, PATH, data.keyed_descriptor(BUCKETS))
-            put(client, PATH, data.batches(rows))
+            load(client, rows)
         # A new server: the compactions that follow the upserts do not count.
         with server(home / "fluss") as (address, pid), connect(address) as client:
             _scan(client, limit=data.BATCH_ROWS)  # loads the compiled code, opens the stores

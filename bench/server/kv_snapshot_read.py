@@ -9,34 +9,26 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from bench import data
 from bench.measure import Line, cost, report
-from bench.reference import pyarrow_limit
-from bench.server.kv_put import PATH, put
+from bench.reference import reported_rate
+from bench.server.kv_put import PATH, ROWS_MAX, load
 from sluice.client import Client, KvSnapshotReader, connect
 from sluice.client.kv.sst_values import read_values
 from sluice.config import ServerConfig
 from sluice.model import BucketSnapshot
 from sluice.server.cluster import EmbeddedCluster
-from tests.support.fluss.table_creation import create_table
-
-BUCKETS = 4
-ROWS_MAX = 2_000_000
 
 
 def run(rows: int) -> None:
     rows = min(rows, ROWS_MAX)
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as tmp:
         home = Path(tmp)
-        limit = rows / pyarrow_limit(rows, home / "reference.parquet").cpu_s / 1e6
-        report(Line("pyarrow_zstd_parquet", limit, "M rows/core-s", None, "the reference"))
+        limit = reported_rate(rows, home)
         config = ServerConfig(
             data_dir=str(home / "fluss"), listen="grpc://127.0.0.1:0", kv_snapshot_interval_ms=0
         )
         with EmbeddedCluster(config) as cluster, connect(cluster.address) as client:
-            client.admin.create_database(PATH.database)
-            create_table(client, PATH, data.keyed_descriptor(BUCKETS))
-            put(client, PATH, data.batches(rows))
+            load(client, rows)
             cluster.take_kv_snapshots(PATH)
         # A new server has opened no store, so nothing is compacted during the measurement.
         with EmbeddedCluster(config) as cluster, connect(cluster.address) as client:

@@ -13,7 +13,7 @@ from pathlib import Path
 from bench import data
 from bench.cluster import server
 from bench.measure import Line, cost, report
-from bench.reference import pyarrow_limit
+from bench.reference import reference_rate
 from sluice.client import connect
 from sluice.model import TablePath
 from tests.support.fluss.table_creation import create_table
@@ -27,7 +27,7 @@ def run(rows: int) -> None:
     gathered = list(data.batches(rows))
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as tmp:
         home = Path(tmp)
-        limit = m / pyarrow_limit(rows, home / "reference.parquet").cpu_s
+        limit = reference_rate(rows, home)
         with server(home / "fluss") as (address, pid), connect(address) as client:
             client.admin.create_database(PATH.database)
             for compression in ("ZSTD", "LZ4_FRAME", "NONE"):
