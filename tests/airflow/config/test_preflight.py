@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,8 @@ def test_what_lasts_ends_a_run_and_what_may_pass_is_tried_again(
     submission: Submission, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_REGION", "eu-central-1")
-    monkeypatch.setattr(run_checks, "__defaults__", ((), 60.0))  # S3 tries a refused port for 2 s
+    patient = partial(run_checks, timeout_s=60.0)  # S3 tries a refused port for 2 s
+    monkeypatch.setattr("sluice_airflow.config.preflight.run_checks", patient)
     with kept_port() as port:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
         away = connection(tmp_path, work_uri="s3://bucket/work")
