@@ -23,6 +23,9 @@ UNKNOWN = "Unknown"
 NO_ROUND_RECORDED = "no round of Sluice is recorded"
 """Why the state of a table without a claim is not known: others may tier it."""
 
+ASSIGNED_AGAIN = "a worker holds this claim already"
+"""Why a claim is unsuitable that must not be released either: that would end the worker's round."""
+
 SILENCE_MS = 120_000
 """Apache Fluss revokes a claim that had no heartbeat for this long.
 
@@ -274,6 +277,14 @@ def round_requested(
 
 
 # ---- the meaning of a row ----
+
+
+def is_assigned_again(row: RecordedStatus, claim: Claim, now_ms: int) -> bool:
+    """Whether Fluss assigns a claim that a worker holds, from an old entry of its queue.
+
+    The table was disabled and enabled, see docs/fluss/tiering.md#restarted-epochs
+    """
+    return row.is_of(claim) and claim_holder(row, now_ms) is not None
 
 
 def skip_reason(row: RecordedStatus | None, now_ms: int) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from sluice.driver.local import tier_once
 from sluice.errors import LakeTableAlreadyExist, TableNotDue, TableNotExist, UnknownServerError
-from sluice.model import Column, Reason, TablePath
+from sluice.model import Claim, Column, Reason, TablePath
 from sluice.model import types as t
 from sluice.rounds.records.plan_file import claim_of
 from sluice.rounds.records.result import RoundResult
@@ -19,6 +20,7 @@ from sluice_airflow.acquire.acquire import acquire
 from sluice_airflow.config.connection import FlussConnection
 from tests.conformance.every_type import every_value
 from tests.real_fluss.conftest import RealSite
+from tests.real_fluss.place import DUE_S
 
 pytestmark = [pytest.mark.real_fluss, pytest.mark.spark]
 
@@ -126,6 +128,43 @@ def test_a_column_added_between_rounds(site: RealSite) -> None:
     assert [row.col_name for row in columns][:4] == ["id", "note", "more", "__bucket"]
     seen = site.rows("SELECT count(*), sum(id), count(more) FROM lake.{db}.orders")
     assert tuple(seen[0]) == (150, sum(range(150)), 50)
+
+
+def enabled_again(site: RealSite, path: TablePath, freshness: str) -> Claim:
+    """Disables and enables tiering while the table waits in the coordinator's queue.
+
+    :returns: its claim before, with the tiering epoch that its next one has, too.
+    """
+    claim = site.claim(path)
+    site.client.tiering.finished(claim, forced=True)
+    site.client.admin.set_options(path, {"table.datalake.enabled": "false"})
+    shutil.rmtree(site.fluss.warehouse / path.database / path.table)
+    site.client.admin.set_options(path, {"table.datalake.freshness": freshness})
+    site.client.admin.set_options(path, {"table.datalake.enabled": "true"})
+    return claim
+
+
+@pytest.mark.slow
+def test_an_old_queue_entry_of_a_table_that_is_not_due(site: RealSite) -> None:
+    path = site.create("orders", orders(0, 1))
+    enabled_again(site, path, freshness="1h")
+    assert site.client.tiering.claim([path]) is None
+    result = tier_once(site.config, path, now=True, jvm=site.jvm)
+    assert (result.outcome, result.rows) == ("nothing_new", 0)
+
+
+@pytest.mark.slow
+def test_an_old_queue_entry_of_a_due_table_gives_its_claim_to_one_worker(site: RealSite) -> None:
+    path = site.create("orders", orders(0, 1))
+    expected = enabled_again(site, path, freshness="1s")
+    deadline = time.monotonic() + DUE_S
+    with pytest.raises(UnknownServerError, match="Pending state"):  # it is in the queue twice
+        while not site.client.tiering.still_claimed(expected):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    claim = site.claim(path)
+    assert site.client.tiering.claim([path]) is None
+    assert site.client.tiering.still_claimed(claim)
 
 
 @pytest.mark.slow

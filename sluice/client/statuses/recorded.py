@@ -98,6 +98,9 @@ class RecordedStatuses:
             row, columns = self._before(claim), dict(self._known.unwritten(claim.table_id))
             row = replace(row, rounds=row.rounds or numbers.get(claim.table_id, 0))
             fresh_ms = freshness.get(claim.table_id, DEFAULT_FRESHNESS_MS)
+            if recorded.is_assigned_again(row, claim, now_ms):
+                reasons.append(recorded.ASSIGNED_AGAIN)
+                continue
             waits = {"freshness_ms": fresh_ms, "backoff_ms": self._backoff_ms}
             lost = recorded.lost(row, claim, now_ms, **waits)
             columns |= lost

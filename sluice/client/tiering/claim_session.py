@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from sluice.client.tiering.heartbeats import Heartbeats, HeartbeatSender
 from sluice.errors import FlussError, NetworkError, RequestTimeOut
 from sluice.model import Claim
+from sluice.statuses.recorded import ASSIGNED_AGAIN
 
 _LOG = logging.getLogger(__name__)
 
@@ -72,6 +73,8 @@ class ClaimSession:
             claim = self._take()
             if claim is None:
                 return
+            if claim in claims:  # as ASSIGNED_AGAIN
+                continue
             claims.append(claim)
             self._heartbeats.add(claim)  # its round starts when the others are released
             if most > 1:
@@ -83,6 +86,7 @@ class ClaimSession:
         for claim, reason in zip(claims, self._why_not(claims) if claims else (), strict=True):
             if reason is None:
                 suitable.append(claim)
+            if reason in (None, ASSIGNED_AGAIN):
                 continue
             if claim.table_id in self._held:
                 self._is_over = True  # revoked and assigned again: every due table was seen

@@ -129,10 +129,16 @@ class TieringClient:
             requested_tables=[table_path(path) for path in requested],
             worker=by or this_process(),
         )
-        reply = self._heartbeat(request, idempotent=False)
-        if not reply.HasField("tiering_table"):
-            return None
-        return _claim(reply.tiering_table, reply.coordinator_epoch)
+        while True:
+            reply = self._heartbeat(request, idempotent=False)
+            if not reply.HasField("tiering_table"):
+                return None
+            claim = _claim(reply.tiering_table, reply.coordinator_epoch)
+            if claim.tiering_epoch > 0:
+                return claim
+            # A queue entry from before tiering was disabled and enabled: the table is not in
+            # Tiering, so each heartbeat would fail. See docs/fluss/tiering.md#restarted-epochs
+            _LOG.info("table %s: its old queue entry was skipped, it is not due yet", claim.path)
 
     def claims_of(self, by: str) -> list[Claim]:
         """Returns the open claims of a run by its name: those of its killed processes, too.

@@ -10,6 +10,7 @@ import pytest
 from sluice.client.tiering.claim_session import HELD_MAX, ClaimSession
 from sluice.errors import FencedTieringEpoch, FlussError, NetworkError
 from sluice.model import Claim, TablePath
+from sluice.statuses.recorded import ASSIGNED_AGAIN
 
 
 class Coordinator:
@@ -53,6 +54,16 @@ def test_all_that_is_wanted_comes_before_anything_goes_back() -> None:
         assert [claim and claim.table_id for claim in found] == [1, 4, None]
         assert fluss.back == []
     assert fluss.back == [(i, f"t{i} is paused") for i in (0, 2, 3)]
+
+
+def test_a_claim_that_a_worker_holds_does_not_go_back() -> None:
+    fluss = Coordinator(2)
+    fluss.queue.append(fluss.queue[1])
+    with ClaimSession(
+        fluss.take, lambda claims: [ASSIGNED_AGAIN, None][-len(claims) :], fluss.give_back, fluss
+    ) as tables:
+        assert [claim.table_id for claim in tables.take(3)] == [1]
+    assert fluss.back == []
 
 
 def test_a_table_that_comes_again_ends_the_search() -> None:
