@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from demo.compare import Difference
+from demo.comparison.compare import Difference
 from sluice.artifacts.iceberg import installed_iceberg
 from sluice.client import Client
 from sluice.errors import UnsupportedVersion

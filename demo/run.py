@@ -13,11 +13,11 @@ from rich.console import Console
 
 from demo import flight_status, lakes, report, servers, tables
 from demo.airflow import ROOT, Airflow, spark_environment
-from demo.compare import Difference, Facts, differences, facts_of, with_joined_rows
+from demo.comparison.compare import Difference, Facts, differences, facts_of, with_joined_rows
+from demo.comparison.readers import READ_S, Readers
 from demo.data import SHORT_LIVED_JAVA, Source, plant_difference, read_sources
 from demo.lakes import Lake
 from demo.processes import Processes
-from demo.readers import READ_S, Readers
 from demo.steps import Say, Steps
 from sluice.client import Client, connect
 from tests.support.fluss.table_creation import create_table
@@ -189,7 +189,7 @@ class Demo:
             "first_run": first_run,
         }
         questions.write_text(json.dumps(asked))
-        command = [sys.executable, "-m", "demo.read_lake", str(questions)]
+        command = [sys.executable, "-m", "demo.comparison.read_lake", str(questions)]
         path = {"PYTHONPATH": str(ROOT)}
         self._processes.run(
             "reader", [*command, str(answers)], {**spark_environment(), **path}, READ_S

@@ -31,12 +31,12 @@ def main() -> int:
     )
     given = parser.parse_args()
     try:
-        from demo.airflow_shots import SHOTS, take
+        from demo.shots.airflow_shots import SHOTS, take
     except ImportError as error:
         how = ".venv/bin/uv pip install --target .cache/pictures playwright pillow"
         print(f"{error}; run: {how}", file=sys.stderr)
         return 1
-    from demo.airflow_scene import Scene, running_scene
+    from demo.shots.airflow_scene import Scene, running_scene
 
     shots = [s for s in SHOTS if not given.names or s.name.startswith(tuple(given.names))]
     given.into.mkdir(parents=True, exist_ok=True)

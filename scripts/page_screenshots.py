@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--into", type=Path, default=TARGET, help="folder of the pictures")
     given = parser.parse_args()
     try:
-        from demo.page_shots import ALL, CHOSEN, running_places, take
+        from demo.shots.page_shots import ALL, CHOSEN, running_places, take
         from sluice.cli.terminal.logs import configure
     except ImportError as error:
         how = ".venv/bin/uv pip install --target .cache/pictures playwright pillow"

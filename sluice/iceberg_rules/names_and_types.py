@@ -165,7 +165,7 @@ RULES = (
     Rule("rows with finer times: use TIME(3), or TIMESTAMP(6)", _cut_times),
     Rule("engines that look in one bucket only: use TIME(3)", _hashed_times),
 )
-"""What Spark 4.1 and PyIceberg 0.12 do was tried (tests/spark/test_names.py)."""
+"""What Spark 4.1 and PyIceberg 0.12 do was tried (tests/spark/rounds/test_names.py)."""
 
 
 def _paths(info: TableInfo) -> Iterator[str]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from demo.compare import differences, facts_of, lake_facts, offset_differences
+from demo.comparison.compare import differences, facts_of, lake_facts, offset_differences
 from demo.data import FIRST_MONTHS, plant_difference, read_sources
 
 FLIGHTS, WEATHER = read_sources()

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from demo import flight_status
-from demo.compare import differences, facts_of, with_joined_rows
+from demo.comparison.compare import differences, facts_of, with_joined_rows
 from demo.data import read_sources
 
 FLIGHTS = read_sources()[0].rows

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from demo.page_scene import TABLES, main
-from demo.page_tables import FAILING, LATE, LEASED, PAUSED, TABLES_MIN, WAITING, scene_tables
+from demo.shots.page_scene import TABLES, main
+from demo.shots.page_tables import FAILING, LATE, LEASED, PAUSED, TABLES_MIN, WAITING, scene_tables
 
 
 @pytest.mark.parametrize("count", [TABLES_MIN, TABLES, 1_000])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from demo.comparison.row_compare import row_differences
 from demo.data import plant_difference, read_sources
-from demo.row_compare import row_differences
 
 ROWS = pa.table(
     {"origin": ["JFK", "EWR", "LGA", "JFK"], "n": [1, 2, None, 1], "x": [0.5, None, 1.5, 0.5]}

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from demo.page_scene import running_scene
-from demo.page_tables import FAILING as BROKEN
-from demo.page_tables import LATE, TABLES_MIN, WAITING
+from demo.shots.page_scene import running_scene
+from demo.shots.page_tables import FAILING as BROKEN
+from demo.shots.page_tables import LATE, TABLES_MIN, WAITING
 from sluice.model import TieringStatus
 from tests.support.page.browser import WAIT_MS, Watched, chromium
 from tests.support.page.page_cluster import FAILING, KEYED, LEASE, REASON, PageCluster, page_cluster

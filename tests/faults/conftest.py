@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import pytest
 
 from sluice.model import TablePath
-from tests.faults.keyed_world import KeyedScene, KeyedTable
-from tests.faults.scene import Scene
+from tests.faults.scenes.keyed_world import KeyedScene, KeyedTable
+from tests.faults.scenes.scene import Scene
 from tests.support.programs.processes import ServerProcess, served
 
 _numbers = itertools.count()

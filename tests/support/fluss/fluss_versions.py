@@ -1,7 +1,7 @@
 """What servers of Apache Fluss offer by release: the api keys, and the versions of each.
 
 The table is that of the released clients' ``ApiKeys``, which servers of the same release share;
-``tests/real_fluss/test_java_client.py`` compares it with the jars.
+``tests/real_fluss/client/test_java_client.py`` compares it with the jars.
 """
 
 from __future__ import annotations
