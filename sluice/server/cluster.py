@@ -36,7 +36,7 @@ from sluice.server.data_dir import DataDir
 from sluice.server.listen_addresses import ListenAddress, listen_addresses
 from sluice.server.listeners import Listener, ListenerSecurity, check_free
 from sluice.server.log_ends import StoredLogEnds
-from sluice.server.metadata import NODE_ID, MetadataService, Servers, api_versions
+from sluice.server.metadata import MetadataService, Servers, api_versions
 from sluice.server.sequences import StoredSequences
 from sluice.server.storage.database import Database
 from sluice.server.tablet.buckets.files import LogFiles
@@ -237,20 +237,14 @@ class _Components:
             self.tiering_service = TieringService(
                 self.catalog, self.tiering, LakeLag(self._lake, self._logs, clock)
             )
-            self._replicas = Replicas(NODE_ID, self.catalog, lambda: self.tiering.coordinator_epoch)
+            self._replicas = Replicas(self.catalog)
             self._lease_calls = LeaseService(self.catalog, self._leases, self._kv_snapshots)
-            self._snapshot_calls = KvSnapshotService(
-                self.catalog,
-                self._kv_snapshots,
-                self._replicas,
-                lambda: self.tiering.coordinator_epoch,
-            )
+            self._snapshot_calls = KvSnapshotService(self.catalog, self._kv_snapshots)
             self._producers = ProducerOffsets(self._database, clock)
             self._kv = self._kv_manager(config, files)
             self._damage_calls = DamageService(self.catalog, self._logs, self._kv)
             self._cluster_calls = ClusterService(
                 self.catalog,
-                self._replicas,
                 buckets_of,
                 self._damage_calls.refuses,
                 fluss_settings(config, lake_format, self._lake_options),
@@ -327,10 +321,8 @@ class _Components:
             self.catalog,
             manager,
             self._kv_snapshots,
-            self._snapshot_calls.commit,
             resources,
             files,
-            lambda: self.tiering.coordinator_epoch,
         )
         return manager
 
@@ -448,7 +440,7 @@ class _Components:
         metadata = MetadataService(
             self.catalog,
             self._lake,
-            self._replicas,
+            self.tiering.coordinator_epoch,
             self.data_dir.remote.as_uri(),
             servers,
             self._lake_options,
@@ -464,7 +456,6 @@ class _Components:
         kv = KvService(
             self.catalog,
             self._kv,
-            self._replicas,
             self._writer_ids,
             max_batch_rows=self._config.max_batch_rows,
             max_bytes=self._config.max_message_bytes,

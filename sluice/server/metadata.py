@@ -6,7 +6,6 @@ See docs/fluss/rpc.md#servers-of-each-call and docs/fluss/messages.md#metadata
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +14,11 @@ from sluice.errors import (
     PartitionNotExists,
     PartitionSpecInvalid,
     UnknownServerError,
-    UnknownTableOrBucket,
 )
-from sluice.model import Partition, TableBucket, TablePath, bucket_count_in
+from sluice.model import Partition, TablePath, bucket_count_in
 from sluice.server.coordinator.catalog.catalog import Catalog, TableEntry
 from sluice.server.coordinator.tiering.lake_options import described
 from sluice.server.coordinator.tiering.lake_snapshots import LakeSnapshots
-from sluice.server.leaders import Leaders
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
@@ -46,7 +43,8 @@ class MetadataService:
 
     _catalog: Catalog
     _lake: LakeSnapshots
-    _leaders: Leaders
+    _leader_epoch: int
+    """Of every bucket, since the server leads all of them."""
     _remote_dir: str
     """As a URI."""
     _servers: Callable[[], Servers]
@@ -161,12 +159,12 @@ class MetadataService:
 
     def _put_buckets(self, target: Any, entry: TableEntry, partition_id: int | None = None) -> None:
         for number in range(entry.bucket_count(partition_id)):
-            bucket = target.add(bucket_id=number, replica_id=[NODE_ID])
-            with suppress(UnknownTableOrBucket):  # dropped a moment ago: no leader
-                where = TableBucket(entry.info.table_id, partition_id, number)
-                leader, bucket.leader_epoch = self._leaders.leader(where)
-                if leader is not None:
-                    bucket.leader_id = leader
+            target.add(
+                bucket_id=number,
+                replica_id=[NODE_ID],
+                leader_id=NODE_ID,
+                leader_epoch=self._leader_epoch,
+            )
 
     def _partition(self, partition_id: int) -> tuple[TableEntry, Partition]:
         for entry in self._catalog.tables():

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -19,15 +20,13 @@ from sluice.client.statuses.recorded import this_process
 from sluice.config import ClientConfig, ServerConfig
 from sluice.driver.not_due import claim_table, not_due
 from sluice.errors import TableNotDue, TableNotExist
-from sluice.model import Claim, Reason, TableBucket, TableDescriptor, TablePath
+from sluice.model import Claim, Reason, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.model.durations import duration_ms
 from sluice.server.cluster import EmbeddedCluster
-from sluice.server.metadata import NODE_ID
+from sluice.server.coordinator.catalog.catalog import TableEntry
+from sluice.server.metadata import MetadataService
 from sluice.statuses import recorded
-from sluice.wire import apis
-from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.error_codes import raise_in_body
 from tests.support.fluss.plain_fluss import plain_fluss
 from tests.support.models.tables import table_info
 
@@ -388,41 +387,29 @@ def test_where_nothing_is_known_of_a_table(tmp_path: Path, clock: WallClock) -> 
         assert "is paused: `sluice resume`" in str(not_due(client, path, clock.ms))
 
 
-def change_leader(client: Client, path: TablePath, leader: int, leader_epoch: int) -> None:
-    """Makes a server lead the only bucket of a table; -1: none leads it."""
-    table_id = client.admin.table_info(path).table_id
-    request = pb.NotifyLeaderAndIsrRequest(coordinator_epoch=1)
-    request.notify_buckets_leader_req.add(
-        physical_table_path=pb.PbPhysicalTablePath(
-            database_name=path.database, table_name=path.table
-        ),
-        table_bucket=pb.PbTableBucket(table_id=table_id, bucket_id=0),
-        leader=leader,
-        leader_epoch=leader_epoch,
-        bucket_epoch=0,
-    )
-    [answer] = client._connection.call_leader(
-        path,
-        TableBucket(table_id, None, 0),
-        apis.NOTIFY_LEADER_AND_ISR,
-        request,
-        lambda reply: reply.notify_buckets_leader_resp,
-    )
-    raise_in_body(answer)
-
-
 @pytest.mark.usefixtures("machine")
-def test_tier_waits_for_an_election(tmp_path: Path, clock: WallClock) -> None:
+def test_tier_waits_for_an_election(
+    tmp_path: Path, clock: WallClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elected = threading.Event()
+    put_buckets = MetadataService._put_buckets
+
+    def before_an_election(
+        service: MetadataService, target: Any, entry: TableEntry, partition_id: int | None = None
+    ) -> None:
+        put_buckets(service, target, entry, partition_id)
+        for bucket in target:
+            if not elected.is_set():
+                bucket.ClearField("leader_id")
+
+    monkeypatch.setattr(MetadataService, "_put_buckets", before_an_election)
     with (
         plain_fluss(tmp_path / "plain", clock) as server,
         connect(ClientConfig(server.address, tiering_status_timeout_ms=60_000)) as client,
     ):
         client.admin.create_database("shop")
-        path = create(client, enabled="true", freshness="1d")
-        client.admin.list_offsets(path)  # learns the leader, to which the elections are told
-
+        create(client, enabled="true", freshness="1d")
         environment = {"SLUICE_CLIENT_BOOTSTRAP": server.address}
-        change_leader(client, path, -1, 2)
 
         def tier(wait: str) -> str:
             command = ["tier", "shop.orders", "--warehouse", "/nowhere", "--wait", wait]
@@ -432,7 +419,7 @@ def test_tier_waits_for_an_election(tmp_path: Path, clock: WallClock) -> None:
 
         assert "restart the coordinator. It has had no leader for the last" in tier("1ms")
         began_s = time.monotonic()
-        timer = threading.Timer(0.7, change_leader, (client, path, NODE_ID, 3))
+        timer = threading.Timer(0.7, elected.set)
         timer.start()
         assert "no leader" not in tier("2s"), "it waited, and there was one at the end"
         timer.join()

@@ -87,5 +87,5 @@ def scanners(node: Node) -> ScannerManager:
 def snapshots_open(node: Node, kv: KvCaller, bucket: int = 0) -> int:
     """RocksDB's own count of its snapshots of a bucket's store."""
     assert node.cluster._parts is not None
-    with node.cluster._parts._kv.leading(TableBucket(kv.table_id, None, bucket)) as (tablet, _):
+    with node.cluster._parts._kv.leading(TableBucket(kv.table_id, None, bucket)) as tablet:
         return tablet.snapshots_open()

@@ -12,7 +12,6 @@ from sluice.config import ServerConfig
 from sluice.errors import PartitionNotExists, UnknownTableOrBucket
 from sluice.model import TableBucket
 from sluice.server.coordinator.catalog.catalog import Catalog, TableEntry
-from sluice.server.leaders import Leaders
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
@@ -65,7 +64,6 @@ class ClusterService:
     """Handlers of these calls. Stateless."""
 
     _catalog: Catalog
-    _leaders: Leaders
     _buckets: Callable[[TableEntry], Iterable[TableBucket]]
     _refuses: Callable[[TableBucket], bool]
     """Whether a bucket's leader refuses its calls because of damage."""
@@ -94,20 +92,15 @@ class ClusterService:
         self,
         request: pb.GetClusterHealthRequest,  # noqa: ARG002
     ) -> pb.GetClusterHealthResponse:
-        """Counts replicas: each bucket has one, which is in sync while it leads."""
-        buckets = led = active = 0
+        """Counts replicas: each bucket has one, which leads it."""
+        buckets = active = 0
         for entry in self._catalog.tables():
             for bucket in self._buckets(entry):
-                try:
-                    leader, _ = self._leaders.leader(bucket)
-                except UnknownTableOrBucket:  # dropped a moment ago
-                    continue
                 buckets += 1
-                led += leader is not None
-                active += leader is not None and not self._refuses(bucket)
+                active += not self._refuses(bucket)
         return pb.GetClusterHealthResponse(
             num_replicas=buckets,
-            in_sync_replicas=led,
+            in_sync_replicas=buckets,
             num_leader_replicas=buckets,
             active_leader_replicas=active,
             status=values.HEALTH_GREEN if active == buckets else values.HEALTH_RED,

@@ -1,26 +1,22 @@
-"""The coordinator's KV snapshot calls, for clients and tablet servers.
+"""The coordinator's KV snapshot calls.
 
 See docs/fluss/messages.md#kv-snapshot-calls
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sluice.errors import (
-    FencedLeaderEpoch,
-    InvalidCoordinator,
     NonPrimaryKeyTable,
     PartitionNotExists,
     TableNotPartitioned,
     UnknownTableOrBucket,
 )
-from sluice.formats.kv.snapshot_metadata import KvSnapshot, kv_snapshot_from_json
 from sluice.model import TableBucket
 from sluice.server.coordinator.catalog.catalog import Catalog, TableEntry
 from sluice.server.coordinator.leases.kv_snapshots import KvSnapshots
-from sluice.server.leaders import Leaders
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
@@ -34,8 +30,6 @@ class KvSnapshotService:
 
     _catalog: Catalog
     _snapshots: KvSnapshots
-    _leaders: Leaders
-    _coordinator_epoch: Callable[[], int]
 
     def handlers(self) -> Mapping[Api, Handler]:
         """The handlers of both roles."""
@@ -45,12 +39,7 @@ class KvSnapshotService:
         }
 
     def coordinator_handlers(self) -> Mapping[Api, Handler]:
-        return {
-            apis.COMMIT_KV_SNAPSHOT: self.commit_kv_snapshot,
-            apis.LIST_KV_SNAPSHOTS: self.list_kv_snapshots,
-        }
-
-    # -- calls
+        return {apis.LIST_KV_SNAPSHOTS: self.list_kv_snapshots}
 
     def get_latest_kv_snapshots(
         self, request: pb.GetLatestKvSnapshotsRequest
@@ -97,34 +86,6 @@ class KvSnapshotService:
             for found in self._snapshots.all(TableBucket(request.table_id, partition_id, number)):
                 response.active_snapshots.add(bucket_id=number, snapshot_id=found.snapshot_id)
         return response
-
-    def commit_kv_snapshot(
-        self, request: pb.CommitKvSnapshotRequest
-    ) -> pb.CommitKvSnapshotResponse:
-        snapshot = kv_snapshot_from_json(request.completed_snapshot)
-        self.commit(snapshot, request.coordinator_epoch, request.bucket_leader_epoch)
-        return pb.CommitKvSnapshotResponse()
-
-    # -- for a tablet in this process
-
-    def commit(self, snapshot: KvSnapshot, coordinator_epoch: int, leader_epoch: int) -> None:
-        """Registers a snapshot that a bucket's leader has taken.
-
-        :raises InvalidCoordinator, FencedLeaderEpoch: it is no longer the leader.
-        :raises FlussError: as ``KvSnapshots.complete``.
-        """
-        current = self._coordinator_epoch()
-        if coordinator_epoch != current:
-            raise InvalidCoordinator(
-                f"coordinator epoch {coordinator_epoch} is not the current one, {current}"
-            )
-        _, known = self._leaders.leader(snapshot.bucket)
-        if leader_epoch != known:
-            raise FencedLeaderEpoch(
-                f"bucket {snapshot.bucket}: KV snapshot {snapshot.snapshot_id} was taken under"
-                f" leader epoch {leader_epoch}, but the current one is {known}"
-            )
-        self._snapshots.complete(snapshot)
 
 
 def _with_key(entry: TableEntry) -> TableEntry:

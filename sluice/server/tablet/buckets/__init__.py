@@ -1,4 +1,4 @@
-"""What logs and KV stores share: files, leadership, schemas, and what they ask of the coordinator.
+"""What logs and KV stores share: files, locks, schemas, and what they ask of the coordinator.
 
 Begin with ``ports``.
 """

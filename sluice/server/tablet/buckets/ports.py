@@ -95,6 +95,12 @@ class Snapshots(Protocol):
 
     def exists(self, bucket: TableBucket, snapshot_id: int) -> bool: ...
 
+    def complete(self, snapshot: KvSnapshot) -> None:
+        """Registers a snapshot whose files are complete.
+
+        :raises FlussError: as ``KvSnapshots.complete``.
+        """
+
     def retain(self) -> None:
         """Deletes snapshots that are neither among the newest nor leased."""
 

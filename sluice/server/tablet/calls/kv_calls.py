@@ -1,4 +1,4 @@
-"""The tablet's calls on primary-key tables and on leadership.
+"""The tablet's calls on primary-key tables.
 
 See docs/fluss/messages.md#produce-log-and-put-kv and docs/fluss/messages.md#lookup
 """
@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from sluice.errors import (
     AuthorizationError,
-    IneligibleReplica,
     InvalidRequiredAcks,
     InvalidScanRequest,
     RecordTooLarge,
@@ -24,7 +23,6 @@ from sluice.formats.kv.kv_batch import KvBatch, parse_kv_batch
 from sluice.formats.kv.value_batch import build_value_batch
 from sluice.model import TableBucket
 from sluice.server.tablet.buckets.ports import Tables, WriterIds
-from sluice.server.tablet.buckets.replicas import Replicas
 from sluice.server.tablet.kv.manager import KvManager
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
@@ -48,7 +46,6 @@ class KvService:
         self,
         tables: Tables,
         tablets: KvManager,
-        replicas: Replicas,
         writer_ids: WriterIds,
         *,
         max_batch_rows: int,
@@ -56,7 +53,6 @@ class KvService:
     ) -> None:
         self._tables = tables
         self._tablets = tablets
-        self._replicas = replicas
         self._writer_ids = writer_ids
         self._max_batch_rows = max_batch_rows
         self._max_bytes = max_bytes - _HEADROOM
@@ -66,11 +62,7 @@ class KvService:
             apis.PUT_KV: self.put_kv,
             apis.LOOKUP: self.lookup,
             apis.PREFIX_LOOKUP: self.prefix_lookup,
-            apis.NOTIFY_LEADER_AND_ISR: self.notify_leader_and_isr,
-            apis.STOP_REPLICA: self.stop_replica,
         }
-
-    # -- rows
 
     def put_kv(self, request: pb.PutKvRequest) -> pb.PutKvResponse:
         """Applies one batch per bucket; each bucket has its own result or error.
@@ -91,7 +83,7 @@ class KvService:
             batch = parse_kv_batch(item.records)
             self._check(bucket, batch)
             self._check_version(bucket, apis.PUT_KV)
-            with self._tablets.leading(bucket) as (tablet, _):
+            with self._tablets.leading(bucket) as tablet:
                 answer.log_end_offset = tablet.put(batch, targets, overwrite=overwrite)
 
         response = pb.PutKvResponse()
@@ -122,7 +114,7 @@ class KvService:
             self._check_version(bucket, apis.LOOKUP)
             if inserts:
                 self._check_count(bucket, len(item.keys))
-            with self._tablets.leading(bucket) as (tablet, _):
+            with self._tablets.leading(bucket) as tablet:
                 values = (tablet.lookup_or_insert if inserts else tablet.lookup)(list(item.keys))
             left = _taken(left, values)
             for value in values:
@@ -139,7 +131,7 @@ class KvService:
         def look_up(bucket: TableBucket, item: Any, answer: Any) -> None:
             nonlocal left
             self._check_version(bucket, apis.PREFIX_LOOKUP)
-            with self._tablets.leading(bucket) as (tablet, _):
+            with self._tablets.leading(bucket) as tablet:
                 for prefix in item.keys:
                     values = tablet.prefix_lookup(prefix, left)
                     left = _taken(left, values)
@@ -155,45 +147,10 @@ class KvService:
         with errors_into(response):
             if limit <= 0:
                 raise InvalidScanRequest(f"limit = {limit}: request at least one row")
-            with self._tablets.leading(bucket) as (tablet, _):
+            with self._tablets.leading(bucket) as tablet:
                 values = tablet.first(limit, self._max_bytes)
             response.is_log_table = False
             response.records = build_value_batch(pa.array(values, pa.binary()))
-        return response
-
-    # -- leadership
-
-    def notify_leader_and_isr(
-        self, request: pb.NotifyLeaderAndIsrRequest
-    ) -> pb.NotifyLeaderAndIsrResponse:
-        """Applies the leaders that the coordinator has elected."""
-        response = pb.NotifyLeaderAndIsrResponse()
-        for item in request.notify_buckets_leader_req:
-            answer = response.notify_buckets_leader_resp.add(table_bucket=item.table_bucket)
-            leader = item.leader if item.leader >= 0 else None
-            with errors_into(answer):
-                bucket = bucket_in(item.table_bucket)
-                epoch = request.coordinator_epoch
-                self._replicas.set_leader(epoch, bucket, leader, item.leader_epoch)
-        return response
-
-    def stop_replica(self, request: pb.StopReplicaRequest) -> pb.StopReplicaResponse:
-        """Ends leadership but keeps the data: the only replica of a bucket is never deleted."""
-        response = pb.StopReplicaResponse()
-        for item in request.stop_replicas_req:
-            bucket = bucket_in(item.table_bucket)
-            answer = response.stop_replicas_resp.add(table_bucket=item.table_bucket)
-            with errors_into(answer):
-                self._replicas.check_coordinator(request.coordinator_epoch)
-                table = self._tables.find(bucket.table_id)
-                if table is None or not table.has_bucket(bucket.partition_id, bucket.bucket):
-                    continue  # dropped: its replica has ended and its data was deleted
-                if item.delete or item.deleteRemote:
-                    raise IneligibleReplica(
-                        f"bucket {bucket} of table {table.info.path} has only this replica: drop"
-                        " the table or partition to delete its data"
-                    )
-                self._replicas.stop(request.coordinator_epoch, bucket, item.leader_epoch)
         return response
 
     def _check_version(self, bucket: TableBucket, api: Api) -> None:

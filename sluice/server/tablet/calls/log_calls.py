@@ -97,7 +97,7 @@ class TabletService:
             )
             with errors_into(answer):
                 refuse_history(item, answer)
-                # Before the leadership is held: a leader that changes must not wait for it.
+                # Before the bucket's lock is held: who drops the bucket must not wait for it.
                 header = self._checked(self._table(bucket), bucket, item.records)
                 with self._log(bucket) as log:
                     answer.base_offset = log.append(header, item.records)

@@ -55,7 +55,7 @@ class StatsService:
             with self._replicas.leading(bucket):
                 log = self._logs.find(table, bucket)
                 return log.end_offset - log.start_offset
-        with self._tablets.leading(bucket) as (tablet, _):
+        with self._tablets.leading(bucket) as tablet:
             rows = tablet.row_count()
         if rows is None:
             raise InvalidTable(

@@ -84,20 +84,20 @@ class KvManager:
                 shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
-    def leading(self, bucket: TableBucket) -> Iterator[tuple[KvTablet, int]]:
-        """Yields a bucket's tablet and leader epoch for one operation.
+    def leading(self, bucket: TableBucket) -> Iterator[KvTablet]:
+        """Yields a bucket's tablet for one operation.
 
         A store that fails is closed, and the next operation opens it again, or rebuilds it if it is
         damaged.
 
-        :raises UnknownTableOrBucket, NonPrimaryKeyTable, NotLeaderOrFollower: the bucket does not
-            exist, has no key-value store, or is not led by this server.
+        :raises UnknownTableOrBucket, NonPrimaryKeyTable: the bucket does not exist, or has no
+            key-value store.
         """
         tablet: KvTablet | None = None
         try:
-            with self._replicas.leading(bucket) as leader_epoch:
+            with self._replicas.leading(bucket):
                 tablet = self._tablet(bucket)
-                yield tablet, leader_epoch
+                yield tablet
         except KvStorageError as error:
             self._close(bucket, tablet if isinstance(error, KvStoreCorrupt) else None)
             raise
@@ -106,9 +106,9 @@ class KvManager:
     def pin(self, bucket: TableBucket) -> KvPin:
         """Keeps a store open between operations, even if idle; call it inside ``leading``.
 
-        The store is still closed when its bucket changes the leader or is dropped, or when it
-        fails; ``on_closing`` listeners are called then. Pinned stores do not count towards the
-        limit of open stores, so callers need their own limit.
+        The store is still closed when its bucket is dropped, or when it fails; ``on_closing``
+        listeners are called then. Pinned stores do not count towards the limit of open stores, so
+        callers need their own limit.
         """
         with self._lock:
             self._pins[bucket] += 1
@@ -128,7 +128,7 @@ class KvManager:
         return None if tablet is None else tablet.refusal
 
     def log_end(self, bucket: TableBucket) -> int:
-        """The end of a bucket's log, with any leader of the bucket. Does not open the store.
+        """The end of a bucket's log. Does not open the store.
 
         :raises UnknownTableOrBucket, NonPrimaryKeyTable: the bucket does not exist, or has no
             key-value store.
@@ -136,21 +136,10 @@ class KvManager:
         return self._logs.find(self._keyed(bucket), bucket).end_offset
 
     def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None:
-        """Deletes the tablets of a dropped table or partition, whose replicas have already ended.
+        """Deletes the stores of a dropped table or partition, which were closed by ``_lost``.
 
         After a crash, the next start deletes the rest.
         """
-        with self._lock:
-            gone = [
-                bucket
-                for bucket in self._tablets
-                if bucket.table_id == info.table_id
-                and (partition_id is None or bucket.partition_id == partition_id)
-            ]
-            tablets = [self._tablets.pop(bucket) for bucket in gone]
-        for tablet in tablets:
-            self._tell_closing(tablet)
-            tablet.delete()
         self._environment.auto_increment.drop_table(info, partition_id)
         delete_table(self._root, info, partition_id)
 

@@ -1,8 +1,7 @@
 """All scan sessions of a tablet server: adds clock, lock and stores to :mod:`sluice.scans`.
 
-Every read holds the read lock of its bucket's leadership, and so does the start of a session. A
-change of leader, or the closing of the store, ends sessions under the write lock. So no session can
-start for a bucket that already has another leader.
+Every read holds the read lock of its bucket, and so does the start of a session. The closing of the
+store ends sessions under the write lock. So no session can start for a store that is closed.
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ class ScannableTablet(Protocol):
 class Stores(Protocol):
     """The KV stores of the server."""
 
-    def leading(self, bucket: TableBucket) -> AbstractContextManager[tuple[ScannableTablet, int]]:
-        """Yields a bucket's tablet, whose leader and store cannot change during the block.
+    def leading(self, bucket: TableBucket) -> AbstractContextManager[ScannableTablet]:
+        """Yields a bucket's tablet, whose store cannot change during the block.
 
-        :raises UnknownTableOrBucket, NonPrimaryKeyTable, NotLeaderOrFollower: as they say.
+        :raises UnknownTableOrBucket, NonPrimaryKeyTable: as they say.
         """
 
     def pin(self, bucket: TableBucket) -> Pin:
@@ -80,7 +79,7 @@ class ScannerManager:
     """Opens, continues and closes scans. Safe for use by many threads.
 
     ``_lock`` guards sessions, replies and contexts; it is held for no read and no wait. Locks are
-    taken in this order: the bucket's leadership, the session's turn, ``_lock``, a pin's.
+    taken in this order: the bucket's, the session's turn, ``_lock``, a pin's.
     """
 
     def __init__(
@@ -132,12 +131,12 @@ class ScannerManager:
     def open(self, request: OpenScan) -> ScanBatch:
         """Opens a view of a bucket's rows and returns the first batch.
 
-        :raises TooManyScanners: :raises UnknownTableOrBucket, NonPrimaryKeyTable,
-            NotLeaderOrFollower: as they say. :raises KvStorageError: the store cannot be read.
+        :raises TooManyScanners, UnknownTableOrBucket, NonPrimaryKeyTable: as they say.
+        :raises KvStorageError: the store cannot be read.
         :raises RecordTooLarge: a row is too large for a response.
         """
         bucket, scanner_id = request.bucket, request.wanted_id or self._new_id().encode()
-        with self._stores.leading(bucket) as (tablet, _):
+        with self._stores.leading(bucket) as tablet:
             with self._lock:
                 is_known = scanner_id in self._sessions
             answer = None if is_known else self._begin(tablet, request, scanner_id)
@@ -181,8 +180,8 @@ class ScannerManager:
         A refused call leaves the session unchanged.
 
         :raises ScannerExpired, UnknownScannerId: the scan has ended, or never existed.
-        :raises InvalidScanRequest: not the next call. :raises NotLeaderOrFollower, KvStorageError:
-            and the scan has ended.
+        :raises InvalidScanRequest: not the next call.
+        :raises UnknownTableOrBucket, KvStorageError: and the scan has ended.
         """
         with self._lock:
             found = self._replies.find(request.scanner_id, request.call_seq_id, request.user)
@@ -217,7 +216,7 @@ class ScannerManager:
         return len(idle)
 
     def _store_closing(self, bucket: TableBucket) -> None:
-        """Ends the scans of a bucket with another leader or a failed store, or a dropped one."""
+        """Ends the scans of a dropped bucket, or of a failed store."""
         with self._lock:
             gone = self._sessions.of(bucket)
             for scanner_id in gone:
@@ -266,7 +265,7 @@ class ScannerManager:
                     self._sessions.release(bucket, user)
 
     def _next(self, request: ContinueScan, bucket: TableBucket) -> ScanBatch:
-        """Handles a call of a session under the bucket's leadership lock."""
+        """Handles a call of a session under the bucket's lock."""
         context = self._enter(request, bucket)
         if isinstance(context, Reply):
             return _repeat_last(request, context)

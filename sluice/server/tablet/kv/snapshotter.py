@@ -11,13 +11,11 @@ from __future__ import annotations
 import shutil
 import threading
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import structlog
 
-from sluice.errors import FlussError, KvSnapshotNotExist, NotLeaderOrFollower, StorageError
+from sluice.errors import FlussError, KvSnapshotNotExist, StorageError
 from sluice.failpoints import failpoint
 from sluice.formats.kv.snapshot_metadata import (
     METADATA_FILE,
@@ -55,19 +53,14 @@ class KvSnapshotter:
         tables: Tables,
         tablets: KvManager,
         snapshots: Snapshots,
-        commit: Callable[[KvSnapshot, int, int], None],
         resources: KvResources,
         files: LogFiles,
-        coordinator_epoch: Callable[[], int],
     ) -> None:
-        """:param commit: registers a snapshot, with the epochs of coordinator and leader."""
         self._tables = tables
         self._tablets = tablets
         self._snapshots = snapshots
-        self._commit = commit
         self._resources = resources
         self._files = files
-        self._coordinator_epoch = coordinator_epoch
         self._lock = threading.Lock()
         self._ticker = Ticker("kv-snapshots", self.take_all)
 
@@ -96,11 +89,10 @@ class KvSnapshotter:
     def take(self, bucket: TableBucket) -> int | None:
         """Takes a snapshot of a bucket; returns its id, or None if the bucket has not changed.
 
-        :raises UnknownTableOrBucket, NonPrimaryKeyTable, NotLeaderOrFollower: the bucket does not
-            exist, has no key-value store, or is not led by this server.
+        :raises UnknownTableOrBucket, NonPrimaryKeyTable: the bucket does not exist, or has no
+            key-value store.
         :raises StorageError, KvStorageError: a file cannot be written; no file is left.
         :raises KvStoreCorrupt: a file of the store is damaged; the store is rebuilt when next used.
-        :raises FencedLeaderEpoch: another server leads the bucket by now.
         """
         with self._lock:
             known = self._snapshots.covered(bucket)
@@ -108,7 +100,7 @@ class KvSnapshotter:
             if self._tablets.log_end(bucket) <= known:
                 return None
             newest = self._newest(bucket)
-            with self._tablets.leading(bucket) as (tablet, leader_epoch):
+            with self._tablets.leading(bucket) as tablet:
                 folder, log = tablet.folder, tablet.log
                 shutil.rmtree(folder.checkpoint, ignore_errors=True)
                 tablet.checkpoint(folder.checkpoint)
@@ -119,9 +111,9 @@ class KvSnapshotter:
                     return None
                 # The log must not lose rows of the snapshot in a power loss.
                 log.sync()
-                return self._upload(bucket, tablet, reached, newest, leader_epoch)
+                return self._upload(bucket, tablet, reached, newest)
             except KvStoreCorrupt as error:
-                with self._tablets.leading(bucket) as (now, _):
+                with self._tablets.leading(bucket) as now:
                     if now is tablet:
                         raise  # rebuilds the store, while the log may still have its rows
                 raise error
@@ -143,7 +135,6 @@ class KvSnapshotter:
         tablet: KvTablet,
         reached: StoreProgress,
         newest: KvSnapshot | None,
-        leader_epoch: int,
     ) -> int:
         """Uploads the checkpoint's files and registers the snapshot."""
         snapshot_id, folder = self._snapshots.next_id(bucket), tablet.folder
@@ -153,13 +144,13 @@ class KvSnapshotter:
         upload = _Upload(self._files, self._snapshots.folder(bucket), snapshot_id, tablet.log.name)
         try:
             snapshot = upload.run(bucket, folder.checkpoint, there, reached)
-            self._commit(snapshot, self._coordinator_epoch(), leader_epoch)
+            self._snapshots.complete(snapshot)
         except BaseException:
             if not self._snapshots.exists(bucket, snapshot_id):
                 upload.undo()
             raise
         failpoint("server.kv_snapshot.after_commit")
-        with suppress(NotLeaderOrFollower), self._tablets.leading(bucket) as (now, _):
+        with self._tablets.leading(bucket) as now:
             if now is tablet:  # else the store may have been rebuilt, with the same file names
                 folder.store_snapshot_id(snapshot_id)
         _log.info(

@@ -80,7 +80,7 @@ class _Refused:
 class KvTablet:
     """A bucket. ``_write_lock`` serializes puts, ``_open_lock`` the opening of the store.
 
-    Callers hold the read lock of the bucket's leadership, or the write lock to close.
+    Callers hold the read lock of the bucket (``Replicas``), or the write lock to close.
     """
 
     def __init__(
@@ -250,13 +250,6 @@ class KvTablet:
         except OSError as error:
             _log.error("cannot sync the log", bucket=self.log.name, error=str(error))
         store.close()
-
-    def delete(self) -> None:
-        """Closes and deletes the store. No other call may run."""
-        store, self._store = self._store, None
-        if store is not None:
-            store.close()
-        self.folder.discard()
 
     def discard_damaged(self) -> None:
         """Sets a damaged store aside; the next call rebuilds it. No other call may run."""

@@ -164,7 +164,7 @@ class Fetcher:
                 # That of another bucket may exceed the limit of its bucket, but not the total.
                 limit = min(part.request.max_fetch_bytes, left)
                 offset = part.request.fetch_offset
-                # Not held while a fetch waits: a leader that changes must not wait for readers.
+                # Not held while a fetch waits: who drops the bucket must not wait for readers.
                 with self._replicas.leading(part.bucket):
                     part.seen_offset = part.log.end_offset
                     found = part.log.slice(offset, max(limit, 0), min_one_batch=True)

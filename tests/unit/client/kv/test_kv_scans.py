@@ -114,7 +114,7 @@ class Site:
     def snapshots_open(self) -> int:
         """RocksDB's own count."""
         assert self.cluster._parts is not None
-        with self.cluster._parts._kv.leading(self.bucket()) as (tablet, _):
+        with self.cluster._parts._kv.leading(self.bucket()) as tablet:
             return tablet.snapshots_open()
 
     @contextmanager
@@ -260,7 +260,7 @@ def test_who_leaves_early_leaves_nothing_behind(site: Site) -> None:
         next(batches)
 
 
-@pytest.mark.parametrize("how", ["expired", "restarted", "leadership"])
+@pytest.mark.parametrize("how", ["expired", "restarted", "closed"])
 def test_a_lost_session_is_said_and_no_row_of_another_moment_comes(site: Site, how: str) -> None:
     create(site.writer)
     site.put(*ORDERS)
@@ -273,8 +273,8 @@ def test_a_lost_session_is_said_and_no_row_of_another_moment_comes(site: Site, h
             site.restart()
         else:
             assert site.cluster._parts is not None
-            site.cluster._parts._replicas.set_leader(1, site.bucket(), None, 2)
-            site.cluster._parts._replicas.set_leader(1, site.bucket(), 0, 3)
+            with site.cluster._parts._replicas.exclusive(site.bucket()):
+                site.cluster._parts._kv._lost(site.bucket())
         with site.client() as client, client.kv_writer(PATH) as writer:
             writer.upsert(rows(*[(number, "other", -1) for number in range(100)]))
         with pytest.raises(ScanRestarted, match="Discard the .* and start a new scan") as lost:

@@ -16,7 +16,6 @@ from sluice.errors import (
     InvalidScanRequest,
     KvStorageError,
     NonPrimaryKeyTable,
-    NotLeaderOrFollower,
     RecordTooLarge,
     ScannerExpired,
     TooManyScanners,
@@ -40,7 +39,6 @@ from tests.unit.server.scan_support import (
 )
 from tests.unit.server.support import LOG_TABLE, Caller, Node, OwnedClock
 from tests.unit.server.tablet.kv.test_kv_damaged import damage
-from tests.unit.server.tablet.kv.test_kv_leadership import OTHER, notify, stop
 
 ROWS = [(number, f"text {number}", number) for number in range(50)]
 
@@ -177,7 +175,7 @@ def test_rows_and_log_offset_belong_together_in_the_midst_of_a_put(
 ) -> None:
     """The rows of the put are there already, its offset is not noted yet."""
     assert node.cluster._parts is not None
-    with node.cluster._parts._kv.leading(TableBucket(kv.table_id, None, 0)) as (tablet, _):
+    with node.cluster._parts._kv.leading(TableBucket(kv.table_id, None, 0)) as tablet:
         assert tablet._store is not None
         db = tablet._store._db = Slow(tablet._store._db)
     with ThreadPoolExecutor(2) as pool:
@@ -443,14 +441,15 @@ def test_a_scanned_store_stays_open_however_many_others_are_used(
         assert len(rows_of(kv, begin(kv, bucket=bucket))) == 1
 
 
-@pytest.mark.parametrize("how", ["moved", "stopped", "dropped", "restarted"])
-def test_scans_end_with_leadership_replica_and_table(node: Node, kv: KvCaller, how: str) -> None:
+@pytest.mark.parametrize("how", ["closed", "dropped", "restarted"])
+def test_scans_end_with_store_table_and_server(node: Node, kv: KvCaller, how: str) -> None:
     scans = [open_scan(kv), open_scan(kv)]
     error: type[Exception] = ScannerExpired
-    if how == "moved":
-        notify(node.caller, kv.table_id, OTHER, 2)
-    elif how == "stopped":
-        stop(node.caller, kv.table_id, 1)
+    if how == "closed":
+        assert node.cluster._parts is not None
+        bucket = TableBucket(kv.table_id, None, 0)
+        with node.cluster._parts._replicas.exclusive(bucket):
+            node.cluster._parts._kv._lost(bucket)
     elif how == "dropped":
         node.caller.drop_table(kv.path)
     else:
@@ -460,12 +459,6 @@ def test_scans_end_with_leadership_replica_and_table(node: Node, kv: KvCaller, h
     for scan in scans:
         with pytest.raises(error):
             scan.more()
-    if how in ("moved", "stopped"):
-        with pytest.raises(NotLeaderOrFollower):
-            begin(kv)
-        notify(node.caller, kv.table_id, 0, 3)
-        with pytest.raises(ScannerExpired):
-            scans[0].more()  # it stays over
     if how != "dropped":
         assert rows_of(kv, begin(kv)) == ROWS  # the store could be opened again
         assert snapshots_open(node, kv) == 0
@@ -475,7 +468,7 @@ def test_a_store_that_fails_ends_its_scans(node: Node, kv: KvCaller) -> None:
     scan = open_scan(kv)
     assert node.cluster._parts is not None
     tablets = node.cluster._parts._kv
-    with tablets.leading(TableBucket(kv.table_id, None, 0)) as (tablet, _):
+    with tablets.leading(TableBucket(kv.table_id, None, 0)) as tablet:
         assert tablet._store is not None
         tablet._store.close()  # as if RocksDB had given up
     with pytest.raises(KvStorageError, match="cannot be read"):

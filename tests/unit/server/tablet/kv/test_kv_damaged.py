@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sluice.errors import CorruptRecord, KvStorageError
+from sluice.formats.kv.snapshot_metadata import KvSnapshot
 from sluice.model import TableBucket
 from sluice.server.tablet.kv.files import KvFolder
 from sluice.server.tablet.kv.store import KvStoreCorrupt
@@ -76,7 +76,7 @@ def test_an_error_that_is_still_on_its_way_keeps_no_store_open(
     kv = KvCaller(node.caller, create=False)
     assert node.cluster._parts is not None
     manager, bucket = node.cluster._parts._kv, TableBucket(kv.table_id, None, 0)
-    with pytest.raises(KvStoreCorrupt) as caught, manager.leading(bucket) as (tablet, _):
+    with pytest.raises(KvStoreCorrupt) as caught, manager.leading(bucket) as tablet:
         tablet.first(ROWS, 1 << 30)
     assert kv.table() == expected
     assert "Corruption" in str(caught.value)
@@ -111,16 +111,17 @@ def test_a_store_made_anew_while_a_snapshot_is_brought_takes_no_file_for_another
     kv = KvCaller(node.caller)
     kv.put(*((key, f"{key * 7919 % 10_007:0100}", key) for key in range(ROWS)))
     assert node.cluster._parts is not None
-    snapshotter, manager = node.cluster._parts.kv_snapshotter, node.cluster._parts._kv
-    commit = snapshotter._commit
+    manager = node.cluster._parts._kv
+    snapshots = node.cluster._parts._kv_snapshots
+    complete = snapshots.complete
 
-    def and_meanwhile(*arguments: Any) -> None:
-        commit(*arguments)
+    def and_meanwhile(snapshot: KvSnapshot) -> None:
+        complete(snapshot)
         bucket = TableBucket(kv.table_id, None, 0)
         with pytest.raises(KvStoreCorrupt), manager.leading(bucket):
             raise KvStoreCorrupt("Corruption: found by somebody else")
 
-    monkeypatch.setattr(snapshotter, "_commit", and_meanwhile)
+    monkeypatch.setattr(snapshots, "complete", and_meanwhile)
     node.cluster.take_kv_snapshots(kv.path)
     assert len(kv.table()) == ROWS
     monkeypatch.undo()

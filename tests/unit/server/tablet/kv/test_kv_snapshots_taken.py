@@ -13,9 +13,6 @@ from urllib.parse import urlsplit
 import pytest
 
 from sluice.errors import (
-    CorruptMessage,
-    FencedLeaderEpoch,
-    InvalidCoordinator,
     InvalidUpdateVersion,
     KvSnapshotNotExist,
     NonPrimaryKeyTable,
@@ -390,43 +387,23 @@ def test_dropping_a_table_removes_its_rows_and_its_snapshots(
         kv.caller.call(apis.LIST_KV_SNAPSHOTS, pb.ListKvSnapshotsRequest(table_id=kv.table_id))
 
 
-def commit(kv: KvCaller, content: bytes, coordinator_epoch: int, leader_epoch: int) -> None:
-    request = pb.CommitKvSnapshotRequest(
-        completed_snapshot=content,
-        coordinator_epoch=coordinator_epoch,
-        bucket_leader_epoch=leader_epoch,
-    )
-    kv.caller.call(apis.COMMIT_KV_SNAPSHOT, request)
-
-
-def test_a_commit_by_call_is_fenced_and_checked(node: Node, kv: KvCaller, tmp_path: Path) -> None:
+def test_what_is_registered_is_checked(node: Node, kv: KvCaller, tmp_path: Path) -> None:
     kv.put((1, "a", 1))
     take(node, kv)
     remote = tmp_path / "data" / "remote" / "kv" / "db" / f"kv-{kv.table_id}" / "0"
     content = (remote / "snap-0" / "_METADATA").read_bytes()
-    epoch = epochs(kv)[0][1]
-    commit(kv, content, epoch, epoch)  # the same one again
-    with pytest.raises(InvalidCoordinator):
-        commit(kv, content, epoch - 1, epoch)
-    with pytest.raises(FencedLeaderEpoch):
-        commit(kv, content, epoch, epoch - 1)
-    with pytest.raises(CorruptMessage):
-        commit(kv, b"{}", epoch, epoch)
+    assert node.cluster._parts is not None
+    snapshots = node.cluster._parts._kv_snapshots
+    snapshots.complete(kv_snapshot_from_json(content))  # the same one again
     with pytest.raises(StorageError):  # its files are not there
-        commit(kv, content.replace(b'"snapshot_id":0', b'"snapshot_id":1'), epoch, epoch)
+        snapshots.complete(
+            kv_snapshot_from_json(content.replace(b'"snapshot_id":0', b'"snapshot_id":1'))
+        )
     with pytest.raises(InvalidUpdateVersion):
-        commit(kv, content.replace(b'"log_offset":1', b'"log_offset":0'), epoch, epoch)
+        snapshots.complete(
+            kv_snapshot_from_json(content.replace(b'"log_offset":1', b'"log_offset":0'))
+        )
     assert kv.snapshots() == {0: (0, 1)}
-
-
-def epochs(kv: KvCaller) -> list[tuple[int | None, int]]:
-    """Leader and leader epoch of each bucket."""
-    request = pb.MetadataRequest(table_path=[to_pb(kv.path)])
-    [table] = kv.caller.call(apis.GET_METADATA, request).table_metadata
-    return [
-        (b.leader_id if b.HasField("leader_id") else None, b.leader_epoch)
-        for b in table.bucket_metadata
-    ]
 
 
 def test_calls_on_tables_that_have_no_snapshots(caller: Caller, kv: KvCaller) -> None:

@@ -89,7 +89,7 @@ def test_a_store_that_fails_is_opened_again(node: Node) -> None:
     kv.put((1, "a", 1))
     assert node.cluster._parts is not None
     tablets = node.cluster._parts._kv
-    with tablets.leading(TableBucket(kv.table_id, None, 0)) as (tablet, _):
+    with tablets.leading(TableBucket(kv.table_id, None, 0)) as tablet:
         assert tablet._store is not None
         tablet._store.close()  # as if RocksDB had given up
     with pytest.raises(KvStorageError, match="cannot be read"):
@@ -134,14 +134,14 @@ def test_a_pinned_store_stays_open_until_it_is_released_or_lost(
 
     use_all()
     closing.clear()
-    with tablets.leading(pinned) as (tablet, _):
+    with tablets.leading(pinned) as tablet:
         pins = [tablets.pin(pinned), tablets.pin(pinned)]
     use_all()
     pins[0].release()
     pins[0].release()  # does nothing
     use_all()
     assert locks(tmp_path) == {"kv-0", "kv-4", "kv-5"}
-    with tablets.leading(pinned) as (now, _):
+    with tablets.leading(pinned) as now:
         assert now is tablet
     assert pinned not in closing
     pins[1].release()

@@ -1,4 +1,4 @@
-"""Scans while leadership, table, client or time end them: at every gap, one after the other.
+"""Scans while store, table, client or time end them: at every gap, one after the other.
 
 The stores are the server's own. A wrapper around them stops at each gap of a call and acts
 there; what has to wait for the call is seen to wait for it.
@@ -15,7 +15,6 @@ import pytest
 
 from sluice.errors import (
     FlussError,
-    NotLeaderOrFollower,
     ScannerExpired,
     UnknownScannerId,
     UnknownTableOrBucket,
@@ -32,7 +31,6 @@ from sluice.server.tablet.kv.tablet import KvTablet
 from tests.support.harness.findings import finding
 from tests.unit.server.kv_support import KvCaller, Row
 from tests.unit.server.support import Node, OwnedClock
-from tests.unit.server.tablet.kv.test_kv_leadership import OTHER
 from tests.unit.server.tablet.kv.test_kv_tablets import open_files
 
 ROWS = [(number, f"text {number}", number) for number in range(40)]
@@ -69,10 +67,10 @@ class Gaps:
             act()
 
     @contextmanager
-    def leading(self, bucket: TableBucket) -> Iterator[tuple[ScannableTablet, int]]:
+    def leading(self, bucket: TableBucket) -> Iterator[ScannableTablet]:
         self.reach("before the leadership")
-        with self._stores.leading(bucket) as (tablet, epoch):
-            yield GapsTablet(self, tablet), epoch
+        with self._stores.leading(bucket) as tablet:
+            yield GapsTablet(self, tablet)
         self.reach("behind the leadership")
 
     def pin(self, bucket: TableBucket) -> Pin:
@@ -162,10 +160,9 @@ class Site:
     # -- what happens meanwhile
 
     def lose(self, how: str) -> None:
-        if how == "moved":
-            self.replicas.set_leader(1, self.bucket, OTHER, 2)
-        elif how == "stopped":
-            self.replicas.stop(1, self.bucket, 1)
+        if how == "closed":
+            with self.replicas.exclusive(self.bucket):
+                self.stores._lost(self.bucket)
         else:
             self.node.caller.drop_table(self.kv.path)
 
@@ -177,7 +174,7 @@ class Site:
 
     def lose_soon(self, how: str) -> None:
         """Begins to lose the bucket; returns when that waits for the call under way."""
-        lock = self.replicas._replica(self.bucket).lock
+        lock = self.replicas._lock_of(self.bucket)
         self.begin(lambda: self.lose(how))
         until(lambda: lock._writers_waiting == 1)
 
@@ -196,15 +193,13 @@ class Site:
         assert not self.scanners._contexts
         assert self.bucket not in self.stores._pins
         try:
-            leader, epoch = self.replicas.leader(self.bucket)
+            self.replicas._check_there(self.bucket)
         except UnknownTableOrBucket:
             folder = self._data / "kv" / "db" / f"{self.kv.path.table}-{self.kv.table_id}"
             assert open_files(folder) == []
             return
-        if leader != 0:
-            self.replicas.set_leader(1, self.bucket, 0, epoch + 1)
         assert self.kv.scan() == ROWS
-        with self.stores.leading(self.bucket) as (tablet, _):
+        with self.stores.leading(self.bucket) as tablet:
             assert tablet.snapshots_open() == 0
 
 
@@ -224,19 +219,19 @@ def site(node: Node, tmp_path: Path) -> Iterator[Site]:
     site.scanners.stop()
 
 
-LOSSES = ("moved", "stopped", "dropped")
-GONE = (NotLeaderOrFollower, UnknownTableOrBucket)
+LOSSES = ("closed", "dropped")
 
 
-def test_leadership_is_lost_at_each_gap_of_an_open(site: Site) -> None:
+def test_a_store_is_lost_at_each_gap_of_an_open(site: Site) -> None:
     seen: set[str] = set()
+    for gap in ("at the name", "before the leadership"):
+        site.table()
+        site.gaps.at(gap, lambda: site.lose("dropped"))
+        with pytest.raises(UnknownTableOrBucket):
+            site.open()
+        site.check_nothing_left()
+        seen |= set(site.gaps.passed)
     for how in LOSSES:
-        for gap in ("at the name", "before the leadership"):
-            site.table()
-            site.gaps.at(gap, lambda how=how: site.lose(how))
-            with pytest.raises(GONE):
-                site.open()
-            site.check_nothing_left()
         for gap in (*OPENING, *READING):
             site.table()
             site.gaps.at(gap, lambda how=how: site.lose_soon(how))
@@ -258,13 +253,13 @@ def test_leadership_is_lost_at_each_gap_of_an_open(site: Site) -> None:
     assert not site.gaps._at
 
 
-def test_leadership_is_lost_at_each_gap_of_a_continuation(site: Site) -> None:
+def test_a_store_is_lost_at_each_gap_of_a_continuation(site: Site) -> None:
     for how in LOSSES:
         for call, batch_bytes in ((0, SMALL), (1, SMALL), (1, 1 << 19)):  # again, next, last
             site.table()
             scan = site.open()
             site.gaps.at("before the leadership", lambda how=how: site.lose(how))
-            with pytest.raises((*GONE, ScannerExpired)):
+            with pytest.raises((UnknownTableOrBucket, ScannerExpired)):
                 site.more(scan, call, batch_bytes)
             site.check_nothing_left()
             for gap in READING:
@@ -378,7 +373,7 @@ def test_opens_that_overlap_open_one_scan(site: Site) -> None:
         site.gaps.at(gap, overlap)
         assert site.scanners.open(request) == answers[0]
         assert site.scanners.open_scans == 1
-        with site.stores.leading(site.bucket) as (tablet, _):
+        with site.stores.leading(site.bucket) as tablet:
             assert tablet.snapshots_open() == 1
         rows, call = site.rows(answers[0]), 1
         while answers[-1].has_more:
@@ -415,7 +410,7 @@ def test_a_store_that_fails_under_a_call_ends_all_scans_of_it(site: Site) -> Non
     scans = [site.open(), site.open()]
 
     def fail() -> None:
-        with site.stores.leading(site.bucket) as (tablet, _):
+        with site.stores.leading(site.bucket) as tablet:
             assert tablet._store is not None
             tablet._store.close()  # as if RocksDB had given up
 
