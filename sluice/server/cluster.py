@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from sluice.clock import Clock, SystemClock
 from sluice.config import DatalakeConfig, ServerConfig
 from sluice.did_you_mean import did_you_mean
 from sluice.errors import ConfigurationError, StorageError
-from sluice.model import TableBucket, TableInfo, TablePath, TieringRound
+from sluice.model import TableBucket, TableInfo, TablePath
 from sluice.scans import ScanLimits
 from sluice.server.coordinator.calls.catalog_calls import CoordinatorService
 from sluice.server.coordinator.calls.cluster_calls import ClusterService, fluss_settings
@@ -54,7 +54,7 @@ from sluice.server.tablet.kv.snapshotter import KvSnapshotter
 from sluice.server.tablet.kv.store import KvResources
 from sluice.server.tablet.kv.tablet import Environment
 from sluice.server.tablet.logs.fetch import Fetcher
-from sluice.server.tablet.logs.manager import LogManager, buckets_of
+from sluice.server.tablet.logs.manager import LogManager
 from sluice.server.tablet.logs.retention import DEFAULT_TTL, LogRetention, Needs
 from sluice.server.time_limit import TimeLimit
 from sluice.server.writer_ids import StoredWriterIds
@@ -192,7 +192,7 @@ class EmbeddedCluster:
         assert self._parts is not None, "not started"
         self._parts.wait_for_snapshots()
         table, take = self._parts.catalog.table(path), self._parts.kv_snapshotter.take
-        taken = {bucket: take(bucket) for bucket in buckets_of(table)}
+        taken = {bucket: take(bucket) for bucket in table.buckets()}
         return {bucket: number for bucket, number in taken.items() if number is not None}
 
     def __enter__(self) -> EmbeddedCluster:
@@ -230,12 +230,18 @@ class _Components:
             raise
         try:
             self.catalog = Catalog(self._database, clock)
-            self.tiering = _tiering(self._database, clock, config, self._metrics)
+            self.tiering = Tiering(
+                self._database,
+                clock,
+                config.tiering_timeout_ms,
+                config.tiering_backoff_ms,
+                on_ended=lambda ended: self._metrics.ended(ended) if self._metrics else None,
+            )
             self._lake = LakeSnapshots(self.data_dir.lake, self._database, self.catalog, clock)
             self._leases, self._kv_snapshots = self._leased_snapshots(config, clock)
             self._logs = self._log_manager()
             self.tiering_service = TieringService(
-                self.catalog, self.tiering, LakeLag(self._lake, self._logs, clock)
+                self.catalog, self.tiering, LakeLag(self._lake, self._logs.beyond, clock)
             )
             self._replicas = Replicas(self.catalog)
             self._lease_calls = LeaseService(self.catalog, self._leases, self._kv_snapshots)
@@ -245,15 +251,11 @@ class _Components:
             self._damage_calls = DamageService(self.catalog, self._logs, self._kv)
             self._cluster_calls = ClusterService(
                 self.catalog,
-                buckets_of,
                 self._damage_calls.refuses,
                 fluss_settings(config, lake_format, self._lake_options),
             )
-            self._tablets = _Tablets(
-                self._replicas, self._kv, self._logs, self._kv_snapshots, self._leases
-            )
             self.auto_partitioner = AutoPartitioner(
-                self.catalog, self._lake, self._logs, self._tablets.drop_table, clock
+                self.catalog, self._lake, self._logs.drop_within, self._drop_data, clock
             )
             self.scanners = _scanner_manager(self._kv, clock, config)
             self.retention = self._retention()
@@ -340,6 +342,11 @@ class _Components:
             self._lake.offsets, self._kv_snapshots.oldest_offset, self.scanners.oldest_offset
         )
         return LogRetention(self.catalog, self._logs, needs, self._clock, since_ms)
+
+    def _drop_data(self, info: TableInfo, partition_id: int | None) -> None:
+        """Deletes what is stored of a dropped table or partition: users before what they use."""
+        for holder in (self._replicas, self._kv, self._logs, self._kv_snapshots, self._leases):
+            holder.drop_table(info, partition_id)
 
     def start(self, listen: Sequence[ListenAddress], security: ListenerSecurity) -> tuple[str, ...]:
         """Starts all components, then listens; returns the bound addresses."""
@@ -449,7 +456,8 @@ class _Components:
             self.catalog,
             self.tiering,
             self._lake,
-            self._tablets,
+            self._drop_data,
+            self._logs.sync,
             self._defaults,
             self.auto_partitioner,
         )
@@ -505,18 +513,7 @@ def _metrics_of(config: ServerConfig) -> Metrics | None:
         return None
     from sluice.server.metrics import Metrics
 
-    hosts = config.metrics_hosts.replace(",", " ").split()
-    return Metrics(config.metrics, insecure=config.insecure, hosts=hosts)
-
-
-def _tiering(
-    database: Database, clock: Clock, config: ServerConfig, metrics: Metrics | None
-) -> Tiering:
-    def ended(ended_round: TieringRound) -> None:
-        if metrics is not None:
-            metrics.ended(ended_round)
-
-    return Tiering(database, clock, config.tiering_timeout_ms, config.tiering_backoff_ms, ended)
+    return Metrics(config)
 
 
 def _scanner_manager(stores: KvManager, clock: Clock, config: ServerConfig) -> ScannerManager:
@@ -528,28 +525,6 @@ def _scanner_manager(stores: KvManager, clock: Clock, config: ServerConfig) -> S
         replay_bytes_max=config.kv_scanner_max_replay_bytes,
     )
     return ScannerManager(stores, clock, limits, message_bytes_max=config.max_message_bytes)
-
-
-class _Tablets:
-    """Passes dropped tables on to the components that hold their data."""
-
-    def __init__(
-        self,
-        replicas: Replicas,
-        kv: KvManager,
-        logs: LogManager,
-        snapshots: KvSnapshots,
-        leases: KvSnapshotLeases,
-    ) -> None:
-        self._logs = logs
-        self._holders = (replicas, kv, logs, snapshots, leases)  # users before what they use
-
-    def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None:
-        for holder in self._holders:
-            holder.drop_table(info, partition_id)
-
-    def sync(self, buckets: Iterable[TableBucket]) -> None:
-        self._logs.sync(buckets)
 
 
 def _with_versions(role: Role, calls: Mapping[Api, Handler]) -> Mapping[Api, Handler]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from sluice.config import ServerConfig
 from sluice.metrics.endpoint import MetricsEndpoint
 from sluice.metrics.readings import ClusterCollector, ClusterState, HasLease, read_once
 from sluice.metrics.rounds import RoundMetrics
@@ -13,13 +14,8 @@ from sluice.model import TieringRound, TieringStatus
 class Metrics:
     """All metrics, served at one address."""
 
-    def __init__(self, place: str, *, insecure: bool, hosts: Sequence[str] = ()) -> None:
-        """:param place: HOST:PORT, which ``start`` binds.
-        :param hosts: further names by which it may be called.
-        """
-        self._hosts = hosts
-        self._place = place
-        self._insecure = insecure
+    def __init__(self, config: ServerConfig) -> None:
+        self._config = config
         self._rounds = RoundMetrics()
         self._endpoint: MetricsEndpoint | None = None
 
@@ -50,13 +46,13 @@ class Metrics:
 
         cluster = ClusterCollector(lambda: read_once(read))
         self._endpoint = MetricsEndpoint(
-            self._place,
+            self._config.metrics,
             "server",
             [cluster, self._rounds],
             setting="server.metrics",
-            insecure=self._insecure,
+            insecure=self._config.insecure,
             allowed_by="--insecure (server.insecure)",
-            hosts=self._hosts,
+            hosts=self._config.metrics_hosts.replace(",", " ").split(),
             hosts_by="server.metrics_hosts",
         )
         self._endpoint.start()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -48,14 +48,6 @@ from sluice.wire.messages.table_paths import bucket_in, path_of
 _log = structlog.get_logger("sluice.catalog")
 
 
-class Logs(Protocol):
-    """Access to the logs that tablets store."""
-
-    def drop_table(self, info: TableInfo, partition_id: int | None = None) -> None: ...
-
-    def sync(self, buckets: Iterable[TableBucket]) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class CoordinatorService:
     """Handlers of catalog changes and lake snapshots. Stateless."""
@@ -63,7 +55,9 @@ class CoordinatorService:
     _catalog: Catalog
     _tiering: Tiering
     _lake: LakeSnapshots
-    _logs: Logs
+    _drop_data: Callable[[TableInfo, int | None], None]
+    """Deletes what is stored of a dropped table or partition."""
+    _sync_logs: Callable[[Iterable[TableBucket]], None]
     _defaults: Defaults
     _auto_partitions: AutoPartitioner
 
@@ -151,7 +145,7 @@ class CoordinatorService:
         return pb.DropTableResponse()
 
     def _clean_up(self, info: TableInfo) -> None:
-        self._logs.drop_table(info)
+        self._drop_data(info, None)
         self._lake.drop_table(info)
         _log.info("table dropped", table=str(info.path), table_id=info.table_id)
 
@@ -229,7 +223,7 @@ class CoordinatorService:
                 raise
             return pb.DropPartitionResponse()
         info = self._catalog.table(path).info
-        self._logs.drop_table(info, partition.partition_id)
+        self._drop_data(info, partition.partition_id)
         return pb.DropPartitionResponse()
 
     def _values(self, path: pb.PbTablePath, spec: pb.PbPartitionSpec) -> tuple[str, ...]:
@@ -287,7 +281,7 @@ class CoordinatorService:
             lambda: self._tiering.check_round(
                 metadata.table_id, given("coordinator_epoch"), given("tiering_epoch")
             ),
-            self._logs.sync,
+            self._sync_logs,
         )
 
     def _commit_offsets(self, table: pb.PbLakeTableSnapshotInfo) -> None:
@@ -295,7 +289,7 @@ class CoordinatorService:
         offsets = _offsets(table.table_id, table.buckets_req)
         path = self._lake.prepare(info, offsets, ignore_previous=False)
         registered = Registered(table.snapshot_id, path, path)
-        self._lake.commit(info, registered, -1, lambda: None, self._logs.sync)
+        self._lake.commit(info, registered, -1, lambda: None, self._sync_logs)
 
     def _info(self, table_id: int) -> TableInfo:
         entry = self._catalog.find(table_id)

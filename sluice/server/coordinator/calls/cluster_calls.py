@@ -5,13 +5,13 @@ See docs/fluss/messages.md#calls-about-the-cluster
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sluice.config import ServerConfig
 from sluice.errors import PartitionNotExists, UnknownTableOrBucket
 from sluice.model import TableBucket
-from sluice.server.coordinator.catalog.catalog import Catalog, TableEntry
+from sluice.server.coordinator.catalog.catalog import Catalog
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
@@ -64,7 +64,6 @@ class ClusterService:
     """Handlers of these calls. Stateless."""
 
     _catalog: Catalog
-    _buckets: Callable[[TableEntry], Iterable[TableBucket]]
     _refuses: Callable[[TableBucket], bool]
     """Whether a bucket's leader refuses its calls because of damage."""
     _settings: Mapping[str, str]
@@ -95,7 +94,7 @@ class ClusterService:
         """Counts replicas: each bucket has one, which leads it."""
         buckets = active = 0
         for entry in self._catalog.tables():
-            for bucket in self._buckets(entry):
+            for bucket in entry.buckets():
                 buckets += 1
                 active += not self._refuses(bucket)
         return pb.GetClusterHealthResponse(

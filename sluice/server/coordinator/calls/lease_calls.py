@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from sluice.errors import NonPrimaryKeyTable, UnknownServerError, UnknownTableOrBucket
 from sluice.leases import (
@@ -17,8 +16,8 @@ from sluice.leases import (
 )
 from sluice.model.leases import sum_if_known
 from sluice.server.coordinator.catalog.catalog import Catalog
-from sluice.server.coordinator.leases.kv_snapshots import Completed
-from sluice.server.coordinator.leases.leases import KvSnapshotLeases, Snapshots
+from sluice.server.coordinator.leases.kv_snapshots import Completed, KvSnapshots
+from sluice.server.coordinator.leases.leases import KvSnapshotLeases
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
@@ -31,12 +30,6 @@ TABLES_MAX = 10_000
 
 
 _NONE: Mapping[int, Completed] = {}
-
-
-class SizedSnapshots(Snapshots, Protocol):
-    """The existing KV snapshots, with their sizes."""
-
-    def of_table(self, table_id: int) -> Mapping[BucketKey, Mapping[int, Completed]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +56,7 @@ class _Held:
 class LeaseService:
     """Handlers of the lease calls. Stateless."""
 
-    def __init__(
-        self, catalog: Catalog, leases: KvSnapshotLeases, snapshots: SizedSnapshots
-    ) -> None:
+    def __init__(self, catalog: Catalog, leases: KvSnapshotLeases, snapshots: KvSnapshots) -> None:
         self._catalog = catalog
         self._leases = leases
         self._snapshots = snapshots

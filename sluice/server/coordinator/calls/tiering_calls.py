@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import structlog
 
@@ -75,12 +74,9 @@ class TieringService:
         if table is None:  # dropped in the meantime
             return status
         try:
-            lag = self._lag.of(table)
+            return self._lag.added_to(status, table)
         except FlussError as error:  # offsets unreadable: return the rest
             _log.warning(
                 "cannot compute the lag of a table", table=str(status.path), error=str(error)
             )
             return status
-        return replace(
-            status, lag_rows=lag.rows, lag_ms=lag.ms, lake_snapshot_id=lag.lake_snapshot_id
-        )

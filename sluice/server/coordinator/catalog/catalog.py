@@ -30,7 +30,7 @@ from sluice.formats.types.descriptors import (
     descriptor_to_json,
     schema_to_json,
 )
-from sluice.model import Partition, TableInfo, TablePath, bucket_count_in
+from sluice.model import Partition, TableBucket, TableInfo, TablePath, bucket_count_in
 from sluice.model.paths import check_database_name, check_table_name
 from sluice.server.coordinator.catalog.descriptor_rules import BUCKETS_MAX, PARTITIONS_MAX
 from sluice.server.storage.database import Database, next_values
@@ -78,6 +78,14 @@ class TableEntry:
         """The number of buckets of each partition by id; by None, of a table without partitions."""
         numbers = self.partitions if self.info.is_partitioned else (None,)
         return {number: self.bucket_count(number) for number in numbers}
+
+    def buckets(self) -> list[TableBucket]:
+        """All buckets that exist now."""
+        return [
+            TableBucket(self.info.table_id, partition_id, bucket)
+            for partition_id, count in self.bucket_counts().items()
+            for bucket in range(count)
+        ]
 
     def has_bucket(self, partition_id: int | None, bucket: int) -> bool:
         """Whether the bucket exists now."""

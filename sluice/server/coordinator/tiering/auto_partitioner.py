@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
 
 import structlog
 
@@ -32,19 +31,6 @@ from sluice.server.ticker import Ticker
 _log = structlog.get_logger("sluice.partitions")
 
 
-class Logs(Protocol):
-    """Keeps appends out of a partition while it is dropped."""
-
-    def drop_within(self, ends: Mapping[TableBucket, int], drop: Callable[[], object]) -> bool:
-        """Calls ``drop`` unless a log has rows at its offset or above; returns whether it did."""
-
-
-class DropData(Protocol):
-    """Deletes what tablets store of a dropped partition."""
-
-    def __call__(self, info: TableInfo, partition_id: int | None = None) -> None: ...
-
-
 class AutoPartitioner:
     """Checks all tables at each interval, and a new table at once."""
 
@@ -52,13 +38,17 @@ class AutoPartitioner:
         self,
         catalog: Catalog,
         lake: LakeSnapshots,
-        logs: Logs,
-        drop_data: DropData,
+        drop_within: Callable[[Mapping[TableBucket, int], Callable[[], object]], bool],
+        drop_data: Callable[[TableInfo, int | None], None],
         clock: Clock,
     ) -> None:
+        """:param drop_within: as ``LogManager.drop_within``: it keeps appends out meanwhile.
+
+        :param drop_data: deletes what is stored of a dropped table or partition.
+        """
         self._catalog = catalog
         self._lake = lake
-        self._logs = logs
+        self._drop_within = drop_within
         self._drop_data = drop_data
         self._clock = clock
         self._ticker = Ticker("auto-partitions", self.check)
@@ -134,7 +124,7 @@ class AutoPartitioner:
             partition.partition_id,
         )
         try:
-            if not self._logs.drop_within(self._tiered(info, partition), drop):
+            if not self._drop_within(self._tiered(info, partition), drop):
                 return False
         except PartitionNotExists:
             return True

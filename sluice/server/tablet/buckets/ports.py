@@ -30,8 +30,8 @@ class HostedTable(Protocol):
     def bucket_count(self, partition_id: int | None) -> int:
         """The buckets of a partition, or of a table without partitions; 0: there is none."""
 
-    def bucket_counts(self) -> Mapping[int | None, int]:
-        """The number of buckets of each partition by id; by None, of a table without partitions."""
+    def buckets(self) -> list[TableBucket]:
+        """All buckets that exist now."""
 
     def has_bucket(self, partition_id: int | None, bucket: int) -> bool: ...
 

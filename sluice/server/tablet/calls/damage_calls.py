@@ -8,7 +8,7 @@ from sluice.errors import TableNotExist, UnknownTableOrBucket
 from sluice.model import TableBucket
 from sluice.server.tablet.buckets.ports import HostedTable, Tables
 from sluice.server.tablet.kv.manager import KvManager
-from sluice.server.tablet.logs.manager import LogManager, buckets_of
+from sluice.server.tablet.logs.manager import LogManager
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
@@ -60,7 +60,7 @@ class DamageService:
         return is_damaged or self._tablets.refusal(bucket) is not None
 
     def _of(self, table: HostedTable) -> Iterator[pb.PbDamage]:
-        for bucket in buckets_of(table):
+        for bucket in table.buckets():
             there = {"table_path": table_path(table.info.path), **bucket_ids(bucket)}
             log = self._logs.opened(bucket)
             for one, refused in log.damage() if log is not None else ():

@@ -37,7 +37,6 @@ from sluice.server.tablet.kv.store import (
     checkpoint_progress,
 )
 from sluice.server.tablet.kv.tablet import KvTablet
-from sluice.server.tablet.logs.manager import buckets_of
 from sluice.server.ticker import Ticker
 
 _SHARED = "shared"
@@ -77,7 +76,7 @@ class KvSnapshotter:
         for table in self._tables.tables():
             if not table.info.has_primary_key:
                 continue
-            for bucket in buckets_of(table):
+            for bucket in table.buckets():
                 if self._ticker.is_stopping:
                     return
                 try:

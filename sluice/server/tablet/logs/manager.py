@@ -77,7 +77,7 @@ class LogManager:
         self._remove_orphans()
         for table in self._tables.tables():
             in_lake = self._lake_offsets(table.info)
-            for bucket in buckets_of(table):
+            for bucket in table.buckets():
                 folder, lake_offset = self._folder(table, bucket), in_lake.get(bucket, 0)
                 given = self._given(bucket, folder)
                 if folder.is_dir() or lake_offset > 0 or given > 0:
@@ -293,12 +293,3 @@ def _id_in(folder: Path, pattern: re.Pattern[str]) -> int | None:
     """The id in a folder's name; None for a foreign folder, which is kept."""
     found = pattern.fullmatch(folder.name)
     return int(found[1]) if found and folder.is_dir() else None
-
-
-def buckets_of(table: HostedTable) -> list[TableBucket]:
-    """All current buckets of a table."""
-    return [
-        TableBucket(table.info.table_id, partition_id, bucket)
-        for partition_id, count in table.bucket_counts().items()
-        for bucket in range(count)
-    ]

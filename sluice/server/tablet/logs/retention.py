@@ -20,7 +20,7 @@ from sluice.errors import FlussError
 from sluice.model import TableBucket, TableInfo
 from sluice.model.durations import duration_ms
 from sluice.server.tablet.buckets.ports import HostedTable, Tables
-from sluice.server.tablet.logs.manager import LogManager, buckets_of
+from sluice.server.tablet.logs.manager import LogManager
 from sluice.server.ticker import Ticker
 
 TTL = "table.log.ttl"
@@ -88,7 +88,7 @@ class LogRetention:
     def _check_table(self, table: HostedTable, before_ms: int | None) -> int:
         """:param before_ms: older segments expire; None: only repeat deletions that failed."""
         deleted, in_lake = 0, None
-        for bucket in buckets_of(table):
+        for bucket in table.buckets():
             log = self._logs.opened(bucket)
             if self._ticker.is_stopping or log is None:
                 continue

@@ -117,7 +117,9 @@ def test_files_that_cannot_be_deleted_end_no_check(node: Node, clock: OwnedClock
     node.caller.produce(table, batch("20240228"), partition_id=ids["20240228"])
     parts = node.cluster._parts
     assert parts is not None
-    partitioner = AutoPartitioner(parts.catalog, parts._lake, parts._logs, refuse, clock)
+    partitioner = AutoPartitioner(
+        parts.catalog, parts._lake, parts._logs.drop_within, refuse, clock
+    )
     clock.ms += 10 * DAY_MS
     with capture_logs() as events:
         partitioner.check()
