@@ -37,7 +37,6 @@ from sluice.server.listen_addresses import ListenAddress, listen_addresses
 from sluice.server.listeners import Listener, ListenerSecurity, check_free
 from sluice.server.log_ends import StoredLogEnds
 from sluice.server.metadata import MetadataService, Servers, api_versions
-from sluice.server.sequences import StoredSequences
 from sluice.server.storage.database import Database
 from sluice.server.tablet.buckets.files import LogFiles
 from sluice.server.tablet.buckets.replicas import Replicas
@@ -315,7 +314,7 @@ class _Components:
             files,
             self._kv_snapshots,
             config.max_message_bytes,
-            AutoIncrement(StoredSequences(self._database)),
+            AutoIncrement(self._database.reserve_numbers),
             self._clock,
         )
         manager = KvManager(self.data_dir.kv, self.catalog, self._logs, self._replicas, environment)

@@ -14,10 +14,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import structlog
 
@@ -26,8 +28,22 @@ from sluice.model import Partition, TableBucket, TableInfo
 
 FORMAT = 1
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_TABLE_FOLDER = re.compile(r".+-(\d+)")
+_PARTITION_FOLDER = re.compile(r".+-p(\d+)")
 
 _log = structlog.get_logger("sluice.server")
+
+
+class Ids(Protocol):
+    """The ids that the catalog has given to tables and partitions."""
+
+    def has_partition(self, table_id: int, partition_id: int | None) -> bool:
+        """Whether the table exists and, unless ``partition_id`` is None, the partition."""
+
+    def has_issued_table_id(self, table_id: int) -> bool:
+        """Whether the id belongs to a table, dropped or not."""
+
+    def has_issued_partition_id(self, partition_id: int) -> bool: ...
 
 
 class DataDir:
@@ -35,6 +51,11 @@ class DataDir:
 
     def __init__(self, root: Path, lock: int, *, is_same_boot: bool) -> None:
         self.root = root
+        self.database = root / "metadata.sqlite"
+        self.log = root / "log"
+        self.kv = root / "kv"
+        self.remote = root / "remote"
+        self.lake = self.remote / "lake"
         self.is_same_boot = is_same_boot
         """Whether the machine has run on since the last server read its logs: all that it wrote is
         there, synced or not. False if that is unknown."""
@@ -82,26 +103,6 @@ class DataDir:
             os.close(lock)
             raise
         return cls(root, lock, is_same_boot=is_same_boot)
-
-    @property
-    def database(self) -> Path:
-        return self.root / "metadata.sqlite"
-
-    @property
-    def log(self) -> Path:
-        return self.root / "log"
-
-    @property
-    def kv(self) -> Path:
-        return self.root / "kv"
-
-    @property
-    def remote(self) -> Path:
-        return self.root / "remote"
-
-    @property
-    def lake(self) -> Path:
-        return self.root / "remote" / "lake"
 
     def close(self) -> None:
         if self._lock >= 0:
@@ -239,6 +240,34 @@ def delete_table(root: Path, info: TableInfo, partition_id: int | None = None) -
     folder = _table_folder(root, info)
     for path in [folder] if partition_id is None else list(folder.glob(f"*-p{partition_id}")):
         shutil.rmtree(path, ignore_errors=True)
+
+
+def orphans(root: Path, ids: Ids) -> Iterator[tuple[Path, bool]]:
+    """The folders of tables and partitions that do not exist, and whether their id was issued."""
+    for folder in sorted(root.glob("*/*-*")):
+        table_id = _id_in(folder, _TABLE_FOLDER)
+        if table_id is None:
+            continue
+        if not ids.has_partition(table_id, None):
+            yield folder, ids.has_issued_table_id(table_id)
+            continue
+        for inner in sorted(folder.glob("*-p*")):
+            partition_id = _id_in(inner, _PARTITION_FOLDER)
+            if partition_id is not None and not ids.has_partition(table_id, partition_id):
+                yield inner, ids.has_issued_partition_id(partition_id)
+
+
+def delete_orphans(root: Path, ids: Ids) -> None:
+    """Deletes the folders of dropped tables and partitions there; keeps those of unknown ids."""
+    for folder, is_issued in orphans(root, ids):
+        if is_issued:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _id_in(folder: Path, pattern: re.Pattern[str]) -> int | None:
+    """The id in a folder's name; None for a foreign folder, which is kept."""
+    found = pattern.fullmatch(folder.name)
+    return int(found[1]) if found and folder.is_dir() else None
 
 
 def _table_folder(root: Path, info: TableInfo) -> Path:

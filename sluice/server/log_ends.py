@@ -11,19 +11,22 @@ from collections.abc import Mapping
 import structlog
 
 from sluice.errors import StorageError
+from sluice.leases import bucket_of, key_of
 from sluice.model import TableBucket
 from sluice.server.storage.database import Database
 
 RESERVED = 1 << 28
 """Offsets that are stored as given out beyond the end of a log."""
 
-_PLAIN = -1  # partition_id of a bucket of a table without partitions, as it is stored
-
 _log = structlog.get_logger("sluice.log")
 
 
 class StoredLogEnds:
-    """The end of each log. Its callers call it one after the other."""
+    """The end of each log. Its callers call it one after the other.
+
+    ``found`` has them as at the start of the server: an offset beyond all that a log has given, and
+    whether it is exactly its end.
+    """
 
     def __init__(self, database: Database) -> None:
         """:raises StorageError: the file cannot be read."""
@@ -31,8 +34,8 @@ class StoredLogEnds:
         rows = database.query(
             "SELECT table_id, partition_id, bucket, end_offset, is_exact FROM log_ends"
         )
-        self._ends = {
-            TableBucket(table_id, None if owner == _PLAIN else owner, bucket): (end, bool(is_exact))
+        self._ends: dict[TableBucket, tuple[int, bool]] = {
+            bucket_of(table_id, (owner, bucket)): (end, bool(is_exact))
             for table_id, owner, bucket, end, is_exact in rows
         }
         self.found = dict(self._ends)
@@ -92,14 +95,7 @@ class StoredLogEnds:
                     " ON CONFLICT DO UPDATE"
                     " SET end_offset = excluded.end_offset, is_exact = excluded.is_exact",
                     [
-                        (
-                            bucket.table_id,
-                            _PLAIN if bucket.partition_id is None else bucket.partition_id,
-                            bucket.bucket,
-                            end,
-                            int(is_exact),
-                            bucket.table_id,
-                        )
+                        (bucket.table_id, *key_of(bucket), end, int(is_exact), bucket.table_id)
                         for bucket, end in ends.items()
                     ],
                 )

@@ -176,6 +176,20 @@ class Database:
         rows = self.query("SELECT value FROM counters WHERE name = ?", counter)
         return int(rows[0][0]) if rows else 0
 
+    def reserve_numbers(self, table_id: int, column_id: int, count: int) -> int:
+        """Reserves ``count`` numbers of an auto-increment column; returns how many were before.
+
+        :raises StorageError: nothing was reserved; also if the table was dropped.
+        """
+        with self.transaction() as connection:
+            ((reserved,),) = connection.execute(
+                "INSERT INTO auto_increment (table_id, column_id, reserved) VALUES (?, ?, ?)"
+                " ON CONFLICT (table_id, column_id)"
+                " DO UPDATE SET reserved = reserved + excluded.reserved RETURNING reserved",
+                (table_id, column_id, count),
+            ).fetchall()
+        return int(reserved) - count
+
     def close(self) -> None:
         with self._lock:
             self._connection.close()

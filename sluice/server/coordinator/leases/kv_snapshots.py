@@ -36,17 +36,14 @@ from sluice.formats.kv.snapshot_metadata import (
     KvSnapshot,
     kv_snapshot_from_json,
 )
-from sluice.leases import BucketKey, key_of
+from sluice.leases import BucketKey, bucket_of, key_of
 from sluice.model import TableBucket, TableInfo
-from sluice.server.coordinator.catalog.catalog import Catalog, TableEntry
-from sluice.server.data_dir import bucket_folder, delete_table, file_uri, local_path
+from sluice.server.coordinator.catalog.catalog import Catalog
+from sluice.server.data_dir import bucket_folder, delete_orphans, delete_table, file_uri, local_path
 from sluice.server.storage.database import Database
 
 SHARED = "shared"
-_PLAIN = -1  # partition_id of a bucket of a table without partitions, as it is stored
 _SNAPSHOT_FOLDER = re.compile(r"snap-(\d+)")
-_TABLE_FOLDER = re.compile(r".+-(\d+)")
-_PARTITION_FOLDER = re.compile(r".+-p(\d+)")
 
 _log = structlog.get_logger("sluice.kv_snapshots")
 
@@ -200,7 +197,7 @@ class KvSnapshots:
                 _check_living(connection, bucket)
                 connection.execute(
                     "INSERT INTO kv_snapshots VALUES (?, ?, ?, ?, ?)",
-                    (*_key(bucket), new.snapshot_id, new.log_offset),
+                    (bucket.table_id, *key_of(bucket), new.snapshot_id, new.log_offset),
                 )
             if bucket not in self._completed:
                 self._add(bucket, {})
@@ -255,56 +252,21 @@ class KvSnapshots:
         :param is_stopping: checked between buckets; if true, the next start does the rest.
         :raises StorageError: a record cannot be removed.
         """
-        for folder in sorted(self._root.glob("*/*-*")):
-            try:
-                buckets = self._bucket_folders(folder)
-            except OSError as error:  # its table is being dropped
-                _log.warning(
-                    "cannot list the KV snapshots of a folder", folder=str(folder), error=str(error)
-                )
-                continue
-            for bucket, path in buckets:
+        delete_orphans(self._root, self._catalog)
+        for entry in self._catalog.tables():
+            for bucket in entry.buckets():
                 if is_stopping():
                     return
                 with self.lock:
-                    self._tidy(bucket, path)
+                    self._tidy(bucket)
         self.retain()
 
-    def _bucket_folders(self, folder: Path) -> list[tuple[TableBucket, Path]]:
-        """The buckets of a table's folder; deletes folders of dropped tables and partitions."""
-        entry = self._table_of(folder)
-        if entry is None:
-            return []
-        buckets: list[tuple[int | None, Path]] = [(None, path) for path in folder.iterdir()]
-        for inner in folder.glob("*-p*"):
-            found = _PARTITION_FOLDER.fullmatch(inner.name)
-            if found is None:
-                continue
-            partition_id = int(found[1])
-            if partition_id in entry.partitions:
-                buckets += [(partition_id, path) for path in inner.iterdir()]
-            elif self._catalog.has_issued_partition_id(partition_id):
-                shutil.rmtree(inner, ignore_errors=True)
-        table_id = entry.info.table_id
-        return [
-            (TableBucket(table_id, owner, int(path.name)), path)
-            for owner, path in buckets
-            if path.name.isdecimal()
-        ]
-
-    def _table_of(self, folder: Path) -> TableEntry | None:
-        """The table of a folder. Deletes the folder of a dropped table; keeps foreign folders."""
-        found = _TABLE_FOLDER.fullmatch(folder.name)
-        if found is None:
-            return None
-        entry = self._catalog.find(int(found[1]))
-        if entry is None and self._catalog.has_issued_table_id(int(found[1])):
-            shutil.rmtree(folder, ignore_errors=True)
-        return entry
-
-    def _tidy(self, bucket: TableBucket, folder: Path) -> None:
+    def _tidy(self, bucket: TableBucket) -> None:
         there = self._completed.get(bucket, {})
         try:
+            folder = self.folder(bucket)
+            if not folder.is_dir():
+                return
             for path in folder.glob("snap-*"):
                 found = _SNAPSHOT_FOLDER.fullmatch(path.name)
                 if found is not None and int(found[1]) not in there:
@@ -335,13 +297,13 @@ class KvSnapshots:
         )
         # One look-up for each bucket, not for each snapshot: there may be 100,000 buckets.
         for (table_id, partition_id, number), found in groupby(rows, itemgetter(0, 1, 2)):
-            partition = None if partition_id == _PLAIN else partition_id
+            bucket = bucket_of(table_id, (partition_id, number))
             entry = self._catalog.find(table_id)
-            if entry is not None and entry.has_bucket(partition, number):  # else dropped since
+            if entry is not None and entry.has_bucket(bucket.partition_id, number):  # else dropped
                 known = {row[3]: Completed(row[3], row[4]) for row in found}
                 for snapshot_id in list(known)[: -self._num_retained]:
                     known[snapshot_id] = replace(known[snapshot_id], own_bytes=None)
-                self._add(TableBucket(table_id, partition, number), known)
+                self._add(bucket, known)
 
     def _add(self, bucket: TableBucket, known: dict[int, Completed]) -> None:
         self._completed[bucket] = known
@@ -404,7 +366,7 @@ class KvSnapshots:
             connection.executemany(
                 "DELETE FROM kv_snapshots"
                 " WHERE table_id = ? AND partition_id = ? AND bucket = ? AND snapshot_id = ?",
-                [(*_key(bucket), snapshot_id) for snapshot_id in gone],
+                [(bucket.table_id, *key_of(bucket), snapshot_id) for snapshot_id in gone],
             )
         for snapshot_id in gone:
             del known[snapshot_id]
@@ -490,11 +452,6 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         _log.error("cannot delete an unused KV snapshot file", path=str(path), error=str(error))
-
-
-def _key(bucket: TableBucket) -> tuple[int, int, int]:
-    partition_id = _PLAIN if bucket.partition_id is None else bucket.partition_id
-    return bucket.table_id, partition_id, bucket.bucket
 
 
 def _check_living(connection: Connection, bucket: TableBucket) -> None:

@@ -31,7 +31,7 @@ from sluice.failpoints import failpoint
 from sluice.formats.offsets_file import offsets_from_json, offsets_to_json
 from sluice.model import LakeSnapshotInfo, TableBucket, TableInfo
 from sluice.server.coordinator.catalog.catalog import Catalog
-from sluice.server.data_dir import write_durably
+from sluice.server.data_dir import delete_orphans, write_durably
 from sluice.server.storage.database import Database
 
 ABANDONED_MS = 7 * 24 * 60 * 60 * 1000
@@ -66,15 +66,10 @@ class LakeSnapshots:
     def start(self) -> None:
         """Deletes the files of dropped tables, and old offsets files without a commit."""
         oldest_ms = self._clock.now_ms() - ABANDONED_MS
-        for folder in self._root.glob("*/*-*/metadata"):
-            table_id = _table_id(folder.parent.name)
-            entry = self._catalog.find(table_id)
-            if entry is None and self._catalog.has_issued_table_id(table_id):
-                shutil.rmtree(folder.parent, ignore_errors=True)
-            if entry is None or self._folder(entry.info) != folder:
-                continue  # not a folder of a table: keep it
+        delete_orphans(self._root, self._catalog)
+        for entry in self._catalog.tables():
             known = {path for r in self._registered(entry.info) for path in r.paths}
-            for file in folder.iterdir():
+            for file in self._folder(entry.info).glob("*"):
                 if file.as_uri() not in known and file.stat().st_mtime * 1000 < oldest_ms:
                     file.unlink(missing_ok=True)
 
@@ -293,11 +288,6 @@ class LakeSnapshots:
                 f" with the id {table_id}"
             )
         return offsets
-
-
-def _table_id(folder: str) -> int:
-    digits = folder.rpartition("-")[2]
-    return int(digits) if digits.isdecimal() else 2**63
 
 
 def _dropped(known: list[Registered], earliest_to_keep: int | None) -> list[Registered]:

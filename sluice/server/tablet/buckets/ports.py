@@ -8,6 +8,7 @@ from typing import Protocol
 
 from sluice.formats.kv.snapshot_metadata import KvSnapshot
 from sluice.model import Partition, TableBucket, TableInfo
+from sluice.server.data_dir import Ids
 
 
 class HostedTable(Protocol):
@@ -36,38 +37,12 @@ class HostedTable(Protocol):
     def has_bucket(self, partition_id: int | None, bucket: int) -> bool: ...
 
 
-class Tables(Protocol):
+class Tables(Ids, Protocol):
     """All tables of the cluster."""
 
     def find(self, table_id: int) -> HostedTable | None: ...
 
     def tables(self) -> Iterable[HostedTable]: ...
-
-    def has_issued_table_id(self, table_id: int) -> bool:
-        """Whether the id belongs to a table, dropped or not."""
-
-    def has_issued_partition_id(self, partition_id: int) -> bool: ...
-
-
-class LogEnds(Protocol):
-    """Where each log ended. Called by one thread at a time."""
-
-    @property
-    def found(self) -> Mapping[TableBucket, tuple[int, bool]]:
-        """At the start of the server: an offset beyond all that a log has given, and whether it is
-        exactly its end."""
-
-    def begin(self) -> None:
-        """Stores that logs may grow from now on, after all were opened."""
-
-    def reserve(self, ends: Mapping[TableBucket, int]) -> None:
-        """Stores that logs have given all offsets below these, and perhaps more."""
-
-    def close(self, ends: Mapping[TableBucket, int]) -> None:
-        """Stores the exact ends of logs, which grow no more."""
-
-    def drop(self, table_id: int, partition_id: int | None) -> None:
-        """Forgets a dropped table or partition."""
 
 
 class Snapshots(Protocol):
@@ -103,11 +78,3 @@ class Snapshots(Protocol):
 
     def retain(self) -> None:
         """Deletes snapshots that are neither among the newest nor leased."""
-
-
-class WriterIds(Protocol):
-    """Issues the ids of idempotent writers, each only once."""
-
-    def issue(self) -> int: ...
-
-    def is_issued(self, writer_id: int) -> bool: ...

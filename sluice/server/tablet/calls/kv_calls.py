@@ -22,8 +22,9 @@ from sluice.formats.keys.primary_keys import has_key_of_its_own
 from sluice.formats.kv.kv_batch import KvBatch, parse_kv_batch
 from sluice.formats.kv.value_batch import build_value_batch
 from sluice.model import TableBucket
-from sluice.server.tablet.buckets.ports import Tables, WriterIds
+from sluice.server.tablet.buckets.ports import Tables
 from sluice.server.tablet.kv.manager import KvManager
+from sluice.server.writer_ids import StoredWriterIds
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
@@ -46,7 +47,7 @@ class KvService:
         self,
         tables: Tables,
         tablets: KvManager,
-        writer_ids: WriterIds,
+        writer_ids: StoredWriterIds,
         *,
         max_batch_rows: int,
         max_bytes: int,

@@ -24,7 +24,7 @@ from sluice.errors import (
 )
 from sluice.formats.log.batch import LogBatchHeader, check_crc, read_header
 from sluice.model import TableBucket
-from sluice.server.tablet.buckets.ports import HostedTable, Tables, WriterIds
+from sluice.server.tablet.buckets.ports import HostedTable, Tables
 from sluice.server.tablet.buckets.replicas import Replicas
 from sluice.server.tablet.calls.kv_calls import ACKS, KvService
 from sluice.server.tablet.calls.scan_calls import ScanService
@@ -33,6 +33,7 @@ from sluice.server.tablet.logs.fetch import Fetcher
 from sluice.server.tablet.logs.last_rows import last_rows
 from sluice.server.tablet.logs.log import BucketLog
 from sluice.server.tablet.logs.manager import LogManager
+from sluice.server.writer_ids import StoredWriterIds
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api
@@ -53,7 +54,7 @@ class TabletService:
         kv: KvService,
         scans: ScanService,
         replicas: Replicas,
-        writer_ids: WriterIds,
+        writer_ids: StoredWriterIds,
         clock: Clock,
         *,
         max_batch_rows: int,

@@ -6,8 +6,8 @@ See docs/fluss/kv-batches.md#auto-increment-columns
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -17,16 +17,6 @@ from sluice.model import Column, TableBucket, TableInfo, TypeRoot
 CACHE_SIZE = "table.auto-increment.cache-size"
 _CACHE_SIZE = 100_000
 _HIGHEST = {TypeRoot.INT: 2**31 - 1, TypeRoot.BIGINT: 2**63 - 1}
-
-
-class Sequences(Protocol):
-    """One counter for each auto-increment column of the cluster."""
-
-    def reserve(self, table_id: int, column_id: int, count: int) -> int:
-        """Reserves ``count`` numbers, never again given out; returns how many were before them.
-
-        :raises StorageError: nothing was reserved; also if the table was dropped.
-        """
 
 
 @dataclass(slots=True)
@@ -43,8 +33,9 @@ class AutoIncrement:
     puts come one at a time.
     """
 
-    def __init__(self, sequences: Sequences) -> None:
-        self._sequences = sequences
+    def __init__(self, reserve: Callable[[int, int, int], int]) -> None:
+        """:param reserve: as ``Database.reserve_numbers``."""
+        self._reserve = reserve
         self._lock = threading.Lock()
         self._segments: dict[TableBucket, _Segment] = {}
 
@@ -63,7 +54,7 @@ class AutoIncrement:
             left = segment.end - segment.next + 1
             if not left:
                 wanted = -(-count // size) * size
-                before = self._sequences.reserve(bucket.table_id, column.column_id, wanted)
+                before = self._reserve(bucket.table_id, column.column_id, wanted)
                 segment.next, segment.end = before + 1, before + wanted
                 continue
             taken = min(left, count)

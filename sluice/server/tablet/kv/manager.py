@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
@@ -19,12 +18,12 @@ from sluice.errors import (
     UnknownTableOrBucket,
 )
 from sluice.model import TableBucket, TableInfo
-from sluice.server.data_dir import bucket_folder, delete_table
+from sluice.server.data_dir import bucket_folder, delete_orphans, delete_table
 from sluice.server.tablet.buckets.ports import HostedTable, Tables
 from sluice.server.tablet.buckets.replicas import Replicas
 from sluice.server.tablet.kv.store import KvStoreCorrupt
 from sluice.server.tablet.kv.tablet import Environment, KvTablet, require_hosted
-from sluice.server.tablet.logs.manager import LogManager, orphans
+from sluice.server.tablet.logs.manager import LogManager
 from sluice.server.time_limit import TimeLimit
 
 CLOSED_AT_ONCE = 4
@@ -79,9 +78,7 @@ class KvManager:
 
         Folders with unknown ids are kept; their logs have already stopped the start.
         """
-        for folder, is_issued in orphans(self._root, self._tables):
-            if is_issued:
-                shutil.rmtree(folder, ignore_errors=True)
+        delete_orphans(self._root, self._tables)
 
     @contextmanager
     def leading(self, bucket: TableBucket) -> Iterator[KvTablet]:

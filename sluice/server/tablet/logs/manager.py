@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -14,18 +13,16 @@ import structlog
 from sluice.clock import Clock
 from sluice.errors import DataDirError, LogStorageError, UnknownTableOrBucket
 from sluice.model import TableBucket, TableInfo
-from sluice.server.data_dir import bucket_folder, delete_table, sync_folder
+from sluice.server.data_dir import bucket_folder, delete_table, orphans, sync_folder
+from sluice.server.log_ends import StoredLogEnds
 from sluice.server.tablet.buckets.files import LogFiles
-from sluice.server.tablet.buckets.ports import HostedTable, LogEnds, Tables
+from sluice.server.tablet.buckets.ports import HostedTable, Tables
 from sluice.server.tablet.logs.log import BucketLog
 from sluice.server.ticker import Ticker
 from sluice.server.time_limit import TimeLimit
 
 SYNCS_AT_ONCE = 16
 """Threads that sync logs at a stop. The system writes the files of many syncs together."""
-
-_TABLE_FOLDER = re.compile(r".+-(\d+)")
-_PARTITION_FOLDER = re.compile(r".+-p(\d+)")
 
 _log = structlog.get_logger("sluice.log")
 
@@ -41,7 +38,7 @@ class LogManager:
         files: LogFiles,
         segment_bytes: int,
         clock: Clock,
-        ends: LogEnds,
+        ends: StoredLogEnds,
         kv_offset: Callable[[TableBucket], int],
         *,
         is_same_boot: bool = False,
@@ -271,25 +268,3 @@ def _has_offsets(path: Path) -> bool:
 def _sync_at_stop(log: BucketLog) -> None:
     with suppress(OSError):  # tried again, and logged, when the log is closed
         log.sync(record=False)
-
-
-def orphans(root: Path, tables: Tables) -> Iterator[tuple[Path, bool]]:
-    """The folders of tables and partitions that do not exist, and whether their id was issued."""
-    for folder in sorted(root.glob("*/*-*")):
-        table_id = _id_in(folder, _TABLE_FOLDER)
-        if table_id is None:
-            continue
-        table = tables.find(table_id)
-        if table is None:
-            yield folder, tables.has_issued_table_id(table_id)
-            continue
-        for inner in sorted(folder.glob("*-p*")):
-            partition_id = _id_in(inner, _PARTITION_FOLDER)
-            if partition_id is not None and partition_id not in table.partitions:
-                yield inner, tables.has_issued_partition_id(partition_id)
-
-
-def _id_in(folder: Path, pattern: re.Pattern[str]) -> int | None:
-    """The id in a folder's name; None for a foreign folder, which is kept."""
-    found = pattern.fullmatch(folder.name)
-    return int(found[1]) if found and folder.is_dir() else None

@@ -21,7 +21,6 @@ from sluice.errors import (
 )
 from sluice.model import Column, Schema, TableBucket, TableDescriptor, TableInfo
 from sluice.model.types import BIGINT, INT, STRING
-from sluice.server.sequences import StoredSequences
 from sluice.server.storage.database import Database
 from sluice.server.tablet.kv.auto_increment import AutoIncrement
 from sluice.wire import apis
@@ -243,7 +242,7 @@ def test_the_numbers_of_a_dropped_table_begin_again(node: Node, tmp_path: Path) 
     try:
         assert database.query("SELECT * FROM auto_increment") == []
         with pytest.raises(StorageError):
-            StoredSequences(database).reserve(kv.table_id, 1, 5)
+            database.reserve_numbers(kv.table_id, 1, 5)
     finally:
         database.close()
     node.start()
@@ -256,7 +255,7 @@ def test_segments_of_dropped_partitions_and_tables_are_forgotten(tmp_path: Path)
     with database.transaction() as connection:
         connection.execute("INSERT INTO databases VALUES ('db', x'', 0, 0)")
         connection.execute("INSERT INTO tables VALUES (4, 'db', 't', x'', 1, 0, 0)")
-    numbers = AutoIncrement(StoredSequences(database))
+    numbers = AutoIncrement(database.reserve_numbers)
     buckets = [TableBucket(4, partition_id, 0) for partition_id in (7, 8)]
 
     def taken() -> list[int]:
