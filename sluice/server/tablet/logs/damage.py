@@ -37,6 +37,11 @@ class LogDamage:
         """An offset that all damage is below, as far as that is known; 0 without any."""
         return max((one.stop or one.start for one in self.found), default=0)
 
+    @property
+    def is_end_known(self) -> bool:
+        """Whether it is known where the log goes on."""
+        return all(one.stop is not None for one in self.found)
+
     def add(self, damage: Damage) -> None:
         """Adds damage, unless a user has given it up."""
         is_new = damage.start not in [one.start for one in self.found]

@@ -24,13 +24,12 @@ from sluice.formats.log.batch import (
     set_offset_and_timestamp,
 )
 from sluice.model import EARLIEST
-from sluice.server.data_dir import sync_folder, write_durably
+from sluice.server.data_dir import write_durably
 from sluice.server.tablet.buckets.files import LogFiles
-from sluice.server.tablet.logs.damage import LogDamage
-from sluice.server.tablet.logs.recovery import Recovery
+from sluice.server.tablet.logs.recovery import Recovery, names_above
 from sluice.server.tablet.logs.segment import Damage, Segment, Slice
 from sluice.server.tablet.logs.synced_batches import Entry
-from sluice.server.tablet.logs.writers import WRITERS_FILE, WriterStates
+from sluice.server.tablet.logs.writers import WRITERS_FILE
 
 _FOUND = ".damaged"
 """Suffix of an empty file; its name is the first offset of a batch that a reader found damaged."""
@@ -75,20 +74,22 @@ class BucketLog:
         self._lock = threading.Lock()
         self._sync_lock = threading.Lock()  # a sync ends before the next; taken before _lock
         self._waiters: set[threading.Event] = set()
-        self._writers = WriterStates()
-        self._segments: list[Segment] = [Segment(folder, 0)]
         self._closed = False
-        self._dirty = False
-        self._unsynced: list[Path] = []  # folders whose new names are not synced yet
-        self._damage = LogDamage(name, place or name, folder)
         self._expired: list[Segment] = []  # no part of the log any more, files may be left
-        for one in self._recover(behind, is_same_boot=is_same_boot):
-            self._damage.add(one)
-        self._damage.forget_before(self.start_offset)
-        if self.is_end_known and self.end_offset < lake_offset:
-            self._skip_to(lake_offset)
-        if self.is_end_known and self.end_offset < given:
-            self._miss(given)
+        found = Recovery(
+            name,
+            place or name,
+            folder,
+            files,
+            clock.now_ms(),
+            lake_offset=lake_offset,
+            given=given,
+            behind=behind,
+            is_same_boot=is_same_boot,
+        ).run()
+        self._segments, self._damage, self._writers = found.segments, found.damage, found.writers
+        self._unsynced = found.unsynced  # folders whose new names are not synced yet
+        self._dirty = bool(found.unsynced)
         self._read_again()
 
     # -- offsets
@@ -104,7 +105,7 @@ class BucketLog:
 
     @property
     def is_end_known(self) -> bool:
-        return all(one.stop is not None for one in self._damage.found)
+        return self._damage.is_end_known
 
     def offset_at(self, timestamp_ms: int) -> int:
         """The offset of the first batch not older than the timestamp, or the end of the log."""
@@ -215,8 +216,7 @@ class BucketLog:
                 segment.release()
                 self._writers.expire(self._clock.now_ms())
                 failpoint("server.roll.after_index")
-                following = Segment(self._folder, segment.next_offset)
-                following.last_timestamp_ms = segment.last_timestamp_ms
+                following = segment.following(segment.next_offset)
                 self._segments.append(following)
                 self._unsynced.append(self._folder)
                 return following
@@ -322,25 +322,14 @@ class BucketLog:
             self._damage.check_found(start, stop)
             try:
                 if stop >= self._segments[-1].next_offset:
-                    self._begin_at(stop)
+                    self._files.make_folder(self._folder)
+                    self._segments.append(self._segments[-1].continued_at(stop))
+                    self._dirty, self._unsynced = True, names_above(self._folder)
                 self._damage.give_up(start, stop)
             except OSError as error:
                 raise LogStorageError(
                     f"bucket {self.name}: {self._folder}: {error.strerror or error}"
                 ) from error
-
-    def _begin_at(self, offset: int) -> None:
-        """Begins a segment: its name keeps the offsets before it from reuse."""
-        self._files.make_folder(self._folder)
-        last, following = self._segments[-1], Segment(self._folder, offset)
-        following.last_timestamp_ms = last.last_timestamp_ms
-        # One after the other: alone, the second would hide that offsets before it are lost.
-        for segment in (last, following):
-            segment.path.touch()
-            sync_folder(self._folder)
-            failpoint("server.continue_at.after_name")
-        self._segments.append(following)
-        self._dirty, self._unsynced = True, [*list(self._folder.parents)[:4], self._folder]
 
     def wait_beyond(self, offset: int, waiter: threading.Event) -> bool:
         """Sets the event at the next append; returns False if the log is already longer."""
@@ -495,70 +484,6 @@ class BucketLog:
 
     # -- start
 
-    def _recover(self, behind: int | None, *, is_same_boot: bool) -> list[Damage]:
-        """Loads the segments, and the writers from their batches; returns the damage."""
-        now_ms = self._clock.now_ms()
-        found = Recovery(
-            self.name, self._folder, self._files, now_ms, behind, is_same_boot=is_same_boot
-        ).run()
-        self._segments = found.segments
-        self._recall_writers()
-        for segment in self._segments:
-            for entry in segment.entries():
-                if entry.writer_id >= 0:
-                    self._writers.record(
-                        entry.writer_id, entry.batch_sequence, entry.base_offset, entry.timestamp_ms
-                    )
-            if segment is not self._segments[-1]:
-                segment.release()
-        self._writers.expire(now_ms)
-        if not found.is_clean:
-            # The process died, so it is unknown which content and names were synced.
-            self._dirty = True
-            self._unsynced = list(self._folder.parents)[:4]
-            self._unsynced.append(self._folder)
-        return found.damage
-
-    def _recall_writers(self) -> None:
-        """Loads the writers whose batches were deleted with old segments."""
-        path = self._folder / WRITERS_FILE
-        try:
-            self._writers.load(path.read_bytes())
-        except FileNotFoundError:
-            pass
-        except ValueError as error:
-            _log.warning(
-                "the file of old writers is damaged; those that were idle since must begin anew",
-                bucket=self.name,
-                file=path.name,
-                error=str(error),
-            )
-
-    def _skip_to(self, lake_offset: int) -> None:
-        """Continues at the lake offset, which the log does not reach, to assign no offset twice.
-
-        The rest of the log is set aside, because the lake contains all of it. The oldest segment is
-        moved first, so that after a crash the next start does the same.
-        """
-        _log.warning(
-            "the log ends before its lake offset: its files were removed or replaced, or the disk"
-            " lost rows. Only the lake has these rows, and reads of the log begin after them",
-            bucket=self.name,
-            log_start_offset=self.start_offset,
-            log_end_offset=self.end_offset,
-            lake_offset=lake_offset,
-        )
-        for segment in self._segments:
-            segment.index_path.unlink(missing_ok=True)
-            if segment.path.exists():
-                segment.path.rename(segment.path.with_suffix(".log.aside"))
-        following = Segment(self._folder, lake_offset)
-        following.last_timestamp_ms = self._segments[-1].last_timestamp_ms
-        self._unsynced += [*self._files.make_folder(self._folder), self._folder]
-        following.path.touch()
-        self._segments, self._dirty = [following], True
-        self._damage.forget_before(lake_offset)
-
     def _read_again(self) -> None:
         """Reads the batches that readers of an earlier server have found to be damaged."""
         for path in self._folder.glob(f"*{_FOUND}"):
@@ -570,10 +495,3 @@ class BucketLog:
                 except CorruptRecord:
                     continue
             path.unlink()  # a backup has replaced it, or it was deleted
-
-    def _miss(self, given: int) -> None:
-        """Makes damage of offsets that were given out, and that the log has lost."""
-        end = self.end_offset
-        problem = f"{self._folder}: files were removed or replaced, and it ends at offset {end}"
-        self._begin_at(given)  # else the next start would not know of them
-        self._damage.add(Damage(end, given, problem))

@@ -7,6 +7,7 @@
   (``*.torn-at-<offset>``), and the log continues there.
 - Anything else is damage: it stays, and the bucket refuses calls. The log goes on where storage
   says so: at the next batch of the index, at the next segment, or behind the stored end.
+- A log that ends too early has lost files: see ``_skip_to_lake`` and ``_miss``.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ from sluice.errors import CorruptRecord
 from sluice.formats.log.batch import LENGTH_OVERHEAD, V0_HEADER_SIZE, check_crc, read_header
 from sluice.server.data_dir import write_durably
 from sluice.server.tablet.buckets.files import LogFiles
+from sluice.server.tablet.logs.damage import LogDamage
 from sluice.server.tablet.logs.segment import Damage, Segment
 from sluice.server.tablet.logs.synced_batches import Entry, IndexContent, read_index
+from sluice.server.tablet.logs.writers import WRITERS_FILE, WriterStates
 
 _START = struct.Struct("<qi")
 """Base offset and length, with which a batch begins."""
@@ -36,12 +39,15 @@ _log = structlog.get_logger("sluice.log")
 
 @dataclass(slots=True)
 class Recovered:
-    """The segments of a log in order, at least one, and its damage in order."""
+    """What a start has found of a log."""
 
+    damage: LogDamage
     segments: list[Segment] = field(default_factory=list)
-    damage: list[Damage] = field(default_factory=list)
-    is_clean: bool = True
-    """Whether everything was synced: the server had stopped cleanly, or there was no log."""
+    """In order, at least one."""
+    writers: WriterStates = field(default_factory=WriterStates)
+    unsynced: list[Path] = field(default_factory=list)
+    """Folders whose names may not be synced; empty: the server had stopped cleanly, or there was no
+    log."""
 
 
 class Recovery:
@@ -50,30 +56,48 @@ class Recovery:
     def __init__(
         self,
         name: str,
+        place: str,
         folder: Path,
         files: LogFiles,
         now_ms: int,
-        behind: int | None,
         *,
+        lake_offset: int,
+        given: int,
+        behind: int | None,
         is_same_boot: bool,
     ) -> None:
-        """:param behind: an offset that the log has not reached, or its exact end, if known.
-
-        :param is_same_boot: the machine has run since the last server wrote to the folder.
-        """
+        """See ``BucketLog``."""
         self._name = name
         self._folder = folder
         self._files = files
         self._now_ms = now_ms
+        self._lake_offset = lake_offset
+        self._given = given
         self._behind = behind
         self._is_same_boot = is_same_boot
-        self._found = Recovered()
+        self._damage = LogDamage(name, place, folder)
+        self._found = Recovered(self._damage)
 
     def run(self) -> Recovered:
         """Loads all segments, and cuts what a crash left at the end.
 
         :raises OSError: a file cannot be read or written, for a reason that is no damage.
         """
+        found = self._found
+        self._load_all()
+        self._recall_writers()
+        self._damage.forget_before(found.segments[0].base_offset)
+        if self._damage.is_end_known and self._end < self._lake_offset:
+            self._skip_to_lake()
+        if self._damage.is_end_known and self._end < self._given:
+            self._miss()
+        return found
+
+    @property
+    def _end(self) -> int:
+        return max(self._found.segments[-1].next_offset, self._damage.end)
+
+    def _load_all(self) -> None:
         found = self._found
         files = [path for path in self._folder.glob("*") if path.suffix in (".log", ".index")]
         bases = sorted({int(path.stem) for path in files if path.stem.isdecimal()})
@@ -83,9 +107,59 @@ class Recovery:
                 segment.last_timestamp_ms = found.segments[-1].last_timestamp_ms
             self._load(segment, following)
             found.segments.append(segment)
-        found.is_clean = not bases or found.segments[-1].is_closed
+        if bases and not found.segments[-1].is_closed:
+            # The process died, so it is unknown which content and names were synced.
+            found.unsynced = names_above(self._folder)
         found.segments = found.segments or [Segment(self._folder, 0)]
-        return found
+
+    def _recall_writers(self) -> None:
+        """Recalls the writers from the batches, and those whose batches were deleted."""
+        found = self._found
+        found.writers.recall(self._folder / WRITERS_FILE)
+        for segment in found.segments:
+            for entry in segment.entries():
+                if entry.writer_id >= 0:
+                    found.writers.record(
+                        entry.writer_id, entry.batch_sequence, entry.base_offset, entry.timestamp_ms
+                    )
+            if segment is not found.segments[-1]:
+                segment.release()
+        found.writers.expire(self._now_ms)
+
+    def _skip_to_lake(self) -> None:
+        """Continues at the lake offset, which the log does not reach, to assign no offset twice.
+
+        The rest of the log is set aside, because the lake contains all of it. The oldest segment is
+        moved first, so that after a crash the next start does the same.
+        """
+        found = self._found
+        _log.warning(
+            "the log ends before its lake offset: its files were removed or replaced, or the disk"
+            " lost rows. Only the lake has these rows, and reads of the log begin after them",
+            bucket=self._name,
+            log_start_offset=found.segments[0].base_offset,
+            log_end_offset=self._end,
+            lake_offset=self._lake_offset,
+        )
+        for segment in found.segments:
+            segment.index_path.unlink(missing_ok=True)
+            if segment.path.exists():
+                segment.path.rename(segment.path.with_suffix(".log.aside"))
+        following = found.segments[-1].following(self._lake_offset)
+        found.unsynced += [*self._files.make_folder(self._folder), self._folder]
+        following.path.touch()
+        found.segments = [following]
+        self._damage.forget_before(self._lake_offset)
+
+    def _miss(self) -> None:
+        """Makes damage of offsets that were given out, and that the log has lost."""
+        found, end = self._found, self._end
+        problem = f"{self._folder}: files were removed or replaced, and it ends at offset {end}"
+        self._files.make_folder(self._folder)
+        # Else the next start would not know of them.
+        found.segments.append(found.segments[-1].continued_at(self._given))
+        found.unsynced = names_above(self._folder)
+        self._damage.add(Damage(end, self._given, problem))
 
     def _load(self, segment: Segment, following: int | None) -> None:
         index = read_index(segment.index_path, self._files)
@@ -147,7 +221,7 @@ class Recovery:
     def _add(self, start: int, following: int | None, problem: str) -> None:
         """Adds damage up to the next segment, or to the stored end of the log."""
         stop = self._behind if following is None else following
-        self._found.damage.append(Damage(start, stop if (stop or 0) > start else None, problem))
+        self._damage.add(Damage(start, stop if (stop or 0) > start else None, problem))
 
     def _is_torn(self, segment: Segment, size: int) -> bool:
         """Whether a crash left what is behind the good batches, so nobody was told it is stored.
@@ -201,6 +275,11 @@ class Recovery:
         content = memoryview(bytearray(count))
         self._files.read_into(segment.path, segment.size, content)
         return content
+
+
+def names_above(folder: Path) -> list[Path]:
+    """The folders to sync for the names of a log: its own and those down to the data directory."""
+    return [*list(folder.parents)[:4], folder]
 
 
 def _is_batch(content: memoryview, size: int) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sluice.errors import CorruptRecord
+from sluice.failpoints import failpoint
 from sluice.formats.log.batch import LogBatchHeader, check_crc, read_header
 from sluice.server.data_dir import sync_folder
 from sluice.server.tablet.buckets.files import LogFiles
@@ -80,6 +81,25 @@ class Segment:
         self.size += size
         self.last_timestamp_ms = max(self.last_timestamp_ms, entry.timestamp_ms)
         self.is_closed = False
+
+    def following(self, offset: int) -> Segment:
+        """The segment after this one, which begins at the offset."""
+        segment = Segment(self.path.parent, offset)
+        segment.last_timestamp_ms = self.last_timestamp_ms
+        return segment
+
+    def continued_at(self, offset: int) -> Segment:
+        """Begins a segment: its name keeps the offsets before it from reuse.
+
+        :raises OSError: a file cannot be created.
+        """
+        following = self.following(offset)
+        # One after the other: alone, the second would hide that offsets before it are lost.
+        for segment in (self, following):
+            segment.path.touch()
+            sync_folder(segment.path.parent)
+            failpoint("server.continue_at.after_name")
+        return following
 
     def release(self) -> None:
         """Frees the fields that only a restart needs; the segment is closed for writing."""

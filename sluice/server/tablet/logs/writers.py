@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 import zlib
 from collections import OrderedDict, deque
+from pathlib import Path
 from typing import NamedTuple
+
+import structlog
 
 from sluice.errors import DuplicateSequence, OutOfOrderSequence
 
@@ -25,6 +28,8 @@ WRITERS_FILE = "writers"
 """File in a log's folder: the writers whose last batch was in segments that are deleted."""
 
 _SEQUENCE_MAX = 2**31 - 1
+
+_log = structlog.get_logger("sluice.log")
 
 
 class _Batch(NamedTuple):
@@ -101,11 +106,24 @@ class WriterStates:
         body = json.dumps(found, separators=(",", ":")).encode()
         return b"%08x\n%s\n" % (zlib.crc32(body), body)
 
-    def load(self, content: bytes) -> None:
-        """Records the writers of such a file, before those of the log.
+    def recall(self, path: Path) -> None:
+        """Records the writers of such a file, if there is one, before those of the log.
 
-        :raises ValueError: the content is damaged.
+        :raises OSError: it cannot be read.
         """
+        try:
+            self._load(path.read_bytes())
+        except FileNotFoundError:
+            pass
+        except ValueError as error:
+            _log.warning(
+                "the file of old writers is damaged; those that were idle since must begin anew",
+                file=str(path),
+                error=str(error),
+            )
+
+    def _load(self, content: bytes) -> None:
+        """:raises ValueError: the content is damaged."""
         crc, _, body = content.removesuffix(b"\n").partition(b"\n")
         if int(crc, 16) != zlib.crc32(body):
             raise ValueError("its checksum is wrong")
