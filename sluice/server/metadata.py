@@ -16,7 +16,8 @@ from sluice.errors import (
     UnknownServerError,
 )
 from sluice.model import Partition, TablePath, bucket_count_in
-from sluice.server.coordinator.catalog.catalog import Catalog, TableEntry
+from sluice.server.coordinator.catalog.catalog import Catalog
+from sluice.server.coordinator.catalog.entries import TableEntry
 from sluice.server.coordinator.tiering.lake_options import described
 from sluice.server.coordinator.tiering.lake_snapshots import LakeSnapshots
 from sluice.wire import apis

@@ -24,7 +24,7 @@ from sluice.model import Claim, Reason, TableDescriptor, TablePath
 from sluice.model import types as t
 from sluice.model.durations import duration_ms
 from sluice.server.cluster import EmbeddedCluster
-from sluice.server.coordinator.catalog.catalog import TableEntry
+from sluice.server.coordinator.catalog.entries import TableEntry
 from sluice.server.metadata import MetadataService
 from sluice.statuses import recorded
 from tests.support.fluss.plain_fluss import plain_fluss

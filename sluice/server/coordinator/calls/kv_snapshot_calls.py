@@ -15,7 +15,8 @@ from sluice.errors import (
     UnknownTableOrBucket,
 )
 from sluice.model import TableBucket
-from sluice.server.coordinator.catalog.catalog import Catalog, TableEntry
+from sluice.server.coordinator.catalog.catalog import Catalog
+from sluice.server.coordinator.catalog.entries import TableEntry
 from sluice.server.coordinator.leases.kv_snapshots import KvSnapshots
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb

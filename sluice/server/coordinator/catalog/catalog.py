@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from sqlite3 import Connection
 from types import MappingProxyType
 
@@ -30,9 +30,10 @@ from sluice.formats.types.descriptors import (
     descriptor_to_json,
     schema_to_json,
 )
-from sluice.model import Partition, TableBucket, TableInfo, TablePath, bucket_count_in
+from sluice.model import Partition, TableInfo, TablePath, bucket_count_in
 from sluice.model.paths import check_database_name, check_table_name
 from sluice.server.coordinator.catalog.descriptor_rules import BUCKETS_MAX, PARTITIONS_MAX
+from sluice.server.coordinator.catalog.entries import DatabaseEntry, TableEntry
 from sluice.server.storage.database import Database, next_values
 
 DEFAULT_DATABASE = "fluss"
@@ -43,60 +44,6 @@ SYSTEM_DATABASE = "sys"
 
 AlsoStored = Callable[[Connection, TableInfo], None]
 """Stores more data in the transaction that stores a table."""
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseEntry:
-    """A database; ``json`` is its descriptor as the user gave it."""
-
-    name: str
-    json: bytes
-    created_ms: int
-    modified_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class TableEntry:
-    """A table with its JSON, all its schemas by id, and its partitions by id."""
-
-    info: TableInfo
-    json: bytes
-    schemas: MappingProxyType[int, bytes]
-    partitions: MappingProxyType[int, Partition]
-    """Each with its own bucket count."""
-    bucket_count_epoch: int = 0
-    """How often the table's bucket count was altered."""
-
-    def bucket_count(self, partition_id: int | None) -> int:
-        """The buckets of a partition, or of a table without partitions; 0: there is none."""
-        if not self.info.is_partitioned:
-            return self.info.bucket_count if partition_id is None else 0
-        partition = None if partition_id is None else self.partitions.get(partition_id)
-        return 0 if partition is None else bucket_count_in(self.info, partition)
-
-    def bucket_counts(self) -> Mapping[int | None, int]:
-        """The number of buckets of each partition by id; by None, of a table without partitions."""
-        numbers = self.partitions if self.info.is_partitioned else (None,)
-        return {number: self.bucket_count(number) for number in numbers}
-
-    def buckets(self) -> list[TableBucket]:
-        """All buckets that exist now."""
-        return [
-            TableBucket(self.info.table_id, partition_id, bucket)
-            for partition_id, count in self.bucket_counts().items()
-            for bucket in range(count)
-        ]
-
-    def has_bucket(self, partition_id: int | None, bucket: int) -> bool:
-        """Whether the bucket exists now."""
-        return 0 <= bucket < self.bucket_count(partition_id)
-
-    def partition_named(self, values: Sequence[str]) -> Partition | None:
-        wanted = tuple(values)
-        for partition in self.partitions.values():
-            if partition.values == wanted:
-                return partition
-        return None
 
 
 class Catalog:

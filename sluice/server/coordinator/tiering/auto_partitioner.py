@@ -23,8 +23,9 @@ from sluice.errors import (
 from sluice.failpoints import failpoint
 from sluice.model import Partition, TableBucket, TableInfo, bucket_count_in
 from sluice.server.coordinator.catalog.auto_partition_rules import AutoPartitions, auto_partitions
-from sluice.server.coordinator.catalog.catalog import Catalog, TableEntry
+from sluice.server.coordinator.catalog.catalog import Catalog
 from sluice.server.coordinator.catalog.descriptor_rules import PARTITIONS_MAX
+from sluice.server.coordinator.catalog.entries import TableEntry
 from sluice.server.coordinator.tiering.lake_snapshots import LakeSnapshots
 from sluice.server.ticker import Ticker
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sluice.clock import Clock
 from sluice.errors import LakeSnapshotNotExist
 from sluice.model import TableBucket, TieringStatus
-from sluice.server.coordinator.catalog.catalog import TableEntry
+from sluice.server.coordinator.catalog.entries import TableEntry
 from sluice.server.coordinator.tiering.lake_snapshots import LakeSnapshots
 
 

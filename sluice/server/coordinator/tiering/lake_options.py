@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from sluice.config import DatalakeConfig
 from sluice.formats.types.descriptors import with_properties
 from sluice.masking import is_secret_name, mask
-from sluice.server.coordinator.catalog.catalog import TableEntry
+from sluice.server.coordinator.catalog.entries import TableEntry
 
 _SECRET_WORDS = ("password", "secret", "key", "pass")
 """Fluss leaves out options with such a word in their name; this server also the last one."""

@@ -19,7 +19,8 @@ from sluice.errors import (
 )
 from sluice.iceberg_rules.layout import Layout
 from sluice.model import TablePath
-from sluice.server.cluster import NO_LAKE, EmbeddedCluster
+from sluice.server.cluster import EmbeddedCluster
+from sluice.server.components import NO_LAKE
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role

@@ -17,7 +17,7 @@ from sluice.formats.rows.arrays import encode_rows
 from sluice.formats.types.descriptors import descriptor_to_json, schema_to_json
 from sluice.formats.types.types import arrow_schema
 from sluice.model import TableDescriptor, TableInfo
-from sluice.server.coordinator.catalog.catalog import TableEntry
+from sluice.server.coordinator.catalog.entries import TableEntry
 from sluice.server.tablet.kv.merge import RowBytesLimit, merge
 from sluice.server.tablet.kv.rows import KvTable
 from tests.unit.server.kv_support import SYMBOLS
