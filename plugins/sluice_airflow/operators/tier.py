@@ -286,8 +286,13 @@ class SluiceTierOperator(SparkDriverOperator):
         left = [t for t in self._tables if not t.read_earlier(names.get(t.plan_uri, ()))]
         self._lineage = Lineage(connection, self._tables)
         with hook.get_client() as client:
-            left = self._start_claims(client, left, attempt, context["ti"])
             interval_s = float(self.heartbeat_interval_seconds)
+            left = start_claims(
+                client,
+                left,
+                interval_s + CLAIMED_AGAIN_S,
+                lambda: missing_keeper(context["ti"], self.keep_task_id),
+            )
 
             def stop(tables: Iterable[TriedTable], why: ClaimLost | LeaseLost) -> None:
                 for table in tables:
@@ -352,27 +357,6 @@ class SluiceTierOperator(SparkDriverOperator):
                 if number == 1 and not is_special and self._watch and self._watch.has_begun:
                     starts.clear()
             left = rounds.begin(self._tables, f"{attempt}-{number}")
-
-    def _start_claims(
-        self, client: Client, tables: Sequence[TriedTable], attempt: str, ti: Any
-    ) -> list[TriedTable]:
-        """Marks that this try works on the tables. Returns those that have a claim."""
-        started = start_claims(
-            client,
-            [table.entry for table in tables],
-            attempt,
-            self.heartbeat_interval_seconds + CLAIMED_AGAIN_S,
-            lambda: missing_keeper(ti, self.keep_task_id),
-            str(TaskRun.of(ti)),
-        )
-        by_id = {table.entry["table_id"]: table for table in tables}
-        for entry, lost in started.lost:
-            table = by_id[entry["table_id"]]
-            table.entry = entry
-            table.fail(failure_of(lost, self._secrets))
-        for entry in started.held:
-            by_id[entry["table_id"]].entry = entry
-        return [table for table in tables if table.outcome is None]
 
     def _run_application(
         self,

@@ -10,11 +10,13 @@ import pytest
 from sluice.errors import ClaimLost
 from sluice.model import Claim, Reason, TablePath
 from sluice.rounds.records.plan_file import claim_of
+from sluice.rounds.records.result import RoundResult
 from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.operators.keep import missing_keeper
 from sluice_airflow.operators.tier import CLAIMED_AGAIN_S
 from sluice_airflow.tier import start_claims as start_module
 from sluice_airflow.tier.start_claims import start_claims
+from sluice_airflow.tier.tried_table import TriedTable
 from tests.airflow.acquire.test_keeper import Shop
 from tests.airflow.acquire.test_keeper import shop as shop
 from tests.airflow.claims.test_keep_task import KEEP, Airflow
@@ -39,13 +41,13 @@ def _short_poll(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def start(shop: Shop, airflow: Airflow, entry: ClaimedTable) -> Claim:
-    started = start_claims(
-        shop.client, [entry], "try-1", 1.0 + CLAIMED_AGAIN_S, lambda: missing_keeper(airflow, KEEP)
-    )
-    for _, lost in started.lost:
-        raise lost
-    [held] = started.held
-    return claim_of(held)
+    table = TriedTable(entry, "try-1")
+    wait_s = 1.0 + CLAIMED_AGAIN_S
+    held = start_claims(shop.client, [table], wait_s, lambda: missing_keeper(airflow, KEEP))
+    if isinstance(table.outcome, RoundResult):
+        raise ClaimLost(table.outcome.notes[0])
+    assert held == [table]
+    return table.claim
 
 
 @pytest.mark.parametrize("state", ["success", "failed", "skipped", "removed", "no task"])
