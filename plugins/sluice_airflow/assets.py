@@ -10,7 +10,6 @@ from airflow.sdk import Asset, AssetAlias
 
 from sluice.errors import ConfigurationError, SluiceError
 from sluice.model import TablePath
-from sluice_airflow.claims.snapshot_ids import id_text
 from sluice_airflow.config.settings import connection_id
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def event_extra(verdict: Verdict) -> dict[str, Any]:
     """Returns the extra of the event: see :func:`lake_table`."""
     return {
         "table": verdict.table,
-        "lake_snapshot_id": id_text(verdict.lake_snapshot_id),
+        "lake_snapshot_id": verdict.lake_snapshot_id,
         "rows": verdict.rows,
         "offsets_sum": verdict.offsets_sum,
         "tiering_epoch": verdict.tiering_epoch,

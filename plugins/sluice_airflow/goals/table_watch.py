@@ -219,7 +219,8 @@ class TableWatch:
         assert self._goal is not None
         took_ms = self._clock.now_ms() - self._started_ms
         self.last_line = self._mask(words.reached(self.path, self._goal, lake, took_ms, self._noun))
-        snapshot_id = None if lake is None else lake.snapshot_id
+        # A text, because browsers round large numbers.
+        snapshot_id = None if lake is None else str(lake.snapshot_id)
         return Look(tiered={"lake_snapshot_id": snapshot_id, "offsets_sum": offsets_sum(lake)})
 
     def _say_dropped(self, missing: Missing) -> None:

@@ -19,7 +19,7 @@ from sluice_airflow.config.settings import connection_id
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.acquire import ACCOUNT, ERROR
 from sluice_airflow.operators.keep import end_keeper
-from sluice_airflow.operators.settle import VERDICTS, log_verdict
+from sluice_airflow.operators.settle import VERDICTS
 from sluice_airflow.outcomes import account
 from sluice_airflow.outcomes import settle as settling
 from sluice_airflow.outcomes.verdict import Verdict
@@ -88,7 +88,7 @@ class SluiceDropOperator(RetriedIfAway):
                 client, work_uri, self.lease_id, entries, acquired=acquired or bool(why)
             )
         for verdict in verdicts:
-            log_verdict(logging.WARNING, verdict)
+            log.warning("%s", verdict)
         self._check_acquired(state_of(ti, self.acquire_task_id), acquired, why)
         told = self._verdicts(ti, packs, entries, verdicts)
         before = ti.xcom_pull(task_ids=self.acquire_task_id, key=ACCOUNT) or {}
@@ -136,7 +136,7 @@ class SluiceDropOperator(RetriedIfAway):
         indexes = list(range(len(packs)))
         pull = {"task_ids": self.settle_task_id, "key": VERDICTS, "map_indexes": indexes}
         settled = ti.xcom_pull(**pull) if packs else None
-        told = [Verdict.from_xcom(verdict) for found in settled or () for verdict in found or ()]
+        told = [Verdict(**verdict) for found in settled or () for verdict in found or ()]
         silent = {str(entry["table"]): entry for entry in entries}
         for verdict in (*told, *own):
             silent.pop(verdict.table, None)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from sluice.quantities import counted
 from sluice_airflow.airflow_api.api_server import RetriedIfAway, fails_at_once
 from sluice_airflow.airflow_api.task_states import state_of
 from sluice_airflow.assets import add_events, has_landed, lake_tables
@@ -16,7 +16,6 @@ from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.labels import PACK_LABEL
 from sluice_airflow.outcomes import account
 from sluice_airflow.outcomes import settle as settling
-from sluice_airflow.outcomes.verdict import Verdict
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -85,9 +84,9 @@ class SluiceSettleOperator(RetriedIfAway):
         context["label"] = label_after(self.entry["label"], failed, len(self.entry["tables"]))
         for verdict in verdicts:
             has_failed = verdict.reported == "failed"
-            log_verdict(logging.WARNING if has_failed else logging.INFO, verdict)
+            log.log(logging.WARNING if has_failed else logging.INFO, "%s", verdict)
         told = [
-            {**verdict.to_xcom(), "reason": verdict.reason[: account.REASON_MAX]}
+            {**asdict(verdict), "reason": verdict.reason[: account.REASON_MAX]}
             for verdict in verdicts
         ]
         ti.xcom_push(key=VERDICTS, value=told)  # also if this task fails
@@ -102,13 +101,3 @@ def label_after(label: str, failed: int, tables: int) -> str:
         return label
     end = " (failed)" if tables == 1 else f" ({failed} failed)"
     return label[: LABEL_MAX - len(end)] + end
-
-
-def log_verdict(level: int, verdict: Verdict) -> None:
-    """Logs what was reported of a table."""
-    text = f"{verdict.table}: {verdict.reported}"
-    if verdict.reason:
-        text += f" ({verdict.reason})"
-    if verdict.lake_snapshot_id is not None:
-        text += f", {counted(verdict.rows, 'row')}, lake snapshot {verdict.lake_snapshot_id}"
-    log.log(level, "%s", text)

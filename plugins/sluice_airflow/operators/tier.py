@@ -45,8 +45,7 @@ from sluice_airflow.submit.process_group import GroupSubmitHook
 from sluice_airflow.tier.arguments import spark_connection, task_arguments
 from sluice_airflow.tier.errors import stop_of, tier_error, why_lost
 from sluice_airflow.tier.next_rounds import NextRounds
-from sluice_airflow.tier.pack_watch import PackWatch
-from sluice_airflow.tier.paused import stop_paused
+from sluice_airflow.tier.pack_watch import PackWatch, stop_paused
 from sluice_airflow.tier.spark_driver import SparkDriverOperator, submit_arguments
 from sluice_airflow.tier.start_claims import start_claims
 from sluice_airflow.tier.tried_table import TriedTable

@@ -11,7 +11,6 @@ from typing import NotRequired, TypedDict
 from sluice.model import TieringStatus
 from sluice.quantities import counted
 from sluice.statuses import UNKNOWN, State
-from sluice_airflow.claims.snapshot_ids import id_text
 from sluice_airflow.outcomes.verdict import PAUSED as PAUSED
 from sluice_airflow.outcomes.verdict import Verdict
 
@@ -72,7 +71,7 @@ def of_verdict(verdict: Verdict) -> TableAccount:
     if verdict.reported == "finished":
         found = tell(verdict.table, TIERED, _tiered(verdict))
         found["rows"] = verdict.rows
-        found["lake_snapshot_id"] = id_text(verdict.lake_snapshot_id)
+        found["lake_snapshot_id"] = verdict.lake_snapshot_id
         return found
     if verdict.outcome == PAUSED:
         return tell(verdict.table, PAUSED, _resume(verdict.table))

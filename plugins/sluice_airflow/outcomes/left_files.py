@@ -7,19 +7,13 @@ import time
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from sluice.errors import (
-    DriverLost,
-    SluiceError,
-    StoppedByUser,
-    TablePaused,
-)
+from sluice.errors import DriverLost, SluiceError, StoppedByUser, TablePaused
 from sluice.masking import mask
 from sluice.model import Reason
 from sluice.rounds.records.json_files import read_json
 from sluice.rounds.records.plan_file import PlanFile
 from sluice.rounds.records.result import RoundFailure, RoundResult, round_failures, round_outcome
 from sluice_airflow.claims.claimed_again import has_begun, mark_ended, started_attempt
-from sluice_airflow.claims.snapshot_ids import id_of
 
 log = logging.getLogger(__name__)
 Outcome = RoundResult | RoundFailure
@@ -87,7 +81,9 @@ def result_of(plan_uri: str, xcom: Mapping[str, Any]) -> RoundResult:
     if isinstance(found, RoundResult):
         return found
     log.warning("%s: no result file can be read; its summary in XCom is used", xcom.get("table"))
-    return RoundResult.from_json({**xcom, "lake_snapshot_id": id_of(xcom.get("lake_snapshot_id"))})
+    snapshot_id = xcom.get("lake_snapshot_id")
+    known = {"lake_snapshot_id": None if snapshot_id is None else int(snapshot_id)}
+    return RoundResult.from_json({**xcom, **known})
 
 
 def failure_of(xcom: Mapping[str, Any] | None, left: RoundFailure | None) -> RoundFailure | None:

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sluice.errors import (
@@ -31,7 +32,7 @@ from sluice_airflow.claims import leasing
 from sluice_airflow.claims.claimed_again import newest_claim
 from sluice_airflow.claims.claims import ClaimedTable, heartbeat_all
 from sluice_airflow.claims.run_end import mark_run_ended
-from sluice_airflow.claims.task_runs import ran_by
+from sluice_airflow.claims.task_runs import RanBy, ran_by
 
 if TYPE_CHECKING:
     from sluice.client import Client
@@ -115,14 +116,11 @@ def settle(
         outcome = _outcome_without_result(entry["plan_uri"], failure, state, stop_seen_s)
     delete_keys(keys_uri(entry["plan_uri"]))  # a killed driver could not
     failpoint("airflow.settle.before_report")
-    if is_reported and isinstance(outcome, RoundResult):
-        verdict = finished_verdict(entry["table"], outcome)
-    elif is_reported and isinstance(outcome, RoundFailure) and not is_stop(outcome):
-        verdict = failed_verdict(entry["table"], outcome)
+    if is_reported and outcome is not None:
+        verdict = _verdict_of(entry["table"], outcome)
     else:
-        verdict = _report(
-            client, entry["plan_uri"], claim_of(entry), outcome, TASK_LOST, entry.get("lease_id")
-        )
+        who = partial(ran_by, entry["plan_uri"])
+        verdict = report(client, claim_of(entry), outcome, entry.get("lease_id"), who)
     failpoint("airflow.settle.before_release")
     leasing.release_snapshots(client, entry)
     return _unless_short(entry, outcome, verdict)
@@ -252,17 +250,10 @@ def unsettled(entry: ClaimedTable) -> Verdict | None:
     A settle task without an answer of the coordinator has reported nothing.
     """
     entry = _newest(entry)
-    table = entry["table"]
     outcome = outcome_in_files(entry["plan_uri"])
-    if isinstance(outcome, RoundResult):
-        if outcome.outcome == "claim_lost":
-            return lost_verdict(table, outcome)
-        return _unless_short(entry, outcome, finished_verdict(table, outcome))
-    if isinstance(outcome, RoundFailure):
-        return (
-            stopped_verdict(table, outcome) if is_stop(outcome) else failed_verdict(table, outcome)
-        )
-    return None
+    if outcome is None:
+        return None
+    return _unless_short(entry, outcome, _verdict_of(entry["table"], outcome))
 
 
 def is_tiered(entry: ClaimedTable) -> bool:
@@ -353,7 +344,8 @@ def _report_held(
         if outcome is None and not begun:
             verdicts.append(_release(client, claim, NOT_BEGUN))
         else:
-            verdicts.append(_report(client, uri, claim, outcome, RUN_ENDED, lease_id))
+            who = partial(ran_by, uri)
+            verdicts.append(report(client, claim, outcome, lease_id, who, RUN_ENDED))
     return verdicts
 
 
@@ -398,32 +390,39 @@ def _of_claim(
     return None if name and folder != entry["plan_uri"].rpartition("/")[0] else xcom
 
 
-def _report(
+def report(
     client: Client,
-    plan_uri: str,
     claim: Claim,
     outcome: Outcome | None,
-    otherwise: str,
     worker: str | None,
+    who: Callable[[], RanBy],
+    otherwise: str = TASK_LOST,
+    secrets: Sequence[str] = (),
 ) -> Verdict:
+    """Reports the outcome of a table, or releases its claim if that is no failure of the table.
+
+    :param worker: the lease of the run.
+    :param who: returns who ran the round.
+    :param otherwise: the reason of a failure without an outcome.
+    :raises FlussError: the coordinator has not answered.
+    """
     table = str(claim.path)
+    ended = outcome or RoundFailure(Reason.from_text(otherwise))
     try:
-        if isinstance(outcome, RoundResult):
-            if outcome.outcome == "claim_lost":
+        if isinstance(ended, RoundResult):
+            if ended.outcome == "claim_lost":
                 log.info("%s: another round has the table; nothing to report", table)
-                return lost_verdict(table, outcome)
-            # No statistics: Fluss expects totals of the lake table, and a round knows only its
-            # own. The coordinator keeps the last reported totals.
-            details = outcome.details(worker, **ran_by(plan_uri))
-            client.tiering.finished(claim, forced=bool(outcome.forced), details=details)
-            return finished_verdict(table, outcome)
-        failure = outcome or RoundFailure(Reason.from_text(otherwise))
-        reason = failure.reason.checked()
-        if reason.kind in RELEASED_KINDS:
-            client.tiering.release(claim, reason, stopped=True)
-            return stopped_verdict(table, failure)
-        client.tiering.failed(claim, reason, failure.details(worker, **ran_by(plan_uri)))
-        return failed_verdict(table, failure)
+            else:
+                # No statistics: Fluss expects totals of the lake table, and a round knows only its
+                # own. The coordinator keeps the last reported totals.
+                details = ended.details(worker, **who())
+                client.tiering.finished(claim, forced=bool(ended.forced), details=details)
+        elif ended.reason.kind in RELEASED_KINDS:
+            client.tiering.release(claim, ended.reason.checked(secrets), stopped=True)
+        else:
+            details = ended.details(worker, **who())
+            client.tiering.failed(claim, ended.reason.checked(secrets), details)
+        return _verdict_of(table, ended)
     except NO_REPORT_EXPECTED as error:
         log.info("%s: the coordinator expects no report of this round: %s", table, error)
         why = f"{type(error).__name__}: {error}"
@@ -432,3 +431,12 @@ def _report(
         if outcome is not None and outcome.reason.kind == TablePaused.__name__:
             return stopped_verdict(table, outcome)  # its tier task has released it
         return Verdict(table, "failed", why) if outcome is None else failed_verdict(table, outcome)
+
+
+def _verdict_of(table: str, outcome: Outcome) -> Verdict:
+    """What is reported of an outcome."""
+    if isinstance(outcome, RoundResult):
+        is_lost = outcome.outcome == "claim_lost"
+        return lost_verdict(table, outcome) if is_lost else finished_verdict(table, outcome)
+    is_released = outcome.reason.kind in RELEASED_KINDS
+    return stopped_verdict(table, outcome) if is_released else failed_verdict(table, outcome)

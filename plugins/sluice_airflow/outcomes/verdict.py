@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from sluice.errors import (
-    TablePaused,
-)
+from sluice.errors import TablePaused
+from sluice.quantities import counted
 from sluice.rounds.records.result import RoundFailure, RoundResult
-from sluice_airflow.claims.snapshot_ids import id_of, id_text
 
 PAUSED = "paused"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The report of one table to the coordinator, and the reason.
+    """The report of one table to the coordinator, and the reason. XComs have the same fields.
 
     ``reported``: finished, failed, released (the round counts as none), or nothing.
     """
@@ -29,20 +26,25 @@ class Verdict:
     """That of the result: committed, already_landed, nothing_new or claim_lost. Without a result:
     paused if a user paused the table, else empty."""
     rows: int = 0
-    lake_snapshot_id: int | None = None
-    """Of a failed round: the snapshot with the buckets that did not fail, if there is one."""
+    lake_snapshot_id: str | None = None
+    """A text, because browsers round large numbers. Of a failed round: the snapshot with the
+    buckets that did not fail, if there is one."""
     offsets_sum: int | None = None
     """The sum of the end offsets of the table's buckets in that snapshot."""
     tiering_epoch: int | None = None
 
-    def to_xcom(self) -> dict[str, Any]:
-        """The verdict for drop_lease, as JSON."""
-        return {**asdict(self), "lake_snapshot_id": id_text(self.lake_snapshot_id)}
+    def __str__(self) -> str:
+        """A line for a log: ``shop.orders: finished (committed), 3 rows, lake snapshot 9``."""
+        reason = f" ({self.reason})" if self.reason else ""
+        landed = ""
+        if self.lake_snapshot_id is not None:
+            landed = f", {counted(self.rows, 'row')}, lake snapshot {self.lake_snapshot_id}"
+        return f"{self.table}: {self.reported}{reason}{landed}"
 
-    @classmethod
-    def from_xcom(cls, content: Mapping[str, Any]) -> Verdict:
-        """Reads what :meth:`to_xcom` has made."""
-        return cls(**{**content, "lake_snapshot_id": id_of(content.get("lake_snapshot_id"))})
+
+def id_text(snapshot_id: int | None) -> str | None:
+    """The id of a lake snapshot as XComs have it."""
+    return None if snapshot_id is None else str(snapshot_id)
 
 
 def finished_verdict(table: str, result: RoundResult, reason: str = "") -> Verdict:
@@ -71,7 +73,7 @@ def landed(result: RoundResult | None) -> dict[str, Any]:
         return {}
     return {
         "rows": result.rows,
-        "lake_snapshot_id": result.lake_snapshot_id,
+        "lake_snapshot_id": id_text(result.lake_snapshot_id),
         "offsets_sum": sum(result.offsets.values()) if result.offsets else None,
         "tiering_epoch": result.tiering_epoch,
     }

@@ -17,7 +17,6 @@ from sluice_airflow.airflow_api.airflow_names import (
     conf,
 )
 from sluice_airflow.airflow_api.logs import MaskedLogs
-from sluice_airflow.claims.snapshot_ids import id_text
 from sluice_airflow.config.settings import connection_id
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.keep import TIMED_OUT, missing_triggerer
@@ -134,7 +133,7 @@ class SluiceTableSensor(MaskedLogs, BaseSensorOperator):
         if found.tiered is None:
             return PokeReturnValue(False)
         self.log.info("%s", watch.last_line)
-        return PokeReturnValue(True, _to_xcom(found.tiered))
+        return PokeReturnValue(True, dict(found.tiered))
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         """Ends the task as its trigger says.
@@ -147,7 +146,8 @@ class SluiceTableSensor(MaskedLogs, BaseSensorOperator):
         if "timed_out" in event:
             raise self._timed_out(event["timed_out"])
         self.log.info("%s", event["line"])
-        return _to_xcom(event["tiered"])
+        tiered: dict[str, Any] = event["tiered"]
+        return tiered
 
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context
@@ -229,10 +229,6 @@ class SluiceTableSensor(MaskedLogs, BaseSensorOperator):
             self.log.warning("skipped: %s", error)
             return AirflowSkipException(str(error))
         return error
-
-
-def _to_xcom(tiered: Mapping[str, Any]) -> dict[str, Any]:
-    return {**tiered, "lake_snapshot_id": id_text(tiered["lake_snapshot_id"])}
 
 
 def _no_triggerer(context: Context) -> str:

@@ -21,7 +21,7 @@ from sluice_airflow.claims.claimed_again import is_ended, mark_started, replace_
 from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.config.connection import FlussConnection
 from sluice_airflow.outcomes.account import HELD, TableAccount
-from sluice_airflow.tier.pack_watch import report_success
+from sluice_airflow.tier.reports import report
 from sluice_airflow.tier.tried_table import TriedTable
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class NextRounds:
 
     def _make_due(self, waiting: Mapping[TablePath, TriedTable]) -> dict[TablePath, TableAccount]:
         """Makes tables due that have no claim. Returns why they have none."""
-        known = [table for table in waiting.values() if _is_lost(table) or table.is_reported]
+        known = [table for table in waiting.values() if table.is_lost or table.is_reported]
         wanted = {table.claim.path for table in known if table.entry.get("must_reach_end")}
         return self._due.ask([table.claim for table in known], wanted) if known else {}
 
@@ -127,7 +127,7 @@ class NextRounds:
             text = f"{why['became']}: {why['text']}"
         log.warning("%s: not claimed again: %s", table.name, text)
         self._given_up.add(table.name)
-        if _is_lost(table):
+        if table.is_lost:
             table.note_first(f"not claimed again: {text}")
         else:
             table.fail_with(RoundsNotEnough(_not_reached(table, text)))
@@ -138,12 +138,12 @@ class NextRounds:
         for path, table in waiting.items():
             result = table.outcome
             assert isinstance(result, RoundResult)
-            if not _is_lost(table) and not table.is_reported:
+            if not table.is_lost and not table.is_reported:
                 if is_away:
                     continue
-                table.is_reported = report_success(self._client, table)
+                table.is_reported = report(self._client, table)
                 is_away = not table.is_reported  # not one time limit for each table
-            if _is_lost(table) or table.is_reported:  # there is no report of a lost claim
+            if table.is_lost or table.is_reported:  # there is no report of a lost claim
                 known[path] = table
         return known
 
@@ -165,7 +165,7 @@ class NextRounds:
         result = table.outcome
         if not isinstance(result, RoundResult):
             return False
-        if not _is_lost(table):
+        if not table.is_lost:
             return _must_go_on(table)
         if result.table_dropped or table.name in self._given_up:
             return False
@@ -177,10 +177,6 @@ class NextRounds:
             self._given_up.add(table.name)
             table.note_first(f"not claimed again: {why}")
         return not why
-
-
-def _is_lost(table: TriedTable) -> bool:
-    return isinstance(table.outcome, RoundResult) and table.outcome.outcome == "claim_lost"
 
 
 def _is_hopeless(table: TriedTable, why: TableAccount | None) -> bool:

@@ -1,7 +1,4 @@
-"""Watches the files of a pack's driver: reports its tables one by one, and stops some early.
-
-Does not import Airflow.
-"""
+"""Watches the files of a pack's driver: reports its tables one by one, and stops some early."""
 
 from __future__ import annotations
 
@@ -14,9 +11,11 @@ from typing import TYPE_CHECKING
 from sluice.client.tiering.heartbeats import Heartbeats
 from sluice.errors import (
     DriverLost,
+    FlussError,
     SluiceError,
     SparkSettingsWrong,
     StoppedByUser,
+    TablePaused,
     TierTimedOut,
 )
 from sluice.masking import mask
@@ -27,11 +26,10 @@ from sluice.rounds.records.packs import (
     running_application,
     write_stops,
 )
-from sluice.rounds.records.result import RoundFailure, RoundResult
+from sluice.rounds.records.result import RoundFailure
 from sluice_airflow.claims.packs import label_of
 from sluice_airflow.outcomes.settle import RELEASED_KINDS
-from sluice_airflow.tier.paused import release_paused, stop_paused
-from sluice_airflow.tier.reports import send_report
+from sluice_airflow.tier.reports import report
 from sluice_airflow.tier.time_limit import TimeLimit
 from sluice_airflow.tier.tried_table import TriedTable
 
@@ -197,26 +195,13 @@ class PackWatch:
 
     def _report_results(self) -> None:
         for table in self._tables:
-            result = table.outcome
-            if _is_final(table) and not table.is_reported:
-                if not report_failure(self._client, table, self._secrets):
-                    return  # the coordinator is away, as below
-                table.is_reported = True
-                self._heartbeats.remove(table.claim)
-            if table.is_paused and not table.is_reported:
-                if not release_paused(self._client, table, self._secrets):
-                    return  # the coordinator is away, as below
-                table.is_reported = True
-                self._heartbeats.remove(table.claim)
-            if not isinstance(result, RoundResult) or table.is_reported:
+            if table.is_reported or not _has_ended(table):
                 continue
-            if result.outcome == "claim_lost":
-                self._heartbeats.remove(table.claim)
-            elif report_success(self._client, table, self._secrets):
+            if not table.is_lost:
+                if not report(self._client, table, self._secrets):
+                    return  # the coordinator is away: not one time limit for each table
                 table.is_reported = True
-                self._heartbeats.remove(table.claim)
-            else:
-                return  # the coordinator is away: not one time limit for each table
+            self._heartbeats.remove(table.claim)
 
     def _check_limits(self) -> None:
         left = self._unfinished()
@@ -293,43 +278,21 @@ class PackWatch:
             pause_s = min(max(CHECK_S, self._listing_s / LOOK_SHARE_MAX), PAUSE_MAX_S)
 
 
-def _is_final(table: TriedTable) -> bool:
-    """Whether the table itself has failed, and no retry of the task tries it again."""
+def stop_paused(client: Client, tables: Sequence[TriedTable]) -> None:
+    """Stops the tables that a user has paused. If that cannot be read, their rounds continue."""
+    left = {t.claim: t for t in tables if t.outcome is None and t.why_stopped is None}
+    try:
+        paused = client.statuses.paused([*left])
+    except FlussError as error:
+        log.info("cannot read which tables are paused: %s", mask(str(error)))
+        return
+    for claim in paused:
+        left[claim].stop(TablePaused(f"a user paused the table {claim.path}"))
+
+
+def _has_ended(table: TriedTable) -> bool:
+    """Whether no retry of the task tries the table again. Settle releases other claims."""
     outcome = table.outcome
-    if not isinstance(outcome, RoundFailure) or outcome.reason.kind in RELEASED_KINDS:
-        return False  # the settle task releases its claim
-    return not outcome.reason.retryable
-
-
-def report_failure(client: Client, table: TriedTable, secrets: Sequence[str] = ()) -> bool:
-    """Reports a failure that stays one, while the task tiers other tables.
-
-    :returns: whether the coordinator has its answer; if not, the settle task reports.
-    """
-    assert isinstance(table.outcome, RoundFailure)
-    reason = table.outcome.reason.checked(secrets)
-    details = table.outcome.details(table.entry.get("lease_id"), **table.ran_by)
-    return send_report(
-        table.name,
-        lambda: client.tiering.failed(table.claim, reason, details),
-        done="the failure was reported to the coordinator",
-        otherwise="report the failure",
-        secrets=secrets,
-    )
-
-
-def report_success(client: Client, table: TriedTable, secrets: Sequence[str] = ()) -> bool:
-    """Reports a round while its heartbeats are sent. The settle task may start much later.
-
-    :returns: whether the coordinator has its answer; if not, the settle task reports.
-    """
-    assert isinstance(table.outcome, RoundResult)
-    claim, forced = table.claim, bool(table.outcome.forced)
-    details = table.outcome.details(table.entry.get("lease_id"), **table.ran_by)
-    return send_report(
-        claim.path,
-        lambda: client.tiering.finished(claim, forced=forced, details=details),
-        done="the success was reported to the coordinator",
-        otherwise="report the success",
-        secrets=secrets,
-    )
+    if not isinstance(outcome, RoundFailure) or table.is_paused:
+        return outcome is not None
+    return outcome.reason.kind not in RELEASED_KINDS and not outcome.reason.retryable

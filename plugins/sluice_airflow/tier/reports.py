@@ -3,38 +3,38 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sluice.errors import FlussError
 from sluice.masking import mask
-from sluice_airflow.outcomes.settle import NO_REPORT_EXPECTED
+from sluice_airflow.outcomes import settle
+from sluice_airflow.tier.tried_table import TriedTable
+
+if TYPE_CHECKING:
+    from sluice.client import Client
 
 log = logging.getLogger(__name__)
 
 
-def send_report(
-    table: object,
-    send: Callable[[], object],
-    *,
-    done: str,
-    otherwise: str,
-    unexpected: str = "the coordinator expects no report",
-    secrets: Sequence[str] = (),
-) -> bool:
-    """Sends a report of a table, and logs what became of it.
+def report(client: Client, table: TriedTable, secrets: Sequence[str] = ()) -> bool:
+    """Reports how a table ended while its heartbeats are sent: settle may start much later.
 
-    :param done: what to log of a report that was accepted.
-    :param otherwise: what the settle task will do if the coordinator did not answer.
-    :param unexpected: what to log if the claim has ended before.
+    A paused table is released, so that a resume takes effect.
+
     :returns: whether the coordinator has its answer; if not, the settle task reports.
     """
     try:
-        send()
-    except NO_REPORT_EXPECTED as error:
-        log.info("%s: %s: %s", table, unexpected, error)
+        verdict = settle.report(
+            client,
+            table.claim,
+            table.outcome,
+            table.entry.get("lease_id"),
+            lambda: table.ran_by,
+            secrets=secrets,
+        )
     except FlussError as error:
-        log.warning("%s: the settle task will %s: %s", table, otherwise, mask(str(error), secrets))
+        log.warning("%s: the settle task will report: %s", table.name, mask(str(error), secrets))
         return False
-    else:
-        log.info("%s: %s", table, done)
+    log.info("%s", verdict)
     return True

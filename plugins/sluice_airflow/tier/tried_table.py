@@ -32,9 +32,9 @@ from sluice.rounds.records.result import (
 )
 from sluice.rounds.values.reasons import failure_of, reason_of
 from sluice_airflow.claims.claims import ClaimedTable
-from sluice_airflow.claims.snapshot_ids import id_text
 from sluice_airflow.claims.task_runs import RanBy
 from sluice_airflow.outcomes.left_files import TIER_NOT_STARTED, UNREADABLE
+from sluice_airflow.outcomes.verdict import id_text
 from sluice_airflow.tier.time_limit import TimeLimit
 
 log = logging.getLogger(__name__)
@@ -275,6 +275,11 @@ class TriedTable:
         """Whether the table's round ended because a user paused the table."""
         outcome = self.outcome
         return isinstance(outcome, RoundFailure) and outcome.reason.kind == TablePaused.__name__
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the table's round ended because its claim was lost."""
+        return isinstance(self.outcome, RoundResult) and self.outcome.outcome == "claim_lost"
 
     def xcom(self) -> dict[str, Any]:
         """A summary of the outcome, and the address of its file."""

@@ -103,7 +103,7 @@ def test_the_ends_of_the_logs_at_the_start(shop: Shop, keyed: bool, days: bool) 
     assert watching.waits() == [], "nothing has changed"
     snapshot = shop.register(claim, old)
     shop.clock.ms += 7_400
-    assert watching.tiered() == {"lake_snapshot_id": snapshot, "offsets_sum": 40}
+    assert watching.tiered() == {"lake_snapshot_id": str(snapshot), "offsets_sum": 40}
     assert watching.said() == []
     assert watching.watch.last_line == (
         f"shop.orders: 40 {noun} in {held} are tiered after 1 min 7 s; lake snapshot {snapshot}"
@@ -115,7 +115,7 @@ def test_a_table_that_is_tiered_already(shop: Shop) -> None:
     shop.write(path, range(40))
     shop.tier(path)
     watching = Watching(shop, "now")
-    assert watching.tiered() == {"lake_snapshot_id": 1, "offsets_sum": 40}
+    assert watching.tiered() == {"lake_snapshot_id": "1", "offsets_sum": 40}
     assert watching.said() == []
     assert watching.watch.last_line == (
         f"shop.orders: 40 rows in {buckets(shop)} are tiered after 0 s; lake snapshot 1"
@@ -158,7 +158,7 @@ def test_rows_written_before_a_time(shop: Shop) -> None:
     )
     [claim] = shop.claim(path)
     snapshot = shop.register(claim, old)
-    assert watching.tiered() == {"lake_snapshot_id": snapshot, "offsets_sum": 30}
+    assert watching.tiered() == {"lake_snapshot_id": str(snapshot), "offsets_sum": 30}
 
 
 def noon_text(ms: int) -> str:
@@ -215,7 +215,7 @@ def test_an_offset_for_each_bucket(shop: Shop) -> None:
     shop.register(claim, ends)
     assert watching.waits()[0] == "1 of 3 rows left; lake snapshot 1"
     shop.register(claim, ends | {TableBucket(table_id, None, 1): 2})
-    assert watching.tiered() == {"lake_snapshot_id": 2, "offsets_sum": 3}
+    assert watching.tiered() == {"lake_snapshot_id": "2", "offsets_sum": 3}
 
 
 def test_offsets_that_are_not_written_yet(shop: Shop) -> None:
@@ -233,7 +233,7 @@ def test_a_sum_of_offsets(shop: Shop) -> None:
     path = shop.create("orders")
     shop.write(path, range(10))
     shop.tier(path)
-    assert Watching(shop, 10).tiered() == {"lake_snapshot_id": 1, "offsets_sum": 10}
+    assert Watching(shop, 10).tiered() == {"lake_snapshot_id": "1", "offsets_sum": 10}
     watching = Watching(shop, "1015", moves=True)
     assert watching.waits()[0] == (
         "waiting until the end offsets of all buckets in the lake add up to 1,015; lake snapshot 1"
@@ -244,7 +244,7 @@ def test_a_sum_of_offsets(shop: Shop) -> None:
     assert watching.waits()[0] == "5 of 1,015 offsets left; lake snapshot 2"
     shop.write(path, range(6))
     shop.tier(path)
-    assert watching.tiered() == {"lake_snapshot_id": 3, "offsets_sum": 1016}
+    assert watching.tiered() == {"lake_snapshot_id": "3", "offsets_sum": 1016}
     assert "the end offsets in the lake add up to 1,016 after 2 min" in watching.watch.last_line
 
 

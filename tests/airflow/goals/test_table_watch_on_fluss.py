@@ -96,7 +96,7 @@ def test_rows_written_before_a_time_and_a_dropped_partition(
         def is_tiered() -> bool:
             found = now.look(client)
             said.extend(line for _, line in found.lines)
-            return found.tiered == {"lake_snapshot_id": 1, "offsets_sum": 27}
+            return found.tiered == {"lake_snapshot_id": "1", "offsets_sum": 27}
 
         said: list[str] = []
         wait_until(is_tiered, 30, "the table to be tiered")

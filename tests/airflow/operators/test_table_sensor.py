@@ -175,7 +175,7 @@ def test_a_deferred_sensor_keeps_what_it_waits_for(
     [claim] = shop.claim(orders)
     shop.register(claim, ends)
     event = second.result(20)
-    assert event["tiered"] == {"lake_snapshot_id": 1, "offsets_sum": 10}
+    assert event["tiered"] == {"lake_snapshot_id": "1", "offsets_sum": 10}
     assert event["line"].startswith("shop.orders: 10 rows in ")
     found = sensor().resume_execution("execute_complete", {"event": event}, airflow.context())
     assert found == {"lake_snapshot_id": "1", "offsets_sum": 10}

@@ -210,7 +210,7 @@ def test_the_tier_task_reports_its_success_itself(place: Place) -> None:
     log = place.airflow.log.read_text()[seen:]
     before, _, after = log.partition("task_id=per_application.settle")
     assert after
-    assert "shop.ok: the success was reported to the coordinator" in before
+    assert "shop.ok: finished (committed)" in before
     [round_] = place.client.statuses.history(path)
     assert round_.worker == run["xcoms"]["open_job"]["return_value"], "reported once"
 
