@@ -48,6 +48,8 @@ WRITERS = 8
 """Most plans that are written at the same time: on S3 each takes tens of milliseconds."""
 LEASE_REFUSED = (LeaseNotObtained, TableNotExist, UnknownTableOrBucket)
 """Errors that keep one table from being leased and do not affect the other tables."""
+Ends = Mapping[str, int] | None
+"""The end offsets that the lake must have, by the bucket's name."""
 
 
 def check_conf_keys(conf: Mapping[str, Any] | None, known: Iterable[str]) -> None:
@@ -96,7 +98,13 @@ def acquire(
     except (OSError, ValueError, ImportError) as error:
         raise ConfigurationError(reason_text(f"work folder {work_uri}: {error}")) from error
     with Heartbeats(client.tiering, interval_s=heartbeat_interval_s) as heartbeats:
-        run = _Acquired(client, connection, lease_id, heartbeats, is_wanted)
+        run = _Acquired(
+            client,
+            connection,
+            lease_id,
+            heartbeats,
+            lambda path, ends: ends if is_wanted(path) else None,
+        )
         own = [plan.claim for plan in plans]
         try:
             for plan in plans:
@@ -145,7 +153,9 @@ def acquire_again(
     :returns: the claimed tables, the idle ones, and the refused ones with the reasons.
     :raises FlussError, ConfigurationError: as of :func:`acquire`.
     """
-    run = _Acquired(client, connection, lease_id, heartbeats, lambda _path: False)
+    run = _Acquired(
+        client, connection, lease_id, heartbeats, lambda path, _ends: earlier[path].until
+    )
     left = [
         claim
         for claim in client.tiering.claims_of(lease_id)
@@ -160,14 +170,8 @@ def acquire_again(
     for claim, reason in run.refused.items():
         _report_refused(client, claim, reason)
     finish_idle(client, lease_id, run.idle, heartbeats, lambda _claim: None)
-    entries = []
-    for entry in run.entries:
-        before = earlier[claim_of(entry).path]
-        plan = PlanFile.from_json(read_json(entry["plan_uri"]) or {})
-        plan = replace(plan, lease_id=lease_id, until=before.until)
-        entries.append(_write_plan(client, connection.require_work_uri(), plan))
     refused = {claim.path: reason for claim, reason in run.refused.items()}
-    return entries, [claim.path for claim, _ in run.idle], refused
+    return run.entries, [claim.path for claim, _ in run.idle], refused
 
 
 class _Acquired:
@@ -179,14 +183,16 @@ class _Acquired:
         connection: FlussConnection,
         lease_id: str,
         heartbeats: Heartbeats,
-        is_wanted: Callable[[TablePath], bool],
+        until: Callable[[TablePath, Ends], Ends],
     ) -> None:
+        """:param until: returns the ends that a table must reach, if there are some. Its second
+        argument has the present ends."""
         self.entries: list[ClaimedTable] = []
         self.refused: dict[Claim, Reason] = {}
         self.idle: list[tuple[Claim, Waiting]] = []
         self._client, self._connection = client, connection
         self._lease_id, self._heartbeats = lease_id, heartbeats
-        self._is_wanted = is_wanted
+        self._until = until
 
     def claims(self) -> list[Claim]:
         """Those that became something; the others were claimed with one that could not."""
@@ -233,7 +239,7 @@ class _Acquired:
                 self.refused[claim] = reason_of(error, self._connection.secrets())
             return None
         bootstrap = self._connection.bootstrap
-        until = found.ends if self._is_wanted(claim.path) else None
+        until = self._until(claim.path, found.ends)
         return PlanFile(claim, self._lease_id, bootstrap, snapshots, found.rows, until)
 
 

@@ -118,8 +118,9 @@ class ClaimKeeper:
             with Heartbeats(self._client.tiering, self._interval_s) as heartbeats:
                 for claim in self._claims_to_keep():
                     heartbeats.add(claim)
-                self._continue_claims(heartbeats, failed)
-                self._claim_lost(heartbeats, failed)
+                for claim in self._new_claims():
+                    heartbeats.add(claim)
+                    self._continue(claim, failed)
         self._lost.update(failed)
         # Only now: the coordinator would assign a released table again at once, to this session.
         for claim, why in self._refused:
@@ -271,25 +272,17 @@ class ClaimKeeper:
             and read_json(plan_uri(self._work_uri, self._lease_id, claim)) is None
         ]
 
-    def _continue_claims(self, heartbeats: Heartbeats, failed: dict[TablePath, PlanFile]) -> None:
-        """Continues the claims of lost tables that a killed keeper has left without a plan."""
+    def _new_claims(self) -> Iterator[Claim]:
+        """Claims of lost tables: first those that a killed keeper has left without a plan."""
         if found := self._unplanned(self._lost):
             answers = self._client.tiering.heartbeat(found)
-            for claim in found:
-                if answers[claim.table_id] is None:
-                    heartbeats.add(claim)
-                    self._continue(claim, failed)
-
-    def _claim_lost(self, heartbeats: Heartbeats, failed: dict[TablePath, PlanFile]) -> None:
-        """Claims the lost tables that are due."""
-        wanted = [*self._lost]
-        with self._client.tiering.claim_session(wanted, by=self._lease_id) as waiting:
+            yield from (claim for claim in found if answers[claim.table_id] is None)
+        with self._client.tiering.claim_session([*self._lost], by=self._lease_id) as waiting:
             while self._lost and not self._stopping.is_set():
                 if (claim := waiting.next()) is None:
                     break
                 failpoint("airflow.keep.after_claim")
-                heartbeats.add(claim)
-                self._continue(claim, failed)
+                yield claim
 
     def _continue(self, claim: Claim, failed: dict[TablePath, PlanFile]) -> None:
         """Replaces a lost claim by a new one, or refuses the new one.

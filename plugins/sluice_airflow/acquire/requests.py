@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,12 @@ from sluice.masking import mask
 from sluice.model import Claim, TablePath, TieringStatus
 from sluice.model.patterns import is_pattern
 from sluice.quantities import counted
+from sluice.rounds.records.plan_file import PlanFile
 from sluice.rounds.records.run_names import RunName, RunNames, write_run_name
 from sluice.statuses import State
 from sluice_airflow.acquire.acquire import acquire, requested_tables
 from sluice_airflow.acquire.earlier_packs import NOTHING_EARLIER, Earlier, write_packs
-from sluice_airflow.claims.claims import ClaimedTable
+from sluice_airflow.claims.claims import claimed_table
 from sluice_airflow.claims.packs import TASKS_MAX, Pack, PackLimits, pack_tables
 from sluice_airflow.claims.run_end import RunEnd
 from sluice_airflow.config.connection import FlussConnection
@@ -66,27 +67,6 @@ class Request:
     """The run that asks."""
     earlier: Earlier = NOTHING_EARLIER
     """What earlier tries of the task have left, if a user has cleared it."""
-
-    @classmethod
-    def of(
-        cls,
-        params: Mapping[str, Any],
-        *,
-        is_manual: bool,
-        run: RunName | None = None,
-        earlier: Earlier = NOTHING_EARLIER,
-    ) -> Request:
-        """Reads the parameters of a run."""
-        return cls(
-            list(params["tables"]),
-            int(params["max_tables"]),
-            bool(params["force"]),
-            bool(params["wait"]),
-            bool(params["dry_run"]),
-            is_manual,
-            run,
-            earlier,
-        )
 
     @property
     def names(self) -> list[str]:
@@ -334,7 +314,8 @@ def dry_run(
     reached = f"it is due, but max_tables ({request.tables_max}) is reached before"
     found += [tell(claim.path, NOT_DUE, reached) for claim in over]
     found += [tell(claim.path, NOTHING_NEW, "no rows, no Spark application") for claim in idle]
-    packs = pack_tables([_planned(claim, waiting[claim].rows) for claim in due], limits, slots)
+    plans = [PlanFile(claim, "", "", rows=waiting[claim].rows) for claim in due]
+    packs = pack_tables([claimed_table(plan, "") for plan in plans], limits, slots)
     number = {t["table"]: n for n, pack in enumerate(packs, 1) for t in pack["tables"]}
     for claim in due:
         text = f"{_size_of(waiting[claim])}, application {number[str(claim.path)]} of {len(packs)}"
@@ -375,17 +356,3 @@ def _is_free(status: TieringStatus) -> bool:
 def _is_due(status: TieringStatus, now_ms: int) -> bool:
     is_time = status.next_attempt_ms is not None and status.next_attempt_ms <= now_ms
     return _is_free(status) and (status.status == State.PENDING.value or is_time)
-
-
-def _planned(claim: Claim, rows: int | None) -> ClaimedTable:
-    table = ClaimedTable(
-        table=str(claim.path),
-        table_id=claim.table_id,
-        tiering_epoch=claim.tiering_epoch,
-        coordinator_epoch=0,
-        lease_id="",
-        plan_uri="",
-    )
-    if rows is not None:
-        table["rows"] = rows
-    return table

@@ -180,20 +180,21 @@ class SluiceAcquireOperator(RetriedIfAway):
         from sluice_airflow.acquire.requests import Request
 
         ti = context["ti"]
-        run = RunName(ti.dag_id, str(context["run_id"]))
         earlier = NOTHING_EARLIER
         if ti.try_number > 1:  # a retry, or a user cleared this task, alone or with tier tasks
             states = mapped_states_of(ti, self.tier_task_id)
             earlier = Earlier.read(work_uri, self.lease_id, states)
-        asked = {
-            "tables": tables_given(self.tables),
-            "max_tables": count_given("max_tables", self.max_tables),
-            **{name: flag(name, getattr(self, name)) for name in ("force", "wait", "dry_run")},
-        }
         # Only names in the conf of a run are those that a person asked for now.
         is_named = self.conf_keys is not None and "tables" in (context["dag_run"].conf or {})
-        return Request.of(
-            asked, is_manual=is_manual(context) and is_named, run=run, earlier=earlier
+        return Request(
+            tables_given(self.tables),
+            count_given("max_tables", self.max_tables),
+            force=flag("force", self.force),
+            wait=flag("wait", self.wait),
+            dry_run=flag("dry_run", self.dry_run),
+            is_manual=is_manual(context) and is_named,
+            run=RunName(ti.dag_id, str(context["run_id"])),
+            earlier=earlier,
         )
 
     def _claim(self, request: Request, ti: Any) -> Acquired:
