@@ -16,6 +16,28 @@ if TYPE_CHECKING:
     from sluice.client import Client
 
 
+def checked(
+    connection_id: str, connection: Any, datalake: Mapping[str, Any] | None = None
+) -> FlussConnection:
+    """Checks the fields of a connection of Airflow, and hides its secrets in Airflow's logs.
+
+    :param datalake: options of the lake that override those of the connection.
+    :raises ConfigurationError: names the field, its value and the allowed values.
+    """
+    found = FlussConnection.parse(
+        connection_id,
+        connection.host,
+        connection.port,
+        connection.extra_dejson,
+        connection.login,
+        connection.password,
+    ).with_datalake(datalake)
+    for secret in found.secrets():  # Airflow masks only fields of certain names
+        for encoded in encodings(secret):
+            mask_secret(encoded)
+    return found
+
+
 class FlussHook(BaseHook):
     """Opens clients of the Fluss cluster that an Airflow connection names.
 
@@ -45,19 +67,7 @@ class FlussHook(BaseHook):
         :raises AirflowNotFoundException: the connection is not defined.
         :raises ApiServerAway: Airflow's API server does not answer.
         """
-        connection = connection_of(self.fluss_conn_id)
-        checked = FlussConnection.parse(
-            self.fluss_conn_id,
-            connection.host,
-            connection.port,
-            connection.extra_dejson,
-            connection.login,
-            connection.password,
-        ).with_datalake(self.datalake)
-        for secret in checked.secrets():  # Airflow masks only fields of certain names
-            for encoded in encodings(secret):
-                mask_secret(encoded)
-        return checked
+        return checked(self.fluss_conn_id, connection_of(self.fluss_conn_id), self.datalake)
 
     def get_client(self, timeout_ms: int | None = None) -> Client:
         """Opens a client of the cluster. Close it, or use it as a context manager.

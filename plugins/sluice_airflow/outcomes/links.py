@@ -32,7 +32,7 @@ class LinkTargets:
 
     def __init__(self, spark_history_url: str, lake_table_url: str, health_url: str) -> None:
         """:param spark_history_url, lake_table_url, health_url: the settings of these names."""
-        self._history_url = spark_history_url.rstrip("/")
+        self._history_url = spark_history_url
         self._lake_table_url = lake_table_url
         self._health_url = health_url
         self.spark = ""
@@ -56,22 +56,26 @@ class LinkTargets:
         self.lake_table = next(filter(None, map(self.lake_table_of, results)), "")
         if tables and self._health_url:
             path = TablePath.parse(tables[0]["table"])
-            self.health = _filled(self._health_url, path)
+            self.health = filled(self._health_url, path)
 
     def lake_table_of(self, result: RoundResult) -> str:
         """The address of a table's page. Empty: none is set, or the lake has no snapshot."""
         if not self._lake_table_url or result.lake_snapshot_id is None:
             return ""
         path = TablePath.parse(result.table)
-        return _filled(self._lake_table_url, path, str(result.lake_snapshot_id))
+        return filled(self._lake_table_url, path, str(result.lake_snapshot_id))
 
     def _history(self, application: SparkApplication) -> str:
-        if not self._history_url:
-            return ""
-        return f"{self._history_url}/history/{quote(application.id)}/jobs/"
+        return history_page(self._history_url, application.id) if self._history_url else ""
 
 
-def _filled(address: str, path: TablePath, snapshot_id: str = "") -> str:
+def history_page(history_url: str, application_id: str) -> str:
+    """The page of an application in Spark's history server."""
+    return f"{history_url.rstrip('/')}/history/{quote(application_id, safe='')}/jobs/"
+
+
+def filled(address: str, path: TablePath, snapshot_id: str = "") -> str:
+    """An address of the settings with the values of a table."""
     for name, value in (
         ("{database}", path.database),
         ("{table}", path.table),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from urllib.parse import quote
 
 from airflow.api_fastapi.app import API_ROOT_PATH
@@ -10,16 +10,16 @@ from airflow.api_fastapi.app import API_ROOT_PATH
 from sluice.model import TablePath, TieringRound
 from sluice.page.cluster.models import Link
 from sluice_airflow.claims.task_runs import TaskRun
+from sluice_airflow.outcomes.links import filled, history_page
 from sluice_airflow.page.runs import dag_url, run_url
 from sluice_airflow.page.tiering_dags import TieringDag
 
 
 def links_of_table(dag: TieringDag, path: TablePath) -> list[Link]:
     """Pages about a table."""
-    values = {"database": path.database, "table": path.table, "snapshot_id": ""}
     found = [
-        Link(name="Lake table", url=_filled(dag.lake_table_url, values)),
-        Link(name="Table health", url=_filled(dag.health_url, values)),
+        Link(name="Lake table", url=_filled(dag.lake_table_url, path)),
+        Link(name="Table health", url=_filled(dag.health_url, path)),
         Link(name="Assets", url=f"{API_ROOT_PATH}assets?name_pattern={quote(str(path))}"),
         Link(name=f"DAG {dag.dag_id}", url=dag_url(dag.dag_id)),
     ]
@@ -33,19 +33,16 @@ def links_of_round(
 
     :param shows_dag: whether the viewer may read of a DAG.
     """
-    values = {"database": path.database, "table": path.table}
     found = []
     task = TaskRun.parse(ended.airflow_task)
     if task is not None and shows_dag(task.dag_id):
         found += _links_of_task(task)
     if ended.spark_application and _is_page(dag.spark_history_url):
-        history = dag.spark_history_url.rstrip("/")
-        url = f"{history}/history/{quote(ended.spark_application, safe='')}/jobs/"
+        url = history_page(dag.spark_history_url, ended.spark_application)
         found.append(Link(name="Spark application", url=url))
-    if ended.lake_snapshot_id is not None:
-        values["snapshot_id"] = str(ended.lake_snapshot_id)
-        if url := _filled(dag.lake_table_url, values):
-            found.append(Link(name="Lake table", url=url))
+    snapshot_id = ended.lake_snapshot_id
+    if snapshot_id is not None and (url := _filled(dag.lake_table_url, path, str(snapshot_id))):
+        found.append(Link(name="Lake table", url=url))
     return found
 
 
@@ -57,13 +54,9 @@ def _links_of_task(task: TaskRun) -> list[Link]:
     return [Link(name="Task instance", url=url), Link(name="Run", url=run)]
 
 
-def _filled(address: str, values: Mapping[str, str]) -> str:
+def _filled(address: str, path: TablePath, snapshot_id: str = "") -> str:
     """An address of a DAG file with these values; empty: a browser should not follow it."""
-    if not _is_page(address):
-        return ""
-    for name, value in values.items():
-        address = address.replace(f"{{{name}}}", quote(value, safe=""))
-    return address
+    return filled(address, path, snapshot_id) if _is_page(address) else ""
 
 
 def _is_page(address: str) -> bool:

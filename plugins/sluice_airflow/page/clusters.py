@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from airflow.models.connection import Connection
 from airflow.models.dag import DagModel
 from airflow.models.variable import Variable
-from airflow.sdk.log import mask_secret
 
 from sluice.client import Client, connect
 from sluice.client.leases.ids import holder_of, lease_id
 from sluice.clock import Clock, SystemClock
 from sluice.errors import ConfigurationError
-from sluice.masking import encodings, mask
+from sluice.masking import mask
 from sluice.page.cluster.cluster_reader import ClusterReader
 from sluice_airflow.airflow_api.airflow_names import AirflowNotFoundException
 from sluice_airflow.config.connection import FlussConnection
 from sluice_airflow.config.deployment import VARIABLE
+from sluice_airflow.hooks.fluss import checked
 from sluice_airflow.page.access import has_teams
 
 _log = logging.getLogger(__name__)
@@ -206,15 +206,4 @@ def _read(connection_id: str, team: str | None) -> FlussConnection | None:
         found = Connection.get_connection_from_secrets(connection_id, **more)
     except AirflowNotFoundException:
         return None
-    checked = FlussConnection.parse(
-        connection_id,
-        found.host,
-        found.port,
-        found.extra_dejson,
-        found.login,
-        found.password,
-    )
-    for secret in checked.secrets():
-        for encoded in encodings(secret):
-            mask_secret(encoded)
-    return checked
+    return checked(connection_id, found)
