@@ -12,7 +12,6 @@ keep_claims sends the heartbeats of the claims from the triggerer until drop_lea
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any, Unpack
 
 from airflow.sdk import DAG, TaskGroup, task_group
@@ -163,7 +162,6 @@ def add_tasks(dag: DAG, tiering: Tiering) -> ReleaseOfFailedRun:
 
 
 def _acquire(tiering: Tiering, lease_id: Any, prefix: str) -> SluiceAcquireOperator:
-    settings = tiering.settings
     return SluiceAcquireOperator(
         task_id=ACQUIRE,
         lease_id=lease_id,
@@ -173,44 +171,32 @@ def _acquire(tiering: Tiering, lease_id: Any, prefix: str) -> SluiceAcquireOpera
         wait=tiering.wait,
         dry_run=tiering.dry_run,
         spark_conf=tiering.spark_conf,
-        fluss_conn_id=settings.connection,
         datalake=tiering.datalake,
         tier_task_id=prefix + TIER,
         conf_keys=tiering.conf_keys,
-        spark_conn_id=settings.spark_connection,
-        spark_binary=settings.spark_binary,
-        application=settings.application,
-        py_files=settings.py_files,
-        packages=settings.packages,
-        jars=settings.jars,
-        pool_slots=settings.pool_slots,
-        tables_per_application=settings.tables_per_application,
-        rows_per_application=settings.rows_per_application,
-        heartbeat_interval_seconds=settings.heartbeat_interval_seconds,
         doc_md=DOCS[ACQUIRE],
+        **tiering.settings.arguments(
+            "pool_slots",
+            "tables_per_application",
+            "rows_per_application",
+            "heartbeat_interval_seconds",
+        ),
     )
 
 
 def _tier_arguments(tiering: Tiering, prefix: str) -> dict[str, Any]:
     settings = tiering.settings
     return {
-        "fluss_conn_id": settings.connection,
         "datalake": tiering.datalake,
         "spark_conf": tiering.spark_conf,
         "acquire_task_id": prefix + ACQUIRE,
         "keep_task_id": prefix + KEEP,
-        "heartbeat_interval_seconds": settings.heartbeat_interval_seconds,
-        "tier_timeout_seconds": settings.tier_timeout_seconds,
-        "spark_conn_id": settings.spark_connection,
-        "application": settings.script,
-        "py_files": settings.py_files,
-        "spark_binary": settings.spark_binary,
-        "jars": settings.jars,
-        "packages": settings.packages,
-        "pool": settings.pool,
-        "retries": settings.tier_retries,
-        "retry_delay": timedelta(seconds=settings.tier_retry_delay_seconds),
-        "spark_history_url": settings.spark_history_url,
-        "lake_table_url": settings.lake_table_url,
-        "health_url": settings.health_url,
+        **settings.of_tier_task(),
+        **settings.arguments(
+            "heartbeat_interval_seconds",
+            "tier_timeout_seconds",
+            "spark_history_url",
+            "lake_table_url",
+            "health_url",
+        ),
     }

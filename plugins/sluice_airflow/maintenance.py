@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 from airflow.sdk import DAG
 
 from sluice_airflow.config.arguments import (
     OF_DAG,
     OF_SETTINGS,
+    MaintenanceArguments,
     OfAirflow,
     check_known,
     check_values,
@@ -19,7 +18,6 @@ from sluice_airflow.config.arguments import (
     split,
 )
 from sluice_airflow.config.params import ALL_TABLES, maintenance_params
-from sluice_airflow.config.settings import Settings
 from sluice_airflow.operators.maintain import SluiceMaintainOperator
 
 MAINTAIN = "maintain_tables"
@@ -42,31 +40,6 @@ The log of `{task}` has a line for each table: what it needed, what was done and
 It holds no claim, so rounds run beside it. The task fails if a table could not be read or a step
 did not work, and its error names each table and reason.
 """
-
-
-class MaintenanceArguments(TypedDict, total=False):
-    """Each is optional. Those without a description here are described as options of the section
-    [sluice] of Airflow's configuration, which also has their defaults.
-    """
-
-    fluss_conn_id: str
-    """Id of the Airflow connection (type fluss) to the cluster: option ``connection``."""
-    spark_conn_id: str
-    """Id of the Airflow connection (type spark): option ``spark_connection``."""
-    tables: Sequence[str]
-    """Tables to maintain: names or patterns. Default: all tables of the cluster's lake."""
-    spark_conf: Mapping[str, Any]
-    """Spark properties of the driver."""
-    datalake: Mapping[str, Any]
-    """Options of the lake, named as in Fluss, that override those of the connection."""
-    spark_binary: str
-    application: str
-    py_files: str
-    packages: str
-    jars: str
-    pool: str
-    maintenance_retries: int
-    maintenance_timeout_seconds: int
 
 
 class MaintenanceDagArguments(MaintenanceArguments, OfAirflow, total=False):
@@ -115,22 +88,7 @@ def lake_maintenance_dag(
             conf_keys=[*all_params],
             doc_md=DOC.format(connection=settings.connection, task=MAINTAIN),
             **given,
-            **_task_arguments(settings),
+            **settings.arguments(),
+            **settings.of_maintenance(),
         )
     return dag
-
-
-def _task_arguments(settings: Settings) -> dict[str, Any]:
-    timeout_s = settings.maintenance_timeout_seconds
-    return {
-        "fluss_conn_id": settings.connection,
-        "spark_conn_id": settings.spark_connection,
-        "application": settings.application,
-        "py_files": settings.py_files,
-        "spark_binary": settings.spark_binary,
-        "packages": settings.packages,
-        "jars": settings.jars,
-        "pool": settings.pool,
-        "retries": settings.maintenance_retries,
-        "execution_timeout": timedelta(seconds=timeout_s) if timeout_s else None,
-    }

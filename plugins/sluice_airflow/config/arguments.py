@@ -18,7 +18,7 @@ from sluice_airflow.config.settings import CONNECTIONS, Settings, load_settings
 Callbacks = Callable[[Any], Any] | Sequence[Callable[[Any], Any]]
 
 
-class TieringArguments(TypedDict, total=False):
+class LakeArguments(TypedDict, total=False):
     """Each is optional. Those without a description here are described as options of the section
     [sluice] of Airflow's configuration, which also has their defaults.
     """
@@ -28,22 +28,27 @@ class TieringArguments(TypedDict, total=False):
     spark_conn_id: str
     """Id of the Airflow connection (type spark): option ``spark_connection``."""
     tables: Sequence[str]
-    """Tables to tier: names or patterns. Default: all tables of the cluster's lake."""
-    max_tables: int
-    """A run claims no more tables than this."""
+    """Names or patterns of tables. Default: all tables of the cluster's lake."""
     spark_conf: Mapping[str, Any]
     """Spark properties of every driver."""
     datalake: Mapping[str, Any]
     """Options of the lake, named as in Fluss, that override those of the connection."""
-    on_tables_failed: Callbacks
-    """Called with the context of ``drop_lease`` if tables were not tiered. Its ``exception`` names
-    them with the reasons. A notifier of Airflow is such a callback."""
     spark_binary: str
     application: str
     py_files: str
     packages: str
     jars: str
     pool: str
+
+
+class TieringArguments(LakeArguments, total=False):
+    """The arguments of tasks that tier tables."""
+
+    max_tables: int
+    """A run claims no more tables than this."""
+    on_tables_failed: Callbacks
+    """Called with the context of ``drop_lease`` if tables were not tiered. Its ``exception`` names
+    them with the reasons. A notifier of Airflow is such a callback."""
     pool_slots: int
     tables_per_application: int
     rows_per_application: int
@@ -54,6 +59,13 @@ class TieringArguments(TypedDict, total=False):
     spark_history_url: str
     lake_table_url: str
     health_url: str
+
+
+class MaintenanceArguments(LakeArguments, total=False):
+    """The arguments of tasks that maintain tables."""
+
+    maintenance_retries: int
+    maintenance_timeout_seconds: int
 
 
 class OfAirflow(TypedDict, total=False):

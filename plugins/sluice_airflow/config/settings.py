@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields
+from datetime import timedelta
 from typing import Any
 
 from sluice.artifacts.spark_files import driver_script, maintenance_script
@@ -80,6 +81,26 @@ class Settings:
             return str(script)
         folder, slash, _ = self.application.rpartition("/")
         return f"{folder}{slash}{script.name}"
+
+    def arguments(self, *names: str) -> dict[str, Any]:
+        """The arguments of an operator that runs spark-submit or checks it, and those named."""
+        own = ("spark_binary", "application", "py_files", "packages", "jars", *names)
+        connections = {argument: getattr(self, option) for option, argument in CONNECTIONS.items()}
+        return connections | {name: getattr(self, name) for name in own}
+
+    def of_tier_task(self) -> dict[str, Any]:
+        """Arguments of each task of Airflow that the section has for the tier task."""
+        delay = timedelta(seconds=self.tier_retry_delay_seconds)
+        return {"pool": self.pool, "retries": self.tier_retries, "retry_delay": delay}
+
+    def of_maintenance(self) -> dict[str, Any]:
+        """As :meth:`of_tier_task`, for the task of the maintenance."""
+        timeout_s = self.maintenance_timeout_seconds
+        return {
+            "pool": self.pool,
+            "retries": self.maintenance_retries,
+            "execution_timeout": timedelta(seconds=timeout_s) if timeout_s else None,
+        }
 
 
 def _cron(schedule: str) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sluice.clock import SystemClock
@@ -20,7 +19,7 @@ from sluice_airflow.config.params import ALL_TABLES
 from sluice_airflow.config.rendered import flag, properties_given, tables_given
 from sluice_airflow.config.settings import load_settings
 from sluice_airflow.hooks.fluss import FlussHook
-from sluice_airflow.tier.arguments import spark_connection
+from sluice_airflow.tier.arguments import left_out, spark_connection
 from sluice_airflow.tier.spark_driver import SparkDriverOperator, submit_arguments
 
 if TYPE_CHECKING:
@@ -105,16 +104,7 @@ class SluiceMaintainOperator(SparkDriverOperator):
             packages=packages,
             jars=jars,
         )
-        timeout_s = settings.maintenance_timeout_seconds
-        of_section = {
-            "pool": settings.pool,
-            "retries": settings.maintenance_retries,
-            "execution_timeout": timedelta(seconds=timeout_s) if timeout_s else None,
-        }
-        usual = kwargs.get("default_args") or {}
-        for name, value in of_section.items():
-            if kwargs.get(name) is None and usual.get(name) is None:
-                kwargs[name] = value
+        kwargs.update(left_out(settings.of_maintenance(), kwargs))
         kwargs.setdefault("name", NAME)
         super().__init__(**submit_arguments(settings, settings.maintenance_script), **kwargs)
         self._prepare(settings, datalake, spark_conf)
@@ -173,9 +163,7 @@ class SluiceMaintainOperator(SparkDriverOperator):
             except AirflowTaskTimeout:  # Airflow calls on_kill next
                 try:
                     self._report(ti, [*earlier, *read_outcome(uri).reports], uri, applied)
-                except (
-                    Exception
-                ) as error:  # or Airflow takes it for the failure, and stops no driver
+                except Exception as error:  # or Airflow takes it for the failure: no on_kill
                     reason = reason_of(error, self._secrets)
                     self.log.error("no report of what was done before the time limit: %s", reason)
                 raise

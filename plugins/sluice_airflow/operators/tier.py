@@ -42,7 +42,7 @@ from sluice_airflow.outcomes.failed_start import FailedStarts
 from sluice_airflow.outcomes.lineage import Lineage, facets_or_none
 from sluice_airflow.outcomes.links import LINKS, SPARK_LINK, LinkTargets, push_link
 from sluice_airflow.submit.process_group import GroupSubmitHook
-from sluice_airflow.tier.arguments import spark_connection, task_arguments
+from sluice_airflow.tier.arguments import left_out, spark_connection
 from sluice_airflow.tier.errors import stop_of, tier_error, why_lost
 from sluice_airflow.tier.next_rounds import NextRounds
 from sluice_airflow.tier.pack_watch import PackWatch, stop_paused
@@ -154,7 +154,7 @@ class SluiceTierOperator(SparkDriverOperator):
             health_url=health_url,
         )
         kwargs.setdefault("map_index_template", PACK_LABEL)
-        kwargs.update(task_arguments(settings, kwargs))
+        kwargs.update(left_out(settings.of_tier_task(), kwargs))
         super().__init__(**submit_arguments(settings, settings.script), **kwargs)
         self._prepare(settings, datalake, spark_conf)
         self.entry: Pack = entry

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 from sluice.errors import ConfigurationError
-from sluice_airflow.config.settings import Settings
 
 
-def task_arguments(settings: Settings, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what the section [sluice] says of arguments that each task of Airflow has.
+def left_out(of_section: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments that neither the task's call nor its ``default_args`` give.
 
-    Those are left out that the task's call or the ``default_args`` of its DAG give.
-
+    :param of_section: what the section [sluice] says of arguments that each task of Airflow has.
     :param given: the call's own arguments, with the ``default_args`` that Airflow adds to them.
     """
-    of_section = {
-        "pool": settings.pool,
-        "retries": settings.tier_retries,
-        "retry_delay": timedelta(seconds=settings.tier_retry_delay_seconds),
-    }
     usual = given.get("default_args") or {}
     return {
         name: value
@@ -35,7 +27,7 @@ def spark_connection(spark_conn_id: str | None, given: dict[str, Any]) -> str | 
 
     A ``conn_id`` in ``default_args`` may be meant for other tasks, so ``spark_conn_id`` wins there.
 
-    :param given: as for :func:`task_arguments`.
+    :param given: as for :func:`left_out`.
     :raises ConfigurationError: the call gives two connections.
     """
     conn_id: str | None = given.pop("conn_id", None)
