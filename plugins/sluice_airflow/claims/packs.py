@@ -11,6 +11,9 @@ from sluice_airflow.claims.claims import ClaimedTable
 NAMES_IN_LABEL = 2
 LABEL_MAX = 250
 """Airflow keeps so many characters of the label of a task."""
+PACK_LABEL = "{{ label | default(task.entry['label']) }}"
+"""Template of a task's label. Before the task starts, the name comes from its pack. Airflow 3.1 has
+only the value that the running task sets."""
 TASKS_MAX = 1024
 """Airflow's default of ``core.max_map_length``: it fails a task that returns more packs."""
 TABLE_COST_ROWS = 300_000

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from sluice_airflow.airflow_api.api_server import RetriedIfAway, fails_at_once
 from sluice_airflow.airflow_api.task_states import state_of
 from sluice_airflow.assets import add_events, has_landed, lake_tables
-from sluice_airflow.claims.packs import LABEL_MAX, Pack
+from sluice_airflow.claims.packs import LABEL_MAX, PACK_LABEL, Pack
 from sluice_airflow.config.settings import connection_id
 from sluice_airflow.hooks.fluss import FlussHook
-from sluice_airflow.operators.labels import PACK_LABEL
 from sluice_airflow.outcomes import account
 from sluice_airflow.outcomes import settle as settling
 

@@ -32,12 +32,11 @@ from sluice_airflow.airflow_api.task_states import mapped_states_of, state_of
 from sluice_airflow.claims import leasing
 from sluice_airflow.claims.claimed_again import newest_claim
 from sluice_airflow.claims.claims import ClaimedTable
-from sluice_airflow.claims.packs import Pack, label_of, tables_of
+from sluice_airflow.claims.packs import PACK_LABEL, Pack, label_of, tables_of
 from sluice_airflow.claims.task_runs import TaskRun
 from sluice_airflow.config.settings import load_settings
 from sluice_airflow.hooks.fluss import FlussHook
 from sluice_airflow.operators.keep import missing_keeper
-from sluice_airflow.operators.labels import PACK_LABEL
 from sluice_airflow.outcomes.failed_start import FailedStarts
 from sluice_airflow.outcomes.lineage import Lineage, facets_or_none
 from sluice_airflow.outcomes.links import LINKS, SPARK_LINK, LinkTargets, push_link
