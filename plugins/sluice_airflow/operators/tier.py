@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -47,7 +49,7 @@ from sluice_airflow.tier.next_rounds import NextRounds
 from sluice_airflow.tier.pack_watch import PackWatch, stop_paused
 from sluice_airflow.tier.spark_driver import SparkDriverOperator, submit_arguments
 from sluice_airflow.tier.start_claims import start_claims
-from sluice_airflow.tier.tried_table import TriedTable
+from sluice_airflow.tier.tried_table import TriedTable, applications
 from sluice_airflow.tier.waiting import WaitingClaims
 
 if TYPE_CHECKING:
@@ -63,7 +65,6 @@ CLAIMED_AGAIN_S = 5.0
 LEAVE_THREADS = 16
 SMALL_ROWS = 1_000_000
 """An application with fewer rows ends within seconds: nobody sees Spark's UI."""
-NAMES_IN_LOG_MAX = 50
 FAIR = {"spark.scheduler.mode": "FAIR"}
 """Tables of one application share its executors evenly."""
 
@@ -184,7 +185,8 @@ class SluiceTierOperator(SparkDriverOperator):
         context["label"] = self.entry["label"]  # for map_index_template
         attempt = str(ti.id)
         self._ti = ti
-        self._tables = [TriedTable(table, attempt) for table in self.entry["tables"]]
+        task = str(TaskRun.of(ti))
+        self._tables = [TriedTable(table, attempt, task) for table in self.entry["tables"]]
         try:
             if self._tables:  # a clear may leave a task without tables (earlier_packs.py)
                 self._tier(context, attempt)
@@ -199,7 +201,8 @@ class SluiceTierOperator(SparkDriverOperator):
             text = f"this try took longer than its execution_timeout of {self.execution_timeout}"
             timed_out = Reason.from_text(text, kind="TierTimedOut", retryable=True)
             try:
-                self._leave(RoundFailure(timed_out))
+                for table in self._unfinished():
+                    table.leave(RoundFailure(timed_out))
                 self._push_outcomes(ti)
             except Exception as error:  # or Airflow takes it for the failure, and calls no on_kill
                 self.log.error("cannot tell what this try has tiered: %s", reason_of(error))
@@ -209,7 +212,9 @@ class SluiceTierOperator(SparkDriverOperator):
                 table.fail(failure_of(error, self._secrets))
         except Exception as error:  # of Airflow or of storage; a retry may succeed
             failure = failure_of(error, self._secrets)
-            self._leave(replace(failure, reason=replace(failure.reason, retryable=True)))
+            failure = replace(failure, reason=replace(failure.reason, retryable=True))
+            for table in self._unfinished():
+                table.leave(failure)
             self._push_outcomes(ti)
             raise
         return self._outcome(ti)
@@ -263,23 +268,14 @@ class SluiceTierOperator(SparkDriverOperator):
     def _unfinished(self) -> list[TriedTable]:
         return [table for table in self._tables if table.outcome is None]
 
-    def _leave(self, failure: RoundFailure) -> None:
-        """Leaves the files of a try whose error Airflow handles itself."""
-        for table in self._unfinished():
-            table.leave(failure)
-
     def _tier(self, context: Context, attempt: str) -> None:
         hook = FlussHook(self.fluss_conn_id, self.datalake)
         connection = hook.config()
         self._set_conf(connection)
-        task = str(TaskRun.of(context["ti"]))
-        self._tables = [
-            TriedTable(table, attempt, self._secrets, task) for table in self.entry["tables"]
-        ]
-        work_uri = connection.require_work_uri()
         lease_id = self.entry["tables"][0]["lease_id"]
-        names = run_file_names(work_uri, lease_id)
+        names = run_file_names(connection.require_work_uri(), lease_id)
         for table in self._tables:
+            table.secrets = self._secrets
             table.entry = newest_claim(table.entry)
         left = [t for t in self._tables if not t.read_earlier(names.get(t.plan_uri, ()))]
         self._lineage = Lineage(connection, self._tables)
@@ -383,7 +379,8 @@ class SluiceTierOperator(SparkDriverOperator):
         self._is_stopping = False
         rows = [table.entry.get("rows", SMALL_ROWS) for table in left]
         self._is_small = sum(rows) < SMALL_ROWS
-        self.log.info("a Spark application for %s: %s", counted(len(left), "table"), names_of(left))
+        names = ", ".join(table.name for table in left)
+        self.log.info("a Spark application for %s: %s", counted(len(left), "table"), names)
         watch = self._watch = PackWatch(
             client,
             heartbeats,
@@ -433,10 +430,7 @@ class SluiceTierOperator(SparkDriverOperator):
             for i, pack in enumerate(packs)
             if i != ti.map_index
         }
-
-        def states() -> dict[int, str | None]:
-            return mapped_states_of(ti, ti.task_id)
-
+        states = partial(mapped_states_of, ti, ti.task_id)
         return WaitingClaims(heartbeats, claims, states, every_s)
 
     def _submit(self, context: Context) -> SluiceError:
@@ -481,13 +475,10 @@ class SluiceTierOperator(SparkDriverOperator):
             raise tier_error(failures, len(self._tables))
         rows = sum(result.rows for result in results)
         self.log.info("%s, %s", counted(len(results), "table"), counted(rows, "row"))
-        outcomes = [result.outcome for result in results]
-        outcomes += ["paused" for table in self._tables if table.is_paused]
-        return {
-            "tables": len(results),
-            "rows": rows,
-            "outcomes": {name: outcomes.count(name) for name in sorted(set(outcomes))},
-        }
+        outcomes = Counter(result.outcome for result in results)
+        outcomes.update("paused" for table in self._tables if table.is_paused)
+        found = dict(sorted(outcomes.items()))
+        return {"tables": len(results), "rows": rows, "outcomes": found}
 
     def _log_result(self, result: RoundResult) -> None:
         if result.outcome == "claim_lost":
@@ -502,25 +493,7 @@ class SluiceTierOperator(SparkDriverOperator):
             self.log.info("%s: the round ended early: %s", result.table, result.forced)
 
 
-def names_of(tables: Sequence[TriedTable]) -> str:
-    """The names of tables, for a log."""
-    shown = [table.name for table in tables[:NAMES_IN_LOG_MAX]]
-    more = len(tables) - len(shown)
-    return ", ".join([*shown, f"and {more} more"] if more else shown)
-
-
 def application_name(tables: Sequence[ClaimedTable]) -> str:
     """What Spark calls the application of these tables."""
     epoch = f" epoch {tables[0]['tiering_epoch']}" if len(tables) == 1 else ""
     return f"sluice {label_of(tables)}{epoch}"
-
-
-def applications(tables: Sequence[TriedTable]) -> list[list[TriedTable]]:
-    """The tables of each Spark application of a try.
-
-    A table during which an earlier driver was lost, or that took too long, has its own, so that it
-    cannot take the others down again.
-    """
-    together = [table for table in tables if not table.is_suspect]
-    alone = [[table] for table in tables if table.is_suspect]
-    return [together, *alone] if together else alone

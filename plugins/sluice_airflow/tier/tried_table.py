@@ -61,7 +61,6 @@ class TriedTable:
         self,
         entry: ClaimedTable,
         attempt: str,
-        secrets: Sequence[str] = (),
         airflow_task: str | None = None,
     ) -> None:
         self.entry = entry
@@ -83,7 +82,8 @@ class TriedTable:
         """Rows of the earlier rounds of this try."""
         self.offsets_before: Mapping[str, int] = {}
         """The offsets that the round before has reached."""
-        self._secrets = secrets
+        self.secrets: Sequence[str] = ()
+        """Values to mask in its files."""
 
     @property
     def name(self) -> str:
@@ -194,10 +194,10 @@ class TriedTable:
         except OSError as error:
             # Not written to a file: it would replace the reason that the driver may have left.
             text = f"cannot read the result next to {self.plan_uri}"
-            lost = reason_of(error, self._secrets).caused(DriverLost.__name__, text)
+            lost = reason_of(error, self.secrets).caused(DriverLost.__name__, text)
             self.fail(RoundFailure(replace(lost, retryable=True)), is_written=True)
         except Exception as error:  # the file is damaged, or a library has errors of its own
-            self.fail(failure_of(error, self._secrets))
+            self.fail(failure_of(error, self.secrets))
         if self.outcome is None and self.why_stopped is None and others:
             self.fail_unbegun(
                 f"the Spark driver was lost before it began this table; it had begun {others}"
@@ -208,14 +208,14 @@ class TriedTable:
     def fail_with(self, error: SluiceError) -> None:
         """Fails the table, and leaves the file that a driver would have left."""
         if isinstance(error, ClaimLost | LeaseLost):
-            self.fail(failure_of(error, self._secrets))
+            self.fail(failure_of(error, self.secrets))
             return
         # A retry may help a lost or slow driver, not one that could not start. All lines of its
         # output are of use, also those that look like a trace.
         again = error.retryable or isinstance(error, DriverLost | StoppedByUser)
         kind = type(error).__name__
         self.fail(
-            RoundFailure(Reason.from_text(str(error), self._secrets, kind=kind, retryable=again))
+            RoundFailure(Reason.from_text(str(error), self.secrets, kind=kind, retryable=again))
         )
 
     def fail_unbegun(self, why: str) -> None:
@@ -233,14 +233,14 @@ class TriedTable:
             return
         uri = failure_uri(self.plan_uri, self.attempt)
         if not is_written:
-            self._write(uri, failure.to_json(self._secrets))
+            self._write(uri, failure.to_json(self.secrets))
         self._end(failure, uri)
 
     def note_first(self, note: str) -> None:
         """Puts a note before those of the result, for the account of the run."""
         assert isinstance(self.outcome, RoundResult)
         result = replace(self.outcome, notes=(note, *self.outcome.notes))
-        result = result.checked(self._secrets)
+        result = result.checked(self.secrets)
         self._write(self.outcome_uri, result.to_json())
         self._end(result, self.outcome_uri)
 
@@ -289,7 +289,7 @@ class TriedTable:
                 found |= {"rounds": self.rounds, "rows_before": self.rows_before}
             return found
         assert self.outcome is not None
-        reason = self.outcome.reason.checked(self._secrets)
+        reason = self.outcome.reason.checked(self.secrets)
         text = reason.text
         if len(text) > REASON_IN_XCOM_MAX:
             text = text[: REASON_IN_XCOM_MAX - 3] + "..."
@@ -310,7 +310,7 @@ class TriedTable:
         try:
             write_json(uri, content)
         except (OSError, ValueError, ImportError) as error:
-            log.warning("cannot write %s: %s", uri, mask(str(error), self._secrets))
+            log.warning("cannot write %s: %s", uri, mask(str(error), self.secrets))
 
 
 def _is_suspicious(failure: RoundFailure) -> bool:
@@ -331,3 +331,14 @@ def _xcom_of(result: RoundResult, uri: str) -> dict[str, Any]:
     for name in ("lake_snapshot_id", "recovered_snapshot_id"):
         content[name] = id_text(content[name])
     return content
+
+
+def applications(tables: Sequence[TriedTable]) -> list[list[TriedTable]]:
+    """The tables of each Spark application of a try.
+
+    A table during which an earlier driver was lost, or that took too long, has its own, so that it
+    cannot take the others down again.
+    """
+    together = [table for table in tables if not table.is_suspect]
+    alone = [[table] for table in tables if table.is_suspect]
+    return [together, *alone] if together else alone
