@@ -15,7 +15,7 @@ from sluice.rounds.records.maintenance import TableReport, newest_runs, read_out
 from sluice.rounds.upkeep.conversion import Conversion
 from sluice.rounds.upkeep.health import TableHealth
 from sluice.rounds.upkeep.maintenance import MaintenanceReport, table_report
-from sluice_airflow.maintenance import MaintenanceArguments
+from sluice_airflow.config.arguments import MaintenanceArguments
 from sluice_airflow.outcomes.maintenance_report import (
     LINE_MAX,
     LINES_MAX,
