@@ -14,6 +14,7 @@ from typing import Any
 from sluice.masking import record_lines
 
 PACKAGES = ("sluice", "sluice_airflow")
+LEVELS = ("debug", "info", "warning", "error")
 _UNREADABLE = "a log message of Sluice cannot be formatted"
 
 
@@ -65,20 +66,11 @@ class _MaskedLog:
     def log(self, level: int, event: Any, *values: Any, **more: Any) -> None:
         self._log.log(level, _message(event, values), **more)
 
-    def debug(self, event: Any, *values: Any, **more: Any) -> None:
-        self._log.debug(_message(event, values), **more)
-
-    def info(self, event: Any, *values: Any, **more: Any) -> None:
-        self._log.info(_message(event, values), **more)
-
-    def warning(self, event: Any, *values: Any, **more: Any) -> None:
-        self._log.warning(_message(event, values), **more)
-
-    def error(self, event: Any, *values: Any, **more: Any) -> None:
-        self._log.error(_message(event, values), **more)
-
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)
+        found = getattr(self._log, name)
+        if name not in LEVELS:
+            return found
+        return lambda event, *values, **more: found(_message(event, values), **more)
 
 
 def _message(event: Any, values: tuple[Any, ...]) -> str:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -98,19 +99,14 @@ class GroupSubmitHook(MaskedLogs, SparkSubmitHook):
     is_small: bool = False
     """Whether the application ends so soon that nobody opens Spark's UI."""
 
-    _env: dict[str, Any] | None
     _conf: dict[str, Any]
-    _driver_class_path: str | None
-    _env_vars: dict[str, Any] | None
+    _env: dict[str, Any] | None
     _jars: str | None
-    _kubernetes_driver_pod: str | None
     _packages: str | None
-    _properties_file: str | None
-    _spark_exit_code: int | None
-    _yarn_application_id: str | None
-    _log: Any
-    _ending = DriverEnd()
-    _oom_kills: OomKills | None = None
+    ending = DriverEnd()
+    """Chooses from the output what explains its end."""
+    oom_kills: OomKills | None = None
+    """Counts what the kernel has ended since the start. None: there was none."""
     _leash: Leash | None = None
     _may_run = False
     """Whether a driver may run on the cluster that the cluster was not yet asked to end."""
@@ -131,9 +127,9 @@ class GroupSubmitHook(MaskedLogs, SparkSubmitHook):
 
         :raises OSError: the program does not exist.
         """
-        if spark_submit(self.binary) is None:
+        if self._program is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.binary)
-        self._oom_kills = OomKills()
+        self.oom_kills = OomKills()
         self._may_run = self.is_on_cluster
         self._has_ended = False
         with Leash() as self._leash:
@@ -145,7 +141,13 @@ class GroupSubmitHook(MaskedLogs, SparkSubmitHook):
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
         self._name_iceberg()
-        added = {**self._start_conf(), **self._log_conf(), **self._cluster_conf()}
+        submit, environment, asked = self._program, self._submit_environment, self._application
+        added = {
+            **start_here(asked, self._jars or "", submit, environment),
+            **log_conf(asked, submit, environment),
+            **redaction_conf(asked, submit, environment),
+            **self._cluster_conf(),
+        }
         self._conf = {**self._conf, **added}
         command: list[str] = super()._build_spark_submit_command(application)
         variables: dict[str, Any] = self._env or {}
@@ -165,8 +167,7 @@ class GroupSubmitHook(MaskedLogs, SparkSubmitHook):
 
     def _names_settings(self) -> bool:
         """Whether a property gives the driver its secret settings."""
-        submit = spark_submit(self.binary)
-        elsewhere = names_elsewhere(self._application, submit, self._submit_environment)
+        elsewhere = names_elsewhere(self._application, self._program, self._submit_environment)
         return any(name.endswith(_SETTINGS_NAMES) for name in (*self._conf, *elsewhere))
 
     @property
@@ -181,24 +182,18 @@ class GroupSubmitHook(MaskedLogs, SparkSubmitHook):
         """
         if self._packages != AUTO:
             return
-        submit = spark_submit(self.binary)
-        runtime = installed_iceberg(submit)
-        copy = None
-        if not self._jars and driver_is_here(self._application, submit, self._submit_environment):
+        submit, environment = self._program, self._submit_environment
+        runtime, copy = installed_iceberg(submit), None
+        if not self._jars and driver_is_here(self._application, submit, environment):
             copy = kept_copy(runtime)
         if copy is None:
             self._packages = runtime.coordinates
         else:
             self._jars, self._packages = str(copy), None
 
-    def _start_conf(self) -> dict[str, str]:
-        """The properties with which a driver starts quickly on this machine."""
-        submit = spark_submit(self.binary)
-        return start_here(self._application, self._jars or "", submit, self._submit_environment)
-
-    def _log_conf(self) -> dict[str, str]:
-        place = self._application, spark_submit(self.binary), self._submit_environment
-        return {**log_conf(*place), **redaction_conf(*place)}
+    @property
+    def _program(self) -> Path | None:
+        return spark_submit(self.binary)
 
     @property
     def _application(self) -> Application:
@@ -231,14 +226,13 @@ class GroupSubmitHook(MaskedLogs, SparkSubmitHook):
 
     def _path(self) -> dict[str, str]:
         """Adds spark-submit's folder to the PATH if it is missing, because its Python is there."""
-        found = spark_submit(self.binary)
+        found = self._program
         if found is None or shutil.which(self.binary):
             return {}
         return {"PATH": os.pathsep.join([str(found.parent), os.environ.get("PATH", "")])}
 
     def _get_spark_binary_path(self) -> list[str]:
-        found = spark_submit(self.binary)
-        return [self.binary if found is None else str(found)]
+        return [str(self._program or self.binary)]
 
     @property
     def exit_code(self) -> int | None:
@@ -248,7 +242,7 @@ class GroupSubmitHook(MaskedLogs, SparkSubmitHook):
     @property
     def is_refused(self) -> bool:
         """Whether this machine could not run the program spark-submit."""
-        return self.exit_code in (126, 127) and str(self._ending).startswith(NOT_STARTED)
+        return self.exit_code in (126, 127) and str(self.ending).startswith(NOT_STARTED)
 
     @property
     def driver_exit_code(self) -> int | None:
@@ -264,22 +258,7 @@ class GroupSubmitHook(MaskedLogs, SparkSubmitHook):
     @property
     def why_ended(self) -> str:
         """What spark-submit printed that explains its end, with secrets masked."""
-        return str(self._mask_cmd([str(self._ending)]))
-
-    @property
-    def said_nothing_else(self) -> bool:
-        """Whether :attr:`why_ended` only follows from the end itself."""
-        return self._ending.is_aftermath
-
-    @property
-    def is_setting_wrong(self) -> bool:
-        """Whether no second start with the same settings can end otherwise."""
-        return self._ending.is_setting
-
-    @property
-    def full_memory(self) -> str | None:
-        """Which memory was full when the kernel ended a process. Empty: none; None: not known."""
-        return None if self._oom_kills is None else self._oom_kills.full()
+        return str(self._mask_cmd([str(self.ending)]))
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:  # noqa: ARG002
         # A cancellation just before the start found no process to kill.
@@ -294,7 +273,7 @@ class GroupSubmitHook(MaskedLogs, SparkSubmitHook):
 
     def _shown(self, lines: Iterator[str]) -> Iterator[str]:
         """Masks each line, and keeps what tells most."""
-        self._ending = ending = DriverEnd()
+        self.ending = ending = DriverEnd()
         for each in lines:
             shown = line(each, self.secrets)
             ending.add(shown)

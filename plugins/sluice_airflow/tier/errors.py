@@ -39,7 +39,7 @@ def why_no_outcome(hook: GroupSubmitHook, *, is_stopped: bool = False) -> Sluice
     """
     if hook.is_refused:
         return DriverRefused(f"{NOT_STARTED}: {hook.why_ended}")
-    if hook.is_setting_wrong and not hook.driver_name and not ended_by(hook.exit_code):
+    if hook.ending.is_setting and not hook.driver_name and not ended_by(hook.exit_code):
         return SparkSettingsWrong(f"{CANNOT_START} ({_code(hook)}){_said(hook)}")
     return why_lost(hook, is_stopped=is_stopped)
 
@@ -49,7 +49,7 @@ def why_lost(hook: GroupSubmitHook, *, is_stopped: bool = False) -> SluiceError:
     code, said, name = _code(hook), _said(hook), hook.driver_name
     if hook.deploy_mode != "cluster":
         by = ": this task has ended it" if is_stopped else _ended_by(hook)
-        return DriverLost(f"{LOST} ({code}){by}{'' if by and hook.said_nothing_else else said}")
+        return DriverLost(f"{LOST} ({code}){by}{'' if by and hook.ending.is_aftermath else said}")
     if hook.driver_exit_code is not None:
         return DriverLost(
             f"the Spark driver {name} ended without a result or a reason"
@@ -79,9 +79,10 @@ def _ended_by(hook: GroupSubmitHook) -> str:
     signal = ended_by(hook.exit_code)
     if signal != "SIGKILL":
         return f": {signal} ended it, which this task has not sent" if signal else ""
-    if full := hook.full_memory:
+    full = None if hook.oom_kills is None else hook.oom_kills.full()
+    if full:
         return f": SIGKILL ended it, probably the kernel's, because {full} was full"
-    if hook.full_memory is None:
+    if full is None:
         return ": SIGKILL ended it, which this task has not sent"
     return ": SIGKILL ended it, which neither this task nor the kernel has sent"
 
