@@ -9,11 +9,9 @@ tables that are claimed again get the indexes of cleared tasks, or new ones.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sluice.masking import mask
 from sluice.model import Claim
 from sluice.rounds.records.json_files import VERSION, read_json, write_json
 from sluice.rounds.records.plan_file import claim_of
@@ -21,11 +19,9 @@ from sluice_airflow.airflow_api.task_states import ENDED
 from sluice_airflow.claims.claimed_again import newest_claim
 from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.claims.packs import Pack, tables_of
+from sluice_airflow.claims.unreadable import logged
 from sluice_airflow.outcomes.account import HELD, NOT_DUE, NOT_TIERED, TableAccount, tell
-from sluice_airflow.outcomes.left_files import UNREADABLE
 from sluice_airflow.outcomes.settle import is_tiered
-
-log = logging.getLogger(__name__)
 
 WILL_RUN = frozenset({None, "restarting", "removed"})
 """States of a tier task that Airflow starts after acquire_lease, with whatever pack it gets. Any
@@ -120,32 +116,24 @@ def write_packs(work_uri: str, lease_id: str, packs: Sequence[Pack], earlier: Ea
         "finished": [table for table in earlier.finished if table not in known],
         "unfinished": [table for table in earlier.unfinished if table not in known],
     }
-    try:
+    with logged(f"keep the packs of this run in {work_uri}"):
         write_json(_uri(work_uri, lease_id), content)
-    except UNREADABLE as error:
-        log.warning("cannot keep the packs of this run in %s: %s", work_uri, mask(str(error)))
 
 
 def _read(work_uri: str, lease_id: str) -> tuple[list[Pack], list[str], list[str]]:
     """The packs, and the tables before them that the run has tiered, and has not tiered."""
-    try:
+    with logged("read the earlier packs of this run"):
         content = read_json(_uri(work_uri, lease_id)) or {}
-        if content.get("version") != VERSION:
-            return [], [], []
-        packs = [Pack(label=pack["label"], tables=pack["tables"]) for pack in content["packs"]]
-        return packs, list(content["finished"]), list(content["unfinished"])
-    except UNREADABLE as error:
-        log.warning("cannot read the earlier packs of this run: %s", mask(str(error)))
-        return [], [], []
+        if content.get("version") == VERSION:
+            return content["packs"], content["finished"], content["unfinished"]
+    return [], [], []
 
 
 def _claims(entry: ClaimedTable) -> Iterable[Claim]:
     """The claim of a table, and the newest one of the run in its place."""
     yield claim_of(entry)
-    try:
+    with logged(f"read whether {entry['table']} was claimed again"):
         yield claim_of(newest_claim(entry))
-    except UNREADABLE as error:
-        log.warning("cannot read whether %s was claimed again: %s", entry["table"], error)
 
 
 def _uri(work_uri: str, lease_id: str) -> str:

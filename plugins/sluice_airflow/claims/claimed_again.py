@@ -37,14 +37,6 @@ def mark_started(plan_uri: str, attempt: str, task: str | None = None) -> None:
     write_json(_next_to(plan_uri, "started"), content)
 
 
-def started_attempt(plan_uri: str) -> str | None:
-    """The last try of the tier task that has begun; None if none has.
-
-    :raises OSError, ValueError: the file cannot be read.
-    """
-    return started_try(plan_uri)[0]
-
-
 def started_try(plan_uri: str) -> tuple[str | None, str | None]:
     """The last try of the tier task that has begun, and its task instance; None: not known.
 
@@ -65,7 +57,7 @@ def is_at_work(plan_uri: str, names: Collection[str]) -> bool:
     """
     if "started.json" not in names:
         return False
-    attempt = started_attempt(plan_uri)
+    attempt, _ = started_try(plan_uri)
     return not {f"result-{attempt}.json", f"failure-{attempt}.json"} & set(names)
 
 

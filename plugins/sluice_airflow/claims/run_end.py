@@ -8,17 +8,13 @@ have released what the run held. A task on a machine that cannot reach Airflow w
 
 from __future__ import annotations
 
-import logging
 import uuid
 
-from sluice.errors import SluiceError, StoppedByUser
-from sluice.masking import mask
+from sluice.errors import StoppedByUser
 from sluice.rounds.records.json_files import read_json, write_json
-
-log = logging.getLogger(__name__)
+from sluice_airflow.claims.unreadable import logged
 
 VERSION = 1
-_UNREADABLE = (OSError, ValueError, ImportError, SluiceError)
 
 
 def mark_run_ended(work_uri: str, lease_id: str) -> None:
@@ -27,10 +23,8 @@ def mark_run_ended(work_uri: str, lease_id: str) -> None:
     It logs an error: the claims that are left then end by themselves.
     """
     content = {"version": VERSION, "end": uuid.uuid4().hex}
-    try:
+    with logged(f"mark the end of {lease_id} in {work_uri}"):
         write_json(_uri(work_uri, lease_id), content)
-    except _UNREADABLE as error:
-        log.warning("cannot mark the end of %s in %s: %s", lease_id, work_uri, mask(str(error)))
 
 
 class RunEnd:
@@ -53,12 +47,10 @@ class RunEnd:
 
     def _read(self) -> tuple[str | None, bool]:
         """The mark of the last end, and whether it could be read."""
-        try:
+        with logged(f"read whether {self._lease_id} has ended"):
             content = read_json(_uri(self._work_uri, self._lease_id)) or {}
-        except _UNREADABLE as error:
-            log.warning("cannot read whether %s has ended: %s", self._lease_id, mask(str(error)))
-            return None, False
-        return content.get("end"), True
+            return content.get("end"), True
+        return None, False
 
 
 def _uri(work_uri: str, lease_id: str) -> str:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import astuple, dataclass
 from typing import Any, TypedDict
 from urllib.parse import quote, unquote
 
-from sluice.masking import mask
 from sluice.rounds.records.packs import running_application
 from sluice_airflow.claims.claimed_again import started_try
-
-log = logging.getLogger(__name__)
+from sluice_airflow.claims.unreadable import logged
 
 _READABLE = ":+@,"
 """Characters of run ids that stay as they are."""
@@ -67,11 +64,10 @@ def ran_by(plan_uri: str) -> RanBy:
     A lost driver or task leaves its files, too. What cannot be read is None.
     """
     found = RanBy(airflow_task=None, spark_application=None)
-    try:
+    # Any error of a file system: a report does not fail without a link.
+    with logged(f"read who ran the round of {plan_uri}", Exception):
         attempt, task = started_try(plan_uri)
         found["airflow_task"] = task
         if attempt and (application := running_application(plan_uri, attempt)) is not None:
             found["spark_application"] = application.id
-    except Exception as error:  # of a file system: a report does not fail without a link
-        log.warning("cannot read who ran the round of %s: %s", plan_uri, mask(str(error)))
     return found

@@ -8,7 +8,6 @@ would claim all tables and start Spark in vain. Does not import Airflow.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,9 +16,8 @@ from urllib.parse import quote
 from sluice.errors import SparkSettingsWrong
 from sluice.masking import cut, mask
 from sluice.rounds.records.json_files import VERSION, delete_file, read_json, write_json
+from sluice_airflow.claims.unreadable import logged
 from sluice_airflow.outcomes.account import time_text
-
-log = logging.getLogger(__name__)
 
 WAIT_MS = 60_000
 """After the first failed start. Each further one doubles it."""
@@ -79,14 +77,11 @@ class FailedStarts:
 
     def last(self) -> FailedStart | None:
         """The last one; None: the last start did not fail so, or that cannot be read."""
-        try:
+        with logged(f"read {self._uri}", Exception):  # file systems raise errors of many kinds
             content = read_json(self._uri)
-            if content is None or content.get("version") != VERSION:
-                return None
-            return FailedStart.from_json(content)
-        except Exception as error:  # file systems raise errors of many kinds
-            self._warn("read", error)
-            return None
+            if content is not None and content.get("version") == VERSION:
+                return FailedStart.from_json(content)
+        return None
 
     def add(self, lease_id: str, error: SparkSettingsWrong, now_ms: int) -> None:
         """Notes that a start of a run has failed."""
@@ -96,17 +91,10 @@ class FailedStarts:
         if lease_id not in known:
             known, failures = (*known, lease_id)[-RUNS_MAX:], failures + 1
         found = FailedStart(known, cut(mask(str(error)), REASON_MAX), now_ms, failures)
-        try:
+        with logged(f"write {self._uri}", Exception):  # as above
             write_json(self._uri, {"version": VERSION, **asdict(found)})
-        except Exception as problem:  # as above
-            self._warn("write", problem)
 
     def clear(self) -> None:
         """Notes that Spark has started, and a table has begun."""
-        try:
+        with logged(f"delete {self._uri}", Exception):  # as above
             delete_file(self._uri)
-        except Exception as error:  # as above
-            self._warn("delete", error)
-
-    def _warn(self, what: str, error: Exception) -> None:
-        log.warning("cannot %s %s: %s", what, self._uri, mask(str(error)))

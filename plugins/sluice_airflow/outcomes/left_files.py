@@ -7,18 +7,16 @@ import time
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from sluice.errors import DriverLost, SluiceError, StoppedByUser, TablePaused
-from sluice.masking import mask
+from sluice.errors import DriverLost, StoppedByUser, TablePaused
 from sluice.model import Reason
 from sluice.rounds.records.json_files import read_json
 from sluice.rounds.records.plan_file import PlanFile
 from sluice.rounds.records.result import RoundFailure, RoundResult, round_failures, round_outcome
-from sluice_airflow.claims.claimed_again import has_begun, mark_ended, started_attempt
+from sluice_airflow.claims.claimed_again import has_begun, mark_ended, started_try
+from sluice_airflow.claims.unreadable import logged
 
 log = logging.getLogger(__name__)
 Outcome = RoundResult | RoundFailure
-UNREADABLE = (OSError, SluiceError, ValueError, TypeError, KeyError, ImportError)
-"""Errors of reading a file: storage, version, JSON, or a file system that is not installed."""
 STOPS = {
     "success": "a user marked the task tier as success before it had a result",
     "skipped": "a user ended the run before the task tier was run",
@@ -33,43 +31,35 @@ T = TypeVar("T", RoundResult, RoundFailure, PlanFile)
 
 def has_task_begun(plan_uri: str) -> bool:
     """Whether a tier task has begun to work on the claim; True if that cannot be read."""
-    try:
+    with logged(f"read whether a task works on {plan_uri}"):
         return has_begun(plan_uri)
-    except UNREADABLE as error:
-        log.warning("cannot read whether a task works on %s: %s", plan_uri, mask(str(error)))
-        return True
+    return True
 
 
 def mark_reported(plan_uri: str) -> None:
     """Keeps the run's keeper from claiming the table again; call it before a report."""
-    try:
+    with logged(f"mark that {plan_uri} is reported"):
         mark_ended(plan_uri)
-    except UNREADABLE as error:
-        log.warning("cannot mark that %s is reported: %s", plan_uri, mask(str(error)))
 
 
 def outcome_in_files(plan_uri: str) -> Outcome | None:
     """The outcome of the round. A stop counts only for the last try that began."""
-    try:
+    with logged(f"read the outcome next to {plan_uri}"):
         outcome = round_outcome(plan_uri)
         if not is_stop(outcome):
             return outcome
-        last, failures = started_attempt(plan_uri), round_failures(plan_uri)
+        last, failures = started_try(plan_uri)[0], round_failures(plan_uri)
         counted = [f for a, f in failures.items() if last in (None, a) or not is_stop(f)]
         return counted[-1] if counted else None
-    except UNREADABLE as error:
-        log.warning("cannot read the outcome next to %s: %s", plan_uri, mask(str(error)))
-        return None
+    return None
 
 
 def is_without_failure(plan_uri: str) -> bool:
     """Whether the last try that began left no failure file."""
-    try:
-        last = started_attempt(plan_uri)
+    with logged(f"read the failures next to {plan_uri}"):
+        last, _ = started_try(plan_uri)
         return last is not None and last not in round_failures(plan_uri)
-    except UNREADABLE as error:
-        log.warning("cannot read the failures next to %s: %s", plan_uri, mask(str(error)))
-        return False
+    return False
 
 
 def result_of(plan_uri: str, xcom: Mapping[str, Any]) -> RoundResult:
@@ -130,9 +120,7 @@ def wait_for_stop(plan_uri: str, left: Outcome | None, seconds: float) -> Outcom
 
 def read_left(kind: type[T], uri: str | None) -> T | None:
     """The outcome in a file; None if there is none that can be read."""
-    try:
+    with logged(f"read {uri}"):
         content = read_json(uri) if uri else None
         return None if content is None else kind.from_json(content)
-    except UNREADABLE as error:
-        log.warning("cannot read %s: %s", uri, mask(str(error)))
-        return None
+    return None

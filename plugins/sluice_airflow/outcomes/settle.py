@@ -33,6 +33,7 @@ from sluice_airflow.claims.claimed_again import newest_claim
 from sluice_airflow.claims.claims import ClaimedTable, heartbeat_all
 from sluice_airflow.claims.run_end import mark_run_ended
 from sluice_airflow.claims.task_runs import RanBy, ran_by
+from sluice_airflow.claims.unreadable import logged
 
 if TYPE_CHECKING:
     from sluice.client import Client
@@ -41,7 +42,6 @@ from sluice_airflow.outcomes.left_files import (
     STOPS,
     TASK_LOST,
     TIER_NOT_STARTED,
-    UNREADABLE,
     Outcome,
     failure_of,
     has_task_begun,
@@ -269,14 +269,12 @@ def is_tiered(entry: ClaimedTable) -> bool:
 def tiered_before(work_uri: str, lease_id: str, tables: Collection[str]) -> list[Verdict]:
     """The verdicts on tables that the run has tiered before a user cleared it, by their files."""
     found: dict[str, Verdict] = {}
-    try:
+    with logged(f"read the earlier results of {lease_id}"):
         for uri in plan_uris(work_uri, lease_id):
             table = str(PlanFile.from_json(read_json(uri) or {}).claim.path)
             outcome = outcome_in_files(uri) if table in tables else None
             if isinstance(outcome, RoundResult) and outcome.outcome != "claim_lost":
                 found[table] = finished_verdict(table, outcome)
-    except UNREADABLE as error:
-        log.warning("cannot read the earlier results of %s: %s", lease_id, mask(str(error)))
     return [*found.values()]
 
 
@@ -321,14 +319,10 @@ def _report_held(
     until: float,
 ) -> list[Verdict]:
     """Reports the claims of these plans, and of those in the run's folder, that are held."""
-    try:
+    with logged(f"read the plans of {lease_id} under {work_uri}"):
         for uri in plan_uris(work_uri, lease_id):
             if uri not in plans and time.monotonic() < until:
                 plans[uri] = PlanFile.from_json(read_json(uri) or {}).claim
-    except UNREADABLE as error:
-        log.warning(
-            "cannot read the plans of %s under %s: %s", lease_id, work_uri, mask(str(error))
-        )
     answers = heartbeat_all(client, plans.values())
     held = [(uri, claim) for uri, claim in plans.items() if answers[claim] is None]
     seen_until = min(until, time.monotonic() + stop_seen_s)
@@ -362,11 +356,9 @@ def _release(client: Client, claim: Claim, why: str) -> Verdict:
 
 def _newest(entry: ClaimedTable) -> ClaimedTable:
     """The claim that the run's keeper took in place of a lost one, or this one."""
-    try:
+    with logged(f"read whether {entry['table']} was claimed again"):
         return newest_claim(entry)
-    except UNREADABLE as error:
-        log.warning("cannot read whether %s was claimed again: %s", entry["table"], error)
-        return entry
+    return entry
 
 
 def _end(entry: ClaimedTable) -> ClaimedTable:

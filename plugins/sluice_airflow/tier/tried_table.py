@@ -33,7 +33,8 @@ from sluice.rounds.records.result import (
 from sluice.rounds.values.reasons import failure_of, reason_of
 from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.claims.task_runs import RanBy
-from sluice_airflow.outcomes.left_files import TIER_NOT_STARTED, UNREADABLE
+from sluice_airflow.claims.unreadable import UNREADABLE
+from sluice_airflow.outcomes.left_files import TIER_NOT_STARTED
 from sluice_airflow.outcomes.verdict import id_text
 from sluice_airflow.tier.time_limit import TimeLimit
 
