@@ -226,8 +226,7 @@ class TriedTable:
     def fail(self, failure: RoundFailure, *, is_written: bool = False) -> None:
         """Sets a failure as the outcome. A lost claim is none: it becomes a result."""
         if failure.reason.kind in CLAIM_LOST_KINDS:
-            notes = (str(failure.reason)[:200],)
-            lost = RoundResult.of(self.claim, "claim_lost", notes=notes)
+            lost = RoundResult.of(self.claim, "claim_lost", notes=(str(failure.reason),))
             uri = result_uri(self.plan_uri, self.attempt)
             self._write(uri, lost.to_json())
             self._end(lost, uri)
