@@ -149,8 +149,7 @@ def _run(
     def runner(info: TableInfo, writers: SplitWriterFactory) -> SplitRunner:
         source = ClientLogSource(client_config, plan.claim.path, info)
         secrets = config.secrets()
-        job = TableJob(context, plan.claim)
-        on_executors = SparkRunner(context, source, writers, task_id, secrets, job, stopped)
+        on_executors = SparkRunner(context, source, writers, task_id, secrets, plan.claim, stopped)
         in_driver = ThreadRunner(source, writers, threads, cancelled=stopped, secrets=secrets)
 
         def copy_measured(splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
@@ -213,24 +212,6 @@ def jvm_is_lost(context: Any) -> bool:
     return False
 
 
-class TableJob:
-    """How Spark and its UI show the job of one table: group, description and scheduler pool.
-
-    They belong to the calling thread, so each table of an application has its own.
-    """
-
-    def __init__(self, context: Any, claim: Claim) -> None:
-        self._context = context
-        self.group = str(claim.path)
-        self._epoch = claim.tiering_epoch
-
-    def begin(self, splits: int) -> None:
-        """Labels the jobs that this thread submits from now on."""
-        text = f"tier {self.group}, tiering epoch {self._epoch}: {splits} splits"
-        self._context.setJobGroup(self.group, text)
-        self._context.setLocalProperty("spark.scheduler.pool", self.group)
-
-
 class SparkRunner:
     """A SplitRunner that runs each split in a Spark task.
 
@@ -245,23 +226,26 @@ class SparkRunner:
         writers: SplitWriterFactory,
         task_id: Callable[[], int],
         secrets: Sequence[str] = (),
-        job: TableJob | None = None,
+        claim: Claim | None = None,
         stopped: threading.Event | None = None,
     ) -> None:
         """:param secrets: values to mask in the reason of a failure, on executors.
-        :param job: how Spark shows the job; None: as its defaults.
+        :param claim: names the jobs in Spark and its UI; None: they have no name.
         :param stopped: once set, no job begins.
         """
         self._context = context
-        self._job = job
+        self._claim = claim
         self._stopped = stopped or threading.Event()
         self._finished = context.accumulator([], _Gathered())  # updated after each task
         self._copy = CopyPartition(source, writers, task_id, self._finished, secrets)
 
     def __call__(self, splits: Sequence[Split]) -> Iterator[SplitResult | SplitFailure]:
         ordered = in_copy_order(splits)
-        if self._job is not None:
-            self._job.begin(len(ordered))
+        if self._claim is not None:  # for the jobs that this thread submits from now on
+            group = str(self._claim.path)
+            text = f"tier {group}, tiering epoch {self._claim.tiering_epoch}: {len(ordered)} splits"
+            self._context.setJobGroup(group, text)
+            self._context.setLocalProperty("spark.scheduler.pool", group)
         if self._stopped.is_set():
             raise ClaimLost("the round was cancelled before its Spark job")
         rdd = self._context.parallelize(ordered, min(len(ordered), _TASKS_MAX))
