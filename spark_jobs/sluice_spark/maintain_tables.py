@@ -8,17 +8,15 @@ a report of each table next to the request. Its exit code is 1 if something did 
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 
 from pyspark import SparkContext, TaskContext
 
 from sluice.driver.spark.maintenance import fail_maintenance, run_maintenance
+from sluice.driver.spark.phase_log import begin_log
 from sluice.driver.spark.round import config_of, jvm_is_lost
 from sluice.driver.without_pandas import leave_pandas_out
-from sluice.masking import MaskingFormatter
-from sluice.masking.uncaught import hide_in_tracebacks
 
 
 def task_id() -> int:
@@ -34,11 +32,7 @@ def main() -> int:
     parser.add_argument("--request", required=True, metavar="URI", help="what is to be done")
     parser.add_argument("--config", metavar="FILE", help="configuration file (TOML)")
     arguments = parser.parse_args()
-    hide_in_tracebacks()
-    handler = logging.StreamHandler()
-    handler.setFormatter(MaskingFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    begin_log()
     context = SparkContext.getOrCreate()  # a session takes a second more
     try:
         config = config_of(context, arguments.config, os.environ)

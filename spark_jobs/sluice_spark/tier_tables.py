@@ -10,17 +10,15 @@ failure, else 0.
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 
 from pyspark import SparkContext, TaskContext
 
 from sluice.driver.spark.pack import fail_pack, run_pack
+from sluice.driver.spark.phase_log import begin_log
 from sluice.driver.spark.round import config_of, jvm_is_lost, run
 from sluice.driver.without_pandas import leave_pandas_out
-from sluice.masking import MaskingFormatter
-from sluice.masking.uncaught import hide_in_tracebacks
 
 
 def task_id() -> int:
@@ -41,11 +39,7 @@ def main() -> int:
     )
     parser.add_argument("--config", metavar="FILE", help="configuration file (TOML)")
     arguments = parser.parse_args()
-    hide_in_tracebacks()
-    handler = logging.StreamHandler()
-    handler.setFormatter(MaskingFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    begin_log()
     # Each table has a thread, and the labels of its Spark job belong to that thread alone.
     os.environ["PYSPARK_PIN_THREAD"] = "true"
     context = SparkContext.getOrCreate()  # a session takes a second more

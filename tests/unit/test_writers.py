@@ -31,8 +31,7 @@ LISTED = {
         *("logging.StreamHandler", "logging.basicConfig", "sys.stderr"),
         *("structlog.PrintLoggerFactory", "structlog.configure"),
     },
-    "spark_jobs/sluice_spark/tier_tables.py": {"logging.StreamHandler", "logging.basicConfig"},
-    "spark_jobs/sluice_spark/maintain_tables.py": {"logging.StreamHandler", "logging.basicConfig"},
+    "sluice/driver/spark/phase_log.py": {"logging.StreamHandler", "logging.basicConfig"},
     # What they write has passed line().
     "sluice/artifacts/jars.py": {"sys.stderr"},
     "sluice/cli/terminal/progress.py": {"Console"},

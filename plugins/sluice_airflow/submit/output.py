@@ -12,7 +12,7 @@ from typing import Any
 _DRIVER = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO|WARNING|ERROR|CRITICAL) \S+ (.*)"
 )
-"""A line of the driver's own log: see spark_jobs/sluice_spark/tier_tables.py."""
+"""A line of the driver's own log: see sluice/driver/spark/phase_log.py."""
 _SPARK = re.compile(
     r"\d\d/\d\d/\d\d \d\d:\d\d:\d\d (TRACE|DEBUG|INFO|WARN|ERROR|FATAL) (\S+?): (.*)"
 )

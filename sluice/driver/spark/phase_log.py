@@ -9,10 +9,21 @@ import logging
 import time
 from collections.abc import Callable
 
+from sluice.masking import MaskingFormatter
+from sluice.masking.uncaught import hide_in_tracebacks
 from sluice.quantities import counted
 from sluice.rounds.records.log_line import SHORT_S, rate
 
 _LOG = logging.getLogger(__name__)
+
+
+def begin_log() -> None:
+    """Begins the log of a driver's process, on standard error and without secrets."""
+    hide_in_tracebacks()
+    handler = logging.StreamHandler()
+    handler.setFormatter(MaskingFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.getLogger("py4j").setLevel(logging.WARNING)
 
 
 class PhaseLog:
