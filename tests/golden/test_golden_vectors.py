@@ -11,10 +11,10 @@ import pytest
 from sluice.lake.iceberg.deletes.deletion_vectors import (
     DeletionVector,
     StoredVector,
-    read_vectors_footer,
     write_vectors,
 )
 from tests.golden.vectors import FOLDER, VECTORS, positions_of
+from tests.support.lake.iceberg_vectors import vectors_in
 
 DATA = Path(__file__).with_name("iceberg")
 MADE: dict[str, Any] = json.loads((DATA / "made_with.json").read_text("utf-8"))
@@ -31,7 +31,7 @@ def test_the_footer_is_what_iceberg_says_of_its_files(name: str) -> None:
         )
         for data_file, said in MADE[name].items()
     }
-    assert set(read_vectors_footer(content, len(content), name)) == expected
+    assert set(vectors_in(content)) == expected
     assert {stored.data_file for stored in expected} == set(MADE[name])
 
 

@@ -16,9 +16,9 @@ from sluice.lake.iceberg.catalog.java import JavaThrew, iterate, java_errors
 from sluice.lake.iceberg.deletes.deletion_vectors import (
     POSITION_MAX,
     DeletionVector,
-    read_vectors_footer,
     write_vectors,
 )
+from sluice.lake.iceberg.deletes.earlier_marks import united
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import TableBucket
 from sluice.model import types as t
@@ -28,6 +28,7 @@ from tests.support.lake.iceberg_vectors import (
     delete_file,
     load_by_iceberg,
     positions_in,
+    vectors_in,
     write_by_iceberg,
 )
 from tests.support.models.tables import table_info
@@ -60,7 +61,7 @@ def written(folder: Path, rows: dict[str, Positions]) -> Path:
 def test_iceberg_loads_every_position_of_ours(jvm: Jvm, tmp_path: Path) -> None:
     rows = cases()
     puffin = written(tmp_path, rows)
-    stored = read_vectors_footer(puffin.read_bytes(), puffin.stat().st_size, str(puffin))
+    stored = vectors_in(puffin.read_bytes())
     assert [vector.data_file for vector in stored] == list(rows)
     for vector in stored:
         expected = rows[vector.data_file]
@@ -84,7 +85,7 @@ def test_iceberg_reads_our_footer_and_our_blobs(jvm: Jvm, tmp_path: Path) -> Non
             contents[pair.first().properties()["referenced-data-file"]] = pair.second().array()
     finally:
         reader.close()
-    stored = read_vectors_footer(puffin.read_bytes(), puffin.stat().st_size, str(puffin))
+    stored = vectors_in(puffin.read_bytes())
     for vector, blob in zip(stored, blobs, strict=True):
         assert blob.type() == iceberg.puffin.StandardBlobTypes.DV_V1
         assert list(blob.inputFields()) == [iceberg.MetadataColumns.ROW_POSITION.fieldId()]
@@ -108,10 +109,10 @@ def test_iceberg_reads_a_union_with_a_vector_of_its_own(jvm: Jvm, tmp_path: Path
     older, newer = np.arange(10, 9_000, 9), np.arange(0, 3_000_000, 7_001)
     write_by_iceberg(jvm.gateway, tmp_path / "theirs.puffin", {"a": older})
     content = (tmp_path / "theirs.puffin").read_bytes()
-    [before] = read_vectors_footer(content, len(content), "theirs.puffin")
+    [before] = vectors_in(content)
     blob = content[before.offset : before.offset + before.size_bytes]
     previous = DeletionVector.from_blob(blob, "theirs.puffin", before.cardinality)
-    file = write_vectors({"a": previous.union(DeletionVector.of(newer))})
+    file = write_vectors({"a": DeletionVector.of(united([previous.positions(), newer]))})
     (tmp_path / "ours.puffin").write_bytes(file.content)
     index = load_by_iceberg(jvm.gateway, tmp_path / "ours.puffin", file.vectors[0])
     assert np.array_equal(positions_in(jvm.gateway, index), np.union1d(older, newer))
@@ -124,7 +125,7 @@ def test_what_iceberg_writes_now_is_what_the_golden_files_have(jvm: Jvm, tmp_pat
     golden = (Path(__file__).parents[2] / "golden/iceberg/all.puffin").read_bytes()
     footers = content.rindex(b'"properties":{"created-by"'), golden.rindex(b'"properties":{"cre')
     assert content[: footers[0]] == golden[: footers[1]]
-    for vector in read_vectors_footer(content, len(content), "theirs.puffin"):
+    for vector in vectors_in(content):
         assert said[vector.data_file]["content_offset"] == vector.offset
         blob = content[vector.offset : vector.offset + vector.size_bytes]
         read = DeletionVector.from_blob(blob, vector.data_file, vector.cardinality)
@@ -135,7 +136,7 @@ def test_iceberg_refuses_what_we_refuse(jvm: Jvm, tmp_path: Path) -> None:
     """So that the tests above cannot pass on bytes that Iceberg does not check."""
     puffin = written(tmp_path, {"a": np.arange(0, 90, 3)})
     content = bytearray(puffin.read_bytes())
-    [vector] = read_vectors_footer(content, len(content), str(puffin))
+    [vector] = vectors_in(bytes(content))
     content[vector.offset + 30] ^= 1
     puffin.write_bytes(content)
     with pytest.raises(JavaThrew) as raised, java_errors():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,23 @@ class _Supplier:
 
     def get(self) -> Any:
         return self._gives()
+
+
+def vectors_in(content: bytes) -> tuple[StoredVector, ...]:
+    """The vectors of a Puffin file, by its footer."""
+    [size] = struct.unpack("<i", content[-12:-8])
+    assert content[:4] == content[-4:] == content[-16 - size : -12 - size] == b"PFA1"
+    blobs = json.loads(content[-12 - size : -12])["blobs"]
+    assert all(blob["type"] == "deletion-vector-v1" for blob in blobs)
+    return tuple(
+        StoredVector(
+            blob["properties"]["referenced-data-file"],
+            blob["offset"],
+            blob["length"],
+            int(blob["properties"]["cardinality"]),
+        )
+        for blob in blobs
+    )
 
 
 def write_by_iceberg(

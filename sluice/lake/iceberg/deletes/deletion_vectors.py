@@ -1,13 +1,15 @@
 """Iceberg's deletion vectors: the positions of one data file's deleted rows, as a Roaring bitmap.
 
-Tables of format v3 keep them as blobs in Puffin files, one vector for a data file. This module
-makes and reads bytes. It opens no files. Only code that handles vectors imports it, because it
-loads pyroaring.
+Tables of format v3 keep them as blobs in Puffin files, one vector for a data file: blobs one after
+the other, then a footer that describes them. A vector is read by the place that the table's
+metadata names, without the footer. This module makes and reads bytes. It opens no files. Only code
+that handles vectors imports it, because it loads pyroaring.
 """
 
 from __future__ import annotations
 
 import array
+import json
 import struct
 import zlib
 from collections.abc import Mapping
@@ -19,15 +21,19 @@ from pyroaring import BitMap64
 
 from sluice import __version__
 from sluice.errors import LakeFileUnreadable
-from sluice.lake.iceberg.deletes.puffin import Blob, NewBlob, read_footer, write_puffin
 
 POSITION_MAX = ((2**31 - 2) << 32) | 2**31
 """The largest position that Iceberg's own vectors can have."""
 
-_BLOB_TYPE = "deletion-vector-v1"
-_ROW_POSITION_ID = 2147483645
-"""Iceberg's reserved id of the column ``_pos``."""
-_DATA_FILE, _CARDINALITY = "referenced-data-file", "cardinality"
+_PUFFIN = b"PFA1"
+_PUFFIN_TAIL = struct.Struct("<i4x4s")
+"""Size of the footer's text, flags of an uncompressed one, magic."""
+_BLOB = {
+    "type": "deletion-vector-v1",
+    "fields": [2147483645],  # Iceberg's reserved id of the column _pos
+    "snapshot-id": -1,  # as the sequence number: that of the snapshot that adds the file
+    "sequence-number": -1,
+}
 _MAGIC = bytes.fromhex("d1d33964")
 _U32 = struct.Struct(">I")
 _BITMAP_BYTES_MIN = 8
@@ -37,7 +43,7 @@ _BLOB_BYTES_MIN = _U32.size + len(_MAGIC) + _BITMAP_BYTES_MIN + _U32.size
 
 @dataclass(frozen=True, slots=True)
 class DeletionVector:
-    """Positions in a data file, counted from 0. It does not change: ``union`` makes another one."""
+    """Positions in a data file, counted from 0. Immutable."""
 
     _bitmap: BitMap64 = field(repr=False)
 
@@ -116,12 +122,6 @@ class DeletionVector:
         """All positions in ascending order, shape (cardinality,), 8 bytes each."""
         return np.frombuffer(self._bitmap.to_array(), np.int64)
 
-    def union(self, other: DeletionVector) -> DeletionVector:
-        """The positions of both."""
-        both = self._bitmap | other._bitmap
-        both.run_optimize()
-        return DeletionVector(both)
-
     def to_blob(self) -> bytes:
         """The vector as Iceberg stores it: length, magic, bitmap and checksum."""
         body = _MAGIC + self._bitmap.serialize()
@@ -158,45 +158,20 @@ def write_vectors(vectors: Mapping[str, DeletionVector]) -> VectorFile:
     """
     if not vectors:
         raise ValueError("there is no deletion vector to write: write no file")
-    blobs, counts = [], []
+    parts, at, described, stored = [_PUFFIN], len(_PUFFIN), [], []
     for data_file, vector in vectors.items():
-        count = vector.cardinality
+        count, blob = vector.cardinality, vector.to_blob()
         if not count:
             raise ValueError(f"the deletion vector of {data_file} has no position: leave it out")
-        described = {_DATA_FILE: data_file, _CARDINALITY: str(count)}
-        blobs.append(NewBlob(_BLOB_TYPE, (_ROW_POSITION_ID,), vector.to_blob(), described))
-        counts.append(count)
-    content, placed = write_puffin(blobs, f"Sluice {__version__}")
-    stored = [
-        StoredVector(data_file, blob.offset, blob.size_bytes, count)
-        for data_file, blob, count in zip(vectors, placed, counts, strict=True)
-    ]
-    return VectorFile(content, tuple(stored))
-
-
-def read_vectors_footer(tail: bytes, file_size: int, where: str) -> tuple[StoredVector, ...]:
-    """The vectors that a Puffin file has, by its footer. Blobs of other types are left out.
-
-    :param tail: the last bytes of the file, at least ``puffin.footer_bytes`` of them.
-    :param file_size: the size of the complete file, in bytes.
-    :param where: names the file in errors.
-    :raises LakeFileUnreadable: this is no Puffin file, or its footer is damaged or compressed.
-    :raises ValueError: ``tail`` does not have the complete footer.
-    """
-    blobs = read_footer(tail, file_size, where).blobs
-    return tuple(_stored(blob, where) for blob in blobs if blob.type == _BLOB_TYPE)
-
-
-def _stored(blob: Blob, where: str) -> StoredVector:
-    named = f"{where}, offset {blob.offset}"
-    if blob.codec is not None:
-        raise _unreadable(named, f"it is compressed ({blob.codec}), which Iceberg does not allow")
-    data_file, count = blob.properties.get(_DATA_FILE), blob.properties.get(_CARDINALITY, "")
-    if not data_file:
-        raise _unreadable(named, f"its footer has no {_DATA_FILE}")
-    if not (count.isascii() and count.isdigit() and len(count) <= len(str(POSITION_MAX))):
-        raise _unreadable(named, f"its {_CARDINALITY} is {count[:40]!r}")
-    return StoredVector(data_file, blob.offset, blob.size_bytes, int(count))
+        properties = {"referenced-data-file": data_file, "cardinality": str(count)}
+        described.append({**_BLOB, "offset": at, "length": len(blob), "properties": properties})
+        stored.append(StoredVector(data_file, at, len(blob), count))
+        parts.append(blob)
+        at += len(blob)
+    footer = {"blobs": described, "properties": {"created-by": f"Sluice {__version__}"}}
+    text = json.dumps(footer, ensure_ascii=False, separators=(",", ":")).encode()
+    parts += [_PUFFIN, text, _PUFFIN_TAIL.pack(len(text), _PUFFIN)]
+    return VectorFile(b"".join(parts), tuple(stored))
 
 
 def _unreadable(where: str, what: str) -> LakeFileUnreadable:

@@ -1,4 +1,4 @@
-"""Deletion vectors as bytes: every kind of position there and back, unions, and damage."""
+"""Deletion vectors as bytes: every kind of position there and back, and damage."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from sluice.errors import LakeFileUnreadable
 from sluice.lake.iceberg.deletes.deletion_vectors import (
     POSITION_MAX,
     DeletionVector,
-    StoredVector,
-    read_vectors_footer,
     write_vectors,
 )
-from sluice.lake.iceberg.deletes.puffin import NewBlob, read_footer, write_puffin
+from tests.support.lake.iceberg_vectors import vectors_in
 
 WHERE = "s3://lake/x.puffin, offset 4"
 Positions = npt.NDArray[np.int64]
@@ -56,18 +54,6 @@ def test_positions_there_and_back(given_: Positions) -> None:
     assert read.last == (expected[-1] if expected else None)
 
 
-@given(many_positions(), many_positions())
-def test_a_union_has_the_positions_of_both_and_is_stored_as_if_made_at_once(
-    one: Positions, other: Positions
-) -> None:
-    first, second = DeletionVector.of(one), DeletionVector.of(other)
-    before = first.to_blob(), second.to_blob()
-    both = first.union(second)
-    assert both.positions().tolist() == sorted({*one.tolist(), *other.tolist()})
-    assert both.to_blob() == DeletionVector.of(np.concatenate([one, other])).to_blob()
-    assert (first.to_blob(), second.to_blob()) == before
-
-
 def test_the_bytes_of_a_small_vector() -> None:
     """Written down by hand, from the specifications of Puffin and of Roaring bitmaps."""
     array_of_3_and_9 = "3a300000 01000000 0000 0100 10000000 0300 0900"
@@ -81,14 +67,11 @@ def test_no_positions() -> None:
     assert (empty.cardinality, empty.last) == (0, None)
     read = DeletionVector.from_blob(empty.to_blob(), WHERE, 0)
     assert read.positions().shape == (0,)
-    assert read.union(DeletionVector.of(positions(4))).positions().tolist() == [4]
 
 
 def test_runs_take_few_bytes() -> None:
     vector = DeletionVector.of(np.arange(1_000_000))
     assert len(vector.to_blob()) < 300
-    halves = [DeletionVector.of(np.arange(k, 1_000_000, 2)) for k in (0, 1)]
-    assert halves[0].union(halves[1]).to_blob() == vector.to_blob()
 
 
 def test_billions_of_positions_cost_nothing_until_they_are_asked_for() -> None:
@@ -214,9 +197,7 @@ def test_a_file_of_vectors() -> None:
         blob = memoryview(file.content)[stored.offset : stored.offset + stored.size_bytes]
         read = DeletionVector.from_blob(blob, WHERE, stored.cardinality)
         assert read.positions().tolist() == rows[stored.data_file].tolist()
-    assert read_vectors_footer(file.content, len(file.content), WHERE) == file.vectors
-    footer = read_footer(file.content, len(file.content), WHERE)
-    assert footer.properties["created-by"].startswith("Sluice ")
+    assert vectors_in(file.content) == file.vectors
 
 
 def test_no_file_without_vectors_and_no_vector_without_positions() -> None:
@@ -224,42 +205,3 @@ def test_no_file_without_vectors_and_no_vector_without_positions() -> None:
         write_vectors({})
     with pytest.raises(ValueError, match=r"of a\.parquet has no position"):
         write_vectors({"a.parquet": DeletionVector.of(positions())})
-
-
-def footer_of(*blobs: NewBlob) -> tuple[StoredVector, ...]:
-    content, _ = write_puffin(blobs, "tests")
-    return read_vectors_footer(content, len(content), "x.puffin")
-
-
-def test_blobs_of_other_types_are_left_out() -> None:
-    sketch = NewBlob("apache-datasketches-theta-v1", (1,), b"abc", {"ndv": "3"})
-    described = {"referenced-data-file": "a.parquet", "cardinality": "92"}
-    vector = NewBlob("deletion-vector-v1", (2147483645,), BLOB, described)
-    assert footer_of(sketch, vector) == (StoredVector("a.parquet", 7, len(BLOB), 92),)
-
-
-@pytest.mark.parametrize(
-    ("described", "told"),
-    [
-        ({"cardinality": "3"}, "offset 4 cannot .* no referenced-data-file"),
-        ({"referenced-data-file": "a"}, "its cardinality is ''"),
-        ({"referenced-data-file": "a", "cardinality": "-3"}, "its cardinality is '-3'"),
-        ({"referenced-data-file": "a", "cardinality": "9" * 5_000}, "its cardinality is '999"),
-        ({"referenced-data-file": "a", "cardinality": "٣"}, "its cardinality is"),
-    ],
-)
-def test_a_vector_that_its_footer_does_not_describe(described: dict[str, str], told: str) -> None:
-    with pytest.raises(LakeFileUnreadable, match=told):
-        footer_of(NewBlob("deletion-vector-v1", (2147483645,), BLOB, described))
-
-
-def test_a_compressed_vector_is_refused() -> None:
-    described = {"referenced-data-file": "a.parquet", "cardinality": "92"}
-    vector = NewBlob("deletion-vector-v1", (2147483645,), BLOB, described)
-    content = write_puffin([vector], "tests")[0]
-    start = content.index(b"{")
-    payload = content[start:-12].replace(b'"offset"', b'"compression-codec":"zstd","offset"')
-    tail = struct.pack("<i4s4s", len(payload), bytes(4), b"PFA1")
-    changed = content[:start] + payload + tail
-    with pytest.raises(LakeFileUnreadable, match=r"offset 4 .* it is compressed \(zstd\)"):
-        read_vectors_footer(changed, len(changed), "x.puffin")
