@@ -93,10 +93,6 @@ class IcebergLake:
         self._keys_file: KeysFile | None = None
 
     def load(self, path: TablePath) -> IcebergTable | None:
-        """The table, or None if the catalog has none of that name.
-
-        :raises LakeNotWritable: the catalog or the storage cannot be read.
-        """
         with lake_errors(f"load lake table {path}"):
             try:
                 with java_errors():

@@ -54,7 +54,10 @@ _NEW_PAGES = ("v2", "parquet_2_0")
 
 
 class IcebergTable:
-    """One Iceberg table; used by one driver thread at a time."""
+    """One Iceberg table; used by one driver thread at a time.
+
+    Its methods are those of ``LakeTable`` and ``TableFiles``, which say what each does and raises.
+    """
 
     def __init__(
         self,
@@ -82,7 +85,6 @@ class IcebergTable:
 
     @property
     def layout(self) -> Layout:
-        """Whether it has Fluss's system columns."""
         return self._columns.layout
 
     @property
@@ -91,11 +93,8 @@ class IcebergTable:
         return self._parts.fields()
 
     def add_missing_columns(self, info: TableInfo, *, as_read: bool = False) -> Sequence[str]:
-        """Adds columns that Fluss has added; checks all columns, identifier fields and the spec.
+        """See ``LakeTable``.
 
-        :param as_read: the metadata was read just now.
-        :returns: what others have changed in the lake since the last round, for users.
-        :raises LakeTableMismatch: names what differs and how.
         :raises UnsupportedLakeOption: the data file format is not Parquet, the format version has
             no deletes, or equality deletes do not support the primary key.
         """
@@ -117,31 +116,19 @@ class IcebergTable:
         return self._columns.add_missing(info)
 
     def check_layout(self, info: TableInfo) -> None:
-        """:raises LakeTableMismatch: it is not in the layout that Fluss gives to this table, or has
-        the rows of another one.
-        """
         self._columns.compare(info)
 
     def newest_tiering_snapshot(self, *, as_read: bool = False) -> LakeSnapshot | None:
-        """Newest tiering snapshot among the ancestors of main.
-
-        :param as_read: in the metadata that was read last; the catalog is not asked.
-        """
         return self._commits.find({}) if as_read else self.find_tiering_snapshot({})
 
     def find_tiering_snapshot(
         self, summary: Mapping[str, str], since: int = 0
     ) -> LakeSnapshot | None:
-        """Newest tiering snapshot in main's ancestry whose summary contains all these entries.
-
-        :param since: a sequence number; only newer snapshots count. 0: all of them.
-        """
         with lake_errors(f"read the snapshots of lake table {self._path}"):
             self._loaded.refresh()
         return self._commits.find(summary, since)
 
     def is_ancestor(self, snapshot_id: int) -> bool:
-        """Whether a snapshot is main's current snapshot or one of its known ancestors."""
         with lake_errors(f"read the snapshots of lake table {self._path}"):
             self._loaded.refresh()
             if self._history.is_ancestor(snapshot_id):
@@ -150,7 +137,6 @@ class IcebergTable:
             return newest is not None and newest.snapshot_id == snapshot_id
 
     def writer_factory(self, write_id: str, splits: Sequence[Split]) -> ParquetWriterFactory:
-        """A picklable factory of writers, with the place of each split's files."""
         with lake_errors(f"plan data files of lake table {self._path}"):
             schema = self._columns.schema()
             places = self._places(splits, write_id)
@@ -175,7 +161,6 @@ class IcebergTable:
         )
 
     def has_rows(self, partition_values: Sequence[str]) -> bool:
-        """Whether the lake has rows of a partition, in any bucket."""
         with lake_errors(f"read partition {partition_values} of lake table {self._path}"):
             self._loaded.refresh()
             return self._has_rows(partition_values)
@@ -183,11 +168,6 @@ class IcebergTable:
     def partitions_with_rows(
         self, partitions: Sequence[tuple[str, ...]], base: LakeSnapshot | None
     ) -> list[tuple[str, ...]]:
-        """Those of the partitions that have rows in the lake.
-
-        :raises LakeCommitRefused: ``base`` is not the newest tiering snapshot. A rollback hides
-            rows and can be undone.
-        """
         with lake_errors(f"read partitions of lake table {self._path}"):
             self._loaded.refresh()
             newest = self._history.find({})
@@ -201,7 +181,7 @@ class IcebergTable:
         return found
 
     def _has_rows(self, partition_values: Sequence[str]) -> bool:
-        """The same in the metadata that was read last."""
+        """As :meth:`has_rows`, in the metadata that was read last."""
         scan = self._loaded.java.newScan().filter(self._parts.row_filter([tuple(partition_values)]))
         tasks = scan.planFiles()
         try:
@@ -210,9 +190,8 @@ class IcebergTable:
             tasks.close()
 
     def live_files(self, splits: Sequence[Split]) -> LiveFiles:
-        """The live data files of the buckets of these splits, in main as of now.
+        """See ``LakeTable``.
 
-        :raises LakeNotWritable: the metadata cannot be read.
         :raises LakeTableMismatch: a file that may have their rows has another partition spec.
         """
         with lake_errors(f"read the data files of lake table {self._path}"):
@@ -227,21 +206,6 @@ class IcebergTable:
         replaced: Sequence[LakePart] = (),
         positions: PlannedCommit | None = None,
     ) -> LakeSnapshot:
-        """Adds the files (none: an empty commit) if ``base`` is still the newest tiering snapshot.
-
-        The same commit deletes all files of the parts ``replaced``, and moves the tag
-        ``sluice-tiered`` to its snapshot.
-
-        :param positions: the state of the lake in which rows were looked up.
-        :raises LakeNotWritable: a file cannot be read; nothing was committed.
-        :raises LakeTableMismatch: another table has the name by now; nothing was committed.
-        :raises LakeFilesChanged: since then, other writers have added data files, or removed one
-            whose rows the commit deletes by position; nothing was committed.
-        :raises LakeCommitRefused: another tiering snapshot came in between, or Iceberg's checks
-            failed; nothing was committed.
-        :raises LakeCommitOutcomeUnknown: the commit may have succeeded; check with
-            :meth:`find_tiering_snapshot`.
-        """
         return self._commits.commit(files, base, summary, replaced, positions)
 
     def rewrite(
@@ -251,23 +215,9 @@ class IcebergTable:
         summary: Mapping[str, str],
         planned: PlannedCommit,
     ) -> None:
-        """Puts files in the place of those that contain the same rows. It asks the catalog once.
-
-        :raises LakeNotWritable: a file cannot be read; nothing was committed.
-        :raises LakeTableMismatch: another table has the name by now; nothing was committed.
-        :raises LakeFilesChanged: other writers have changed files or rows; nothing was committed.
-        :raises LakeCommitRefused: another writer was faster, as far as the catalog's answer shows.
-        :raises LakeCommitOutcomeUnknown: the commit may have succeeded.
-        """
         self._commits.rewrite(files, base, summary, planned)
 
     def tag(self, snapshot_id: int) -> None:
-        """Moves the tag ``sluice-tiered`` to a snapshot, which keeps it from expiry.
-
-        Does nothing if a newer tiering snapshot exists, because that one has the tag.
-
-        :raises LakeNotWritable: the catalog refuses.
-        """
         with lake_errors(f"tag snapshot {snapshot_id} of lake table {self._path}"):
             self._loaded.refresh()
             newest = self._history.find({})
@@ -282,33 +232,16 @@ class IcebergTable:
                 snapshots.createTag(TAG, snapshot_id).commit()
 
     def history(self, registered_id: int | None = None) -> LakeHistory:
-        """All snapshots of the table, and the ancestry of main.
-
-        :param registered_id: the snapshot that Fluss has registered, if it must be known how it
-            descends from an ancestor of main; None: it need not be known.
-        :raises LakeNotWritable: the metadata cannot be read.
-        """
         with lake_errors(f"read the history of lake table {self._path}"):
             self._loaded.refresh()
             return self._history.read(registered_id)
 
     def expire_by(self, rule: ExpiryRule) -> Expired:
-        """Expires the snapshots that the rule chooses, and deletes the files of them alone.
-
-        :raises LakeNotWritable: the lake cannot be read, or refuses to expire snapshots.
-        :raises LakeCommitRefused: other writers were faster each time. Nothing was changed.
-        :raises LakeCommitOutcomeUnknown: the snapshots may have expired. No file was deleted.
-        """
         return expire_snapshots(
             self._gateway, self._loaded, self._path, rule, self._commits.commit_errors
         )
 
     def set_main(self, snapshot_id: int, expected: int | None) -> None:
-        """Sets main to an existing snapshot, if main is still at the expected one.
-
-        :raises LakeCommitRefused: main has moved, or the snapshot has expired; nothing was changed.
-        :raises LakeCommitOutcomeUnknown: main may have been set; check :meth:`history`.
-        """
         with lake_errors(f"set main of lake table {self._path}"):
             self._loaded.renew()
             operations = self._loaded.java.operations()
@@ -330,29 +263,19 @@ class IcebergTable:
             )
 
     def write_metadata_file(self, name: str, content: bytes) -> str:
-        """Writes a small file into the table's metadata folder and returns its location.
-
-        :raises LakeNotWritable: the storage refuses, or is full.
-        """
         with lake_errors(f"find the metadata folder of lake table {self._path}"):
             location = str(self._loaded.java.operations().metadataFileLocation(name))
         write_file(location, content, self._loaded.files)
         return location
 
     def read_metadata_file(self, location: str, bytes_max: int) -> bytes | None:
-        """The first ``bytes_max`` bytes of such a file; None if it does not exist.
-
-        :raises LakeNotWritable: the storage cannot be read.
-        """
         return read_file(location, bytes_max, self._loaded.files)
 
     def delete_files(self, paths: Sequence[str]) -> None:
-        """Deletes files of this round that no snapshot references."""
         for path in paths:
             self._loaded.files.delete(path)
 
     def maintenance(self) -> LakeMaintenance:
-        """What may be done to the table beside its rounds."""
         return LakeMaintenance(
             self._gateway, self._loaded, self._parts, self._path, self.writer_factory
         )
@@ -360,14 +283,9 @@ class IcebergTable:
     # ---- the TableFiles port, for clean-up ----
 
     def stored_files(self) -> Iterator[StoredFile]:
-        """All files in the table's folders, data and metadata.
-
-        :raises LakeNotWritable: a folder cannot be listed.
-        """
         return iter(self._stored())
 
     def references(self, names: Set[str]) -> IcebergReferences:
-        """The references of all snapshots, of any branch or tag, to files of these names."""
         return IcebergReferences(self._jvm, self._loaded, self._path, names)
 
     def keeps_files(self) -> bool:
@@ -375,7 +293,6 @@ class IcebergTable:
         return keeps_files(self._loaded.java)
 
     def remove(self, paths: Sequence[str]) -> dict[str, str]:
-        """Deletes files that were listed; returns path and reason of each failure."""
         return self._stored().remove(paths)
 
     def _stored(self) -> StoredFiles:

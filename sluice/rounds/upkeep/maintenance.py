@@ -62,12 +62,16 @@ class Maintenance(Protocol):
     def merge_manifests(self) -> int:
         """Merges small manifests of data files; returns how many there are fewer.
 
+        :raises LakeNotWritable: the metadata cannot be read or written.
         :raises LakeCommitRefused: other writers were faster.
         :raises LakeCommitOutcomeUnknown: the commit may have succeeded.
         """
 
     def due_snapshots(self, rule: ExpiryRule) -> int:
-        """How many snapshots the rule would let expire now."""
+        """How many snapshots the rule would let expire now.
+
+        :raises LakeNotWritable: the metadata cannot be read.
+        """
 
     def remove_metadata_orphans(self, before_ms: int, *, apply: bool = True) -> tuple[int, int]:
         """Deletes manifests and files of maintenance that no snapshot references.
@@ -75,6 +79,7 @@ class Maintenance(Protocol):
         :param before_ms: epoch milliseconds: younger files stay.
         :param apply: False: only counts them.
         :returns: how many files, and their bytes.
+        :raises LakeNotWritable: a folder or a manifest cannot be read.
         """
 
 

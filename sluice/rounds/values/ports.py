@@ -104,7 +104,10 @@ class Lake(Protocol):
         """The catalog's properties: ``datalake.iceberg.*`` without that prefix."""
 
     def load(self, path: TablePath) -> LakeTable | None:
-        """The table, or None if the catalog has none of that name."""
+        """The table, or None if the catalog has none of that name.
+
+        :raises LakeNotWritable: the catalog or the storage cannot be read.
+        """
 
     def create(self, info: TableInfo, layout: Layout = Layout.CLEAN) -> LakeTable:
         """Creates it exactly as Fluss would (docs/fluss/iceberg.md#tables).

@@ -76,20 +76,9 @@ class TableCommits:
         replaced: Sequence[LakePart] = (),
         positions: PlannedCommit | None = None,
     ) -> LakeSnapshot:
-        """Adds the files (none: an empty commit) if ``base`` is still the newest tiering snapshot.
+        """As ``LakeTable.commit``.
 
-        The same commit deletes all files of the parts ``replaced``, and moves the tag
-        ``sluice-tiered`` to its snapshot.
-
-        :param positions: the state of the lake in which rows were looked up.
         :raises LakeNotWritable: a file cannot be read; nothing was committed.
-        :raises LakeTableMismatch: another table has the name by now; nothing was committed.
-        :raises LakeFilesChanged: since then, other writers have added data files, or removed one
-            whose rows the commit deletes by position; nothing was committed.
-        :raises LakeCommitRefused: another tiering snapshot came in between, or Iceberg's checks
-            failed; nothing was committed.
-        :raises LakeCommitOutcomeUnknown: the commit may have succeeded; check with
-            :meth:`find_tiering_snapshot`.
         """
         if positions is not None:
             self._check_positions(files, positions)
@@ -134,14 +123,7 @@ class TableCommits:
         summary: Mapping[str, str],
         planned: PlannedCommit,
     ) -> None:
-        """Puts files in the place of those that contain the same rows. It asks the catalog once.
-
-        :raises LakeNotWritable: a file cannot be read; nothing was committed.
-        :raises LakeTableMismatch: another table has the name by now; nothing was committed.
-        :raises LakeFilesChanged: other writers have changed files or rows; nothing was committed.
-        :raises LakeCommitRefused: another writer was faster, as far as the catalog's answer shows.
-        :raises LakeCommitOutcomeUnknown: the commit may have succeeded.
-        """
+        """As ``LakeTable.rewrite``. It asks the catalog once."""
         check_positions(files, planned)
         with lake_errors(f"prepare the compaction of lake table {self._path}"):
             self._loaded.renew()

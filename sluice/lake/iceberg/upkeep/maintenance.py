@@ -95,7 +95,7 @@ class _IsSmall:
 
 
 class LakeMaintenance:
-    """Maintains one table. Used by one thread."""
+    """``Maintenance`` of one Iceberg table. Used by one thread."""
 
     def __init__(
         self,
@@ -123,11 +123,7 @@ class LakeMaintenance:
             return read_all_live_files(self._gateway, self._loaded.java, self._parts)
 
     def health(self, options: CompactionOptions = DEFAULT_COMPACTIONS) -> TableHealth:
-        """What scans of the table have to read. If files have another partition spec, it says so.
-
-        :param options: those of the rounds.
-        :raises LakeNotWritable: the metadata cannot be read.
-        """
+        """If files have another partition spec, it says so."""
         unknown = ""
         try:
             _, live = self.live_files()
@@ -170,11 +166,7 @@ class LakeMaintenance:
         Memory: twice ``memory_bytes``, times the buckets that ``run`` converts at once.
 
         :param memory_bytes: for the keys of one bucket, and as much for its positions.
-        :param run: converts buckets, on threads or executors. None: one after the other, here.
-        :param done: counts what is done, also if an error ends it. None: a new one.
         :raises SparkJobFailed: Spark gave up a conversion.
-        :raises LakeNotWritable: catalog or storage cannot be read, or refuse.
-        :raises LakeCommitOutcomeUnknown: a commit may have succeeded; its files stay.
         """
         done, run = done or Conversion(), run or InTurn()
         newest: int | None = None
@@ -249,14 +241,9 @@ class LakeMaintenance:
         done.commits += 1
 
     def merge_manifests(self) -> int:
-        """Merges the small manifests of data files, up to the table's target size. Full ones stay.
+        """Merges those of data files, up to the table's target size. Full ones stay.
 
         Manifests of deletes are merged by Iceberg itself, once there are a hundred.
-
-        :returns: how many manifests of data files there are fewer.
-        :raises LakeNotWritable: the metadata cannot be read or written.
-        :raises LakeCommitRefused: other writers were faster.
-        :raises LakeCommitOutcomeUnknown: the commit may have succeeded.
         """
         write_id = new_maintenance_id(self._uuid)
         with lake_errors(f"merge manifests of lake table {self._path}"):
@@ -273,24 +260,12 @@ class LakeMaintenance:
             return before - self._data_manifests()
 
     def due_snapshots(self, rule: ExpiryRule) -> int:
-        """How many snapshots the rule would let expire now.
-
-        :raises LakeNotWritable: the metadata cannot be read.
-        """
         with lake_errors(f"read the snapshots of lake table {self._path}"):
             self._loaded.renew()
         return due_snapshots(self._gateway, self._loaded.java, self._path, rule)
 
     def remove_metadata_orphans(self, before_ms: int, *, apply: bool = True) -> tuple[int, int]:
-        """Deletes manifests and files of maintenance that no snapshot references.
-
-        Files are listed before the snapshots are read, so a commit in between references its own.
-
-        :param before_ms: epoch milliseconds: younger files stay.
-        :param apply: False: only counts them.
-        :returns: how many files, and their bytes.
-        :raises LakeNotWritable: a folder or a manifest cannot be read.
-        """
+        # Files are listed before the snapshots are read: a commit in between references its own.
         with lake_errors(f"read the folders of lake table {self._path}"):
             self._loaded.refresh()
             folders = folders_of(self._loaded.java)

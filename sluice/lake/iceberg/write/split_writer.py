@@ -92,7 +92,7 @@ def key_schema_of(factory: ParquetWriterFactory) -> pa.Schema:
 
 
 class ParquetSplitWriter:
-    """Writes one split to files of rows and of deletes. Used by one thread."""
+    """The ``KeyedWriter`` of one split: files of rows and of deletes. Used by one thread."""
 
     def __init__(self, factory: ParquetWriterFactory, split: Split, task: int = 0) -> None:
         self._options = factory.options
@@ -136,9 +136,8 @@ class ParquetSplitWriter:
         self._pending_bytes = 0
 
     def write(self, records: LogRecords) -> None:
-        """Writes the rows of one log batch.
+        """See ``SplitWriter``.
 
-        :raises LakeNotWritable: the storage refuses, or is full.
         :raises UnsupportedType: a value does not fit the lake's type.
         """
         rows = records.batch.num_rows
@@ -155,9 +154,8 @@ class ParquetSplitWriter:
             self._write_pending()
 
     def upsert(self, rows: pa.Table) -> None:
-        """Writes rows of a primary-key table, with ``_log_offset`` and ``_commit_timestamp``.
+        """See ``KeyedWriter``.
 
-        :raises LakeNotWritable: the storage refuses, or is full.
         :raises UnsupportedType: a value does not fit the lake's type.
         """
         self._columns.check(rows)
@@ -170,19 +168,10 @@ class ParquetSplitWriter:
                 self._data.write_group(group)
 
     def delete(self, keys: pa.Table) -> None:
-        """Deletes the rows of earlier commits with these keys.
-
-        :raises LakeNotWritable: the storage refuses, or is full.
-        """
         for group, gathered in self._in_groups(keys, self._columns.of_keys):
             self._deletes.add(group, gathered=gathered)
 
     def compact(self, own: Sequence[DataFile], time_left: TimeLeft) -> WrittenCompaction:
-        """Rewrites the files of the split's compaction, with its own rows; call after ``close``.
-
-        :param own: the files with its own rows.
-        :raises ClaimLost: the round was cancelled.
-        """
         if self._why_not_compacted:
             return WrittenCompaction(why_not=self._why_not_compacted)
         if self._compactor is None:
@@ -194,22 +183,13 @@ class ParquetSplitWriter:
         return written
 
     def close_deletes(self) -> WrittenDeletes:
-        """Looks up the rows of the deleted keys, and finishes the files that delete them.
-
-        :raises LakeNotWritable: the storage refuses, or is full.
-        """
         return self._deletes.close(self._removed)
 
     def close(self) -> tuple[DataFile, ...]:
-        """Finishes the last files and returns all files.
-
-        :raises LakeNotWritable: the storage refuses, or is full.
-        """
         self._write_pending()
         return self._data.close()
 
     def abort(self) -> None:
-        """Deletes all files of this writer."""
         self._pending.clear()
         self._data.abort()
         self._deletes.abort()
