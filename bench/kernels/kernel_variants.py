@@ -23,7 +23,7 @@ from bench import data
 from bench.kernels.formats import decode, encode
 from bench.measure import Line, report
 from scripts import build_kernels
-from sluice.client.kv.sst_values import read_sst_values
+from sluice.client.kv.sst_values import read_values
 from sluice.formats.kernels import compiled as kernels
 from sluice.formats.kernels.objects import VARIANTS, Variant, cpu_flags, described
 from sluice.formats.kv.value_batch import decode_values, stored_values
@@ -89,7 +89,7 @@ def _work(rows: int, folder: Path) -> Work:
         "stored_values_decode": lambda: [
             decode_values(each, {1: schema}, schema, COMPACTED) for each in values
         ],
-        "sst_files_merge": lambda: sum(map(len, read_sst_values(folder, 8 << 20))),
+        "sst_files_merge": lambda: sum(map(len, read_values(folder, "store", 8 << 20))),
     }
     for of, arrays in encoded.items():
         found[f"{of.lower()}_encode"] = partial(encode, batches, types, of)

@@ -81,7 +81,7 @@ def _apache_fluss(bootstrap: str) -> None:
         without._table.rounds = _NoRounds(table.rounds._table)
 
         def end(statuses: RecordedStatuses, number: int) -> None:
-            statuses.finished(replace(claim, tiering_epoch=number), ROUND, forced=True)
+            statuses.finished_many([(replace(claim, tiering_epoch=number), ROUND)], forced=True)
 
         for each in (recorded, without):  # creates the tables
             end(each, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from sluice.catalog_options import LAYOUT
@@ -12,6 +13,7 @@ from sluice.client.admin.missing_leaders import await_leaders, tables_without_le
 from sluice.client.connection.connection import Connection
 from sluice.errors import (
     CorruptMessage,
+    DatabaseNotExist,
     InvalidTimestamp,
     LakeSnapshotNotExist,
     NetworkError,
@@ -42,7 +44,6 @@ from sluice.model import (
 )
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.apis import Api
 from sluice.wire.error_codes import raise_in_body
 from sluice.wire.messages import values
 from sluice.wire.messages.table_paths import bucket_in, path_of, table_path
@@ -58,7 +59,7 @@ class Admin:
     """Administration of one cluster. Safe for use by many threads."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+        self._connection, self._ask = connection, connection.ask_coordinator
 
     def servers(self) -> list[ServerInfo]:
         """Returns the servers of the cluster with version and missing calls, coordinator first.
@@ -141,6 +142,14 @@ class Admin:
         """
         reply = self._ask(apis.LIST_TABLES, pb.ListTablesRequest(database_name=database))
         return list(reply.table_name)
+
+    def all_tables(self) -> list[TablePath]:
+        """Returns the paths of the tables of all databases."""
+        found = []
+        for database in self.list_databases():
+            with suppress(DatabaseNotExist):  # dropped since it was listed
+                found += [TablePath(database, name) for name in self.list_tables(database)]
+        return found
 
     def table_info(self, path: TablePath) -> TableInfo:
         """Returns the description of a table.
@@ -425,11 +434,6 @@ class Admin:
             of_id = {one.partition_id: one for one in self.partitions_of(info)}
             partition = of_id.get(partition_id)  # None: dropped, which the call itself finds
         return range(bucket_count_in(info, partition))
-
-    def _ask(self, api: Api, request: Any, *, idempotent: bool | None = None) -> Any:
-        return self._connection.call_coordinator(
-            api, request, lambda reply: reply, idempotent=idempotent
-        )
 
     def _offsets_of(
         self, path: TablePath, request: pb.ListOffsetsRequest, buckets: Sequence[TableBucket]

@@ -44,7 +44,7 @@ class DamageClient:
         if path is not None:
             request.table_path.CopyFrom(table_path(path))
         with suppress(UnsupportedVersion):
-            reply = self._connection.call_coordinator(apis.LIST_DAMAGE, request, lambda one: one)
+            reply = self._connection.ask_coordinator(apis.LIST_DAMAGE, request)
             return [_damage(entry) for entry in reply.damage]
         return []
 
@@ -59,7 +59,7 @@ class DamageClient:
         request = pb.SkipDamageRequest(
             **bucket_ids(damage.bucket), start_offset=damage.start, end_offset=damage.stop
         )
-        self._connection.call_coordinator(apis.SKIP_DAMAGE, request, lambda reply: reply)
+        self._connection.ask_coordinator(apis.SKIP_DAMAGE, request)
 
 
 def _damage(entry: pb.PbDamage) -> Damage:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from sluice.client.connection.connection import Connection
@@ -35,6 +36,8 @@ class Described(Protocol):
     def path(self) -> TablePath: ...
     @property
     def table_id(self) -> int: ...
+    @property
+    def bucket_count(self) -> int: ...
     @property
     def is_partitioned(self) -> bool: ...
     @property
@@ -258,24 +261,13 @@ def _unknown(connection: Connection, infos: Sequence[Described]) -> set[int]:
 
     They are asked for under epoch 0, which no claim has, so that no claim is prolonged.
     """
-    nothing = pb.LakeTieringHeartbeatRequest()
-    epoch = _heartbeat(connection, nothing).coordinator_epoch
+    ask = partial(connection.ask_coordinator, apis.LAKE_TIERING_HEARTBEAT, idempotent=True)
+    epoch = ask(pb.LakeTieringHeartbeatRequest()).coordinator_epoch
     claims = [Claim(info.table_id, info.path, 0, epoch) for info in infos]
-    reply = _heartbeat(
-        connection, pb.LakeTieringHeartbeatRequest(tiering_tables=[entry_of(c) for c in claims])
-    )
+    reply = ask(pb.LakeTieringHeartbeatRequest(tiering_tables=[entry_of(c) for c in claims]))
     ids = {info.table_id for info in infos}
     return {
         entry.table_id
         for entry in reply.tiering_table_resp
         if entry.table_id in ids and isinstance(error_of(entry), TableNotExist)
     }
-
-
-def _heartbeat(
-    connection: Connection, request: pb.LakeTieringHeartbeatRequest
-) -> pb.LakeTieringHeartbeatResponse:
-    reply: pb.LakeTieringHeartbeatResponse = connection.call_coordinator(
-        apis.LAKE_TIERING_HEARTBEAT, request, lambda reply: reply, idempotent=True
-    )
-    return reply

@@ -159,6 +159,14 @@ class Connection:
 
         return self._retrying(attempt, api, idempotent, on_retry, retry=retry)
 
+    def ask_coordinator(
+        self, api: Api, request: Message, *, idempotent: bool | None = None, retry: bool = True
+    ) -> Any:
+        """Calls the coordinator; returns its response, in whose body no error is looked for."""
+        return self.call_coordinator(
+            api, request, lambda reply: reply, idempotent=idempotent, retry=retry
+        )
+
     def coordinator_offers(self, api: Api, version: int = 0) -> bool:
         """Whether the coordinator offers this call, in this version or a higher one."""
 

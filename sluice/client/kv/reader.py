@@ -91,7 +91,7 @@ class KvReader:
         batch = self._conformed(keys, self.info.schema.primary_key)
         found: list[bytes | None] = [None] * batch.num_rows
         for wanted in self._wanted(batch, primary_keys(batch, self.info)):
-            values = self._halving(wanted, self._lookup, _KEYS_MAX)
+            values = self._halving(apis.LOOKUP, wanted, _values, _KEYS_MAX)
             for row, value in zip(wanted.rows.tolist(), values, strict=True):
                 found[row] = value
         return self._table(found)
@@ -110,7 +110,7 @@ class KvReader:
         encoded = encode_key(batch, columns, self.info.schema, key_format(self.info))
         found: list[list[bytes]] = [[] for _ in range(batch.num_rows)]
         for wanted in self._wanted(batch, encoded):
-            lists = self._halving(wanted, self._prefix_lookup, _PREFIXES_MAX)
+            lists = self._halving(apis.PREFIX_LOOKUP, wanted, _value_lists, _PREFIXES_MAX)
             for row, values in zip(wanted.rows.tolist(), lists, strict=True):
                 found[row] = values
         return self._table([value for values in found for value in values])
@@ -198,47 +198,37 @@ class KvReader:
     # ---- calls ----
 
     def _halving(
-        self, wanted: _BucketKeys, ask: Callable[[_BucketKeys, list[bytes]], list[T]], most: int
+        self, api: Api, wanted: _BucketKeys, read: Callable[[Any], list[T]], most: int
     ) -> list[T]:
         """Calls with as many keys at once as fit into a response; returns one result per key."""
         found: list[T] = []
         while len(found) < len(wanted.keys):
             keys = wanted.keys[len(found) : len(found) + most]
             try:
-                found += ask(wanted, keys)
+                found += self._of_keys(api, wanted, keys, read)
             except RecordTooLarge:
                 if len(keys) == 1:
                     raise
                 most = len(keys) // 2
         return found
 
-    def _lookup(self, wanted: _BucketKeys, keys: list[bytes]) -> list[bytes | None]:
+    def _of_keys(
+        self, api: Api, wanted: _BucketKeys, keys: list[bytes], read: Callable[[Any], list[T]]
+    ) -> list[T]:
         bucket = wanted.bucket
-        request = pb.LookupRequest(table_id=bucket.table_id)
+        request: Any = api.request(table_id=bucket.table_id)
         request.buckets_req.add(
             partition_id=bucket.partition_id, bucket_id=bucket.bucket, keys=keys
         )
 
-        def unpack(reply: Any) -> list[bytes | None]:
-            values = _only(reply, "Lookup").values
-            _check_count(len(values), len(keys), "Lookup")
-            return [v.values if v.HasField("values") else None for v in values]
+        def unpack(reply: Any) -> list[T]:
+            _check_count(len(reply.buckets_resp), 1, api.name)
+            raise_in_body(reply.buckets_resp[0])
+            found = read(reply.buckets_resp[0])
+            _check_count(len(found), len(keys), api.name)
+            return found
 
-        return self._call(bucket, apis.LOOKUP, request, unpack, wanted.routed_by)
-
-    def _prefix_lookup(self, wanted: _BucketKeys, prefixes: list[bytes]) -> list[list[bytes]]:
-        bucket = wanted.bucket
-        request = pb.PrefixLookupRequest(table_id=bucket.table_id)
-        request.buckets_req.add(
-            partition_id=bucket.partition_id, bucket_id=bucket.bucket, keys=prefixes
-        )
-
-        def unpack(reply: Any) -> list[list[bytes]]:
-            lists = _only(reply, "PrefixLookup").value_lists
-            _check_count(len(lists), len(prefixes), "PrefixLookup")
-            return [list(each.values) for each in lists]
-
-        return self._call(bucket, apis.PREFIX_LOOKUP, request, unpack, wanted.routed_by)
+        return self._call(bucket, api, request, unpack, wanted.routed_by)
 
     def _call(
         self,
@@ -273,10 +263,12 @@ def _scanned(reply: Any) -> pa.Array:
     return values_of(reply.records) if reply.records else pa.array([], pa.binary())
 
 
-def _only(reply: Any, name: str) -> Any:
-    _check_count(len(reply.buckets_resp), 1, name)
-    raise_in_body(reply.buckets_resp[0])
-    return reply.buckets_resp[0]
+def _values(answer: Any) -> list[bytes | None]:
+    return [one.values if one.HasField("values") else None for one in answer.values]
+
+
+def _value_lists(answer: Any) -> list[list[bytes]]:
+    return [list(one.values) for one in answer.value_lists]
 
 
 def _check_count(found: int, asked: int, name: str) -> None:

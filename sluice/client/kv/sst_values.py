@@ -42,17 +42,6 @@ def read_values(folder: Path, name: str, batch_bytes: int) -> Iterator[pa.Array]
         has something that Sluice does not read.
     """
     try:
-        yield from read_sst_values(folder, batch_bytes)
-    except UnreadableStore as error:
-        raise CorruptRecord(f"{name} is damaged, or Sluice cannot read it: {error}") from error
-
-
-def read_sst_values(folder: Path, batch_bytes: int) -> Iterator[pa.Array]:
-    """Yields all values of the default column family as binary arrays, in key order.
-
-    :raises UnreadableStore: the folder has something that is not supported, or is damaged.
-    """
-    try:
         with ExitStack() as stack:
             sources = [_Source(folder, files) for files in _sorted_runs(folder)]
             share = max(_READ_BYTES // max(len(sources), 1), _READ_BYTES_MIN)
@@ -60,8 +49,9 @@ def read_sst_values(folder: Path, batch_bytes: int) -> Iterator[pa.Array]:
                 stack.enter_context(source)
                 source.read_bytes = share
             yield from _Merge(sources).arrays(batch_bytes)
-    except OSError as error:
-        raise UnreadableStore(f"{folder} cannot be read: {error}") from error
+    except (UnreadableStore, OSError) as error:
+        why = f"{folder} cannot be read: {error}" if isinstance(error, OSError) else error
+        raise CorruptRecord(f"{name} is damaged, or Sluice cannot read it: {why}") from error
 
 
 def _sorted_runs(folder: Path) -> list[list[LiveFile]]:

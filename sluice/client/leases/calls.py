@@ -301,7 +301,7 @@ class LeaseClient:
             return {s.bucket for s, gone in zip(snapshots, missing, strict=True) if gone}
 
     def _ask(self, api: apis.Api, request: Any, *, retry: bool = True) -> Any:
-        return self._connection.call_coordinator(api, request, lambda reply: reply, retry=retry)
+        return self._connection.ask_coordinator(api, request, retry=retry)
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,9 @@ def _scheduled(
 
     Returns None if the table is already due. Raises the errors of :func:`make_due`.
     """
-    reply = _send(connection, pb.LakeTieringHeartbeatRequest())
+    reply = connection.ask_coordinator(
+        apis.LAKE_TIERING_HEARTBEAT, pb.LakeTieringHeartbeatRequest(), idempotent=True
+    )
     claim = Claim(table_id, path, 0, reply.coordinator_epoch)  # no worker ever has epoch 0
     asked = _Instant(clock)
     said = _heartbeat(connection, claim)
@@ -137,7 +139,7 @@ def _scheduled(
 
 def _heartbeat(connection: Connection, claim: Claim) -> FlussError | None:
     request = pb.LakeTieringHeartbeatRequest(tiering_tables=[entry_of(claim)])
-    reply = _send(connection, request)
+    reply = connection.ask_coordinator(apis.LAKE_TIERING_HEARTBEAT, request, idempotent=True)
     return error_of(only(reply.tiering_table_resp, f"heartbeat of {claim.path}"))
 
 
@@ -149,21 +151,10 @@ def _finish(connection: Connection, claim: Claim) -> bool:
     request = pb.LakeTieringHeartbeatRequest(
         finished_tables=[entry_of(claim)], force_finished_tables=[claim.table_id]
     )
-    reply = _send(connection, request, once=True)
+    reply = connection.ask_coordinator(
+        apis.LAKE_TIERING_HEARTBEAT, request, idempotent=False, retry=False
+    )
     error = error_of(only(reply.finished_table_resp, f"forced finish of {claim.path}"))
     if error is not None and not isinstance(error, FencedTieringEpoch):
         raise error
     return error is None
-
-
-def _send(
-    connection: Connection, request: pb.LakeTieringHeartbeatRequest, *, once: bool = False
-) -> pb.LakeTieringHeartbeatResponse:
-    reply: pb.LakeTieringHeartbeatResponse = connection.call_coordinator(
-        apis.LAKE_TIERING_HEARTBEAT,
-        request,
-        lambda reply: reply,
-        idempotent=not once,
-        retry=not once,
-    )
-    return reply

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from sluice.client.admin.admin import Admin
+from sluice.client.admin.missing_leaders import Described
 from sluice.client.statuses.status_table import StatusTable
 from sluice.clock import Clock
 from sluice.errors import SluiceError
-from sluice.model import TableBucket, TableInfo, TablePath
+from sluice.model import TableBucket, TableInfo
 
 LAG_ERRORS = (SluiceError, OSError, ValueError, ImportError)
 """Errors that leave a lag unknown: of the cluster, its storage, or a missing file system."""
@@ -27,19 +27,6 @@ class Lag:
 
 
 NO_LAG = Lag()
-
-
-class Described(Protocol):
-    """What a lag needs of a table's description."""
-
-    @property
-    def path(self) -> TablePath: ...
-    @property
-    def table_id(self) -> int: ...
-    @property
-    def bucket_count(self) -> int: ...
-    @property
-    def is_partitioned(self) -> bool: ...
 
 
 def read_lags(

@@ -78,16 +78,14 @@ class RecordedStatuses:
 
     # ---- for rounds ----
 
-    def claimed(self, claim: Claim, by: str | None = None) -> str | None:
-        """Records a claim, or returns why the table must not be tiered now.
+    def claimed_many(self, claims: Sequence[Claim], by: str | None = None) -> list[str | None]:
+        """Records claims, or returns why their tables must not be tiered now; None: they may be.
+
+        One read and few writes.
 
         :param by: the name of the run; by default host and process id.
-        :raises StatusUnreadable: a user may have paused the table.
+        :raises StatusUnreadable: a user may have paused the tables.
         """
-        return self.claimed_many([claim], by)[0]
-
-    def claimed_many(self, claims: Sequence[Claim], by: str | None = None) -> list[str | None]:
-        """Records claims like :meth:`claimed`, by one read and few writes."""
         name = by or this_process()
         freshness = self._read(partial(self._read_before, claims))
         now_ms = self._clock.now_ms()
@@ -251,23 +249,6 @@ class RecordedStatuses:
             self._beats[claim] = now_s
         return True
 
-    def finished(
-        self,
-        claim: Claim,
-        details: TieringRound | None = None,
-        *,
-        forced: bool,
-        refused: bool = False,
-    ) -> None:
-        """Records that a round succeeded.
-
-        :param details: what the round did, for its history.
-        :param refused: the coordinator had revoked the claim; the end is recorded only if no later
-            claim or end is recorded.
-        """
-
-        self.finished_many([(claim, details)], forced=forced, refused=[claim] if refused else ())
-
     def finished_many(
         self,
         ends: Sequence[tuple[Claim, TieringRound | None]],
@@ -275,7 +256,12 @@ class RecordedStatuses:
         forced: bool = False,
         refused: Collection[Claim] = (),
     ) -> None:
-        """Records that rounds succeeded, by one read and few writes: see :meth:`finished`."""
+        """Records that rounds succeeded, by one read and few writes.
+
+        :param ends: with what each round did, for its history.
+        :param refused: claims that the coordinator had revoked; their ends are recorded only if no
+            later claim or end is recorded.
+        """
 
         def end(
             claim: Claim, details: TieringRound | None, before: RecordedStatus | None
@@ -298,9 +284,9 @@ class RecordedStatuses:
         """Records that a round failed.
 
         :param reason: the error, checked for secrets.
-        :param details: see :meth:`finished`, like ``refused``.
+        :param details: what the round did, for its history.
+        :param refused: see :meth:`finished_many`.
         """
-
         freshness = [DEFAULT_FRESHNESS_MS]
 
         def end(before: RecordedStatus | None) -> Columns:

@@ -9,7 +9,7 @@ from functools import partial
 from sluice.client.admin.admin import Admin
 from sluice.client.admin.missing_leaders import is_elected, unknown
 from sluice.client.connection.connection import Connection
-from sluice.client.statuses.coordinator import statuses_of_coordinator
+from sluice.client.statuses.coordinator import rounds_of_coordinator, statuses_of_coordinator
 from sluice.client.statuses.force_due import make_due
 from sluice.client.statuses.recorded import RecordedStatuses
 from sluice.clock import SystemClock
@@ -19,7 +19,6 @@ from sluice.model.round_record import ROUNDS_KEPT
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.messages import values
-from sluice.wire.messages.status_messages import round_from_message
 from sluice.wire.messages.table_paths import table_path
 
 
@@ -56,9 +55,8 @@ class StatusClient:
         :param limit: the most rounds to return; at most ``ROUNDS_KEPT`` are kept.
         :raises TableNotExist: the table does not exist.
         """
-        request = pb.ListTieringRoundsRequest(table_path=table_path(path), limit=limit)
         with suppress(UnsupportedVersion):
-            return self._rounds(request)
+            return rounds_of_coordinator(self._connection, path, limit)
         return [*self._recorded.listing.rounds(self._admin.table_info(path).table_id, limit)]
 
     def histories(self, limit: int = ROUNDS_KEPT) -> list[tuple[TablePath, TieringRound]]:
@@ -68,13 +66,6 @@ class StatusClient:
             with suppress(TableNotExist):  # dropped in the meantime
                 found += [(path, each) for each in self.history(path, limit)]
         return found
-
-    def _rounds(self, request: pb.ListTieringRoundsRequest) -> list[TieringRound]:
-        """:raises UnsupportedVersion: the coordinator does not support the call."""
-        reply = self._connection.call_coordinator(
-            apis.LIST_TIERING_ROUNDS, request, lambda reply: reply
-        )
-        return [round_from_message(entry) for entry in reply.rounds]
 
     def are_estimates(self) -> bool:
         """Whether states and due times are estimates, because the coordinator reports none."""
@@ -179,13 +170,11 @@ class StatusClient:
         """Sends a tiering command; returns False if the coordinator does not support the call."""
         request = pb.ControlTieringRequest(table_path=table_path(path), action=action)
         with suppress(UnsupportedVersion):
-            self._connection.call_coordinator(apis.CONTROL_TIERING, request, lambda reply: reply)
+            self._connection.ask_coordinator(apis.CONTROL_TIERING, request)
             return True
         return False
 
     def _infos(self) -> Iterator[TableInfo]:
-        for database in self._admin.list_databases():
-            with suppress(DatabaseNotExist):  # dropped since it was listed, like a table below
-                for table in self._admin.list_tables(database):
-                    with suppress(TableNotExist):
-                        yield self._admin.table_info(TablePath(database, table))
+        for path in self._admin.all_tables():
+            with suppress(TableNotExist, DatabaseNotExist):  # dropped since it was listed
+                yield self._admin.table_info(path)

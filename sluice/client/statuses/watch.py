@@ -16,14 +16,13 @@ from sluice.client.admin.admin import Admin
 from sluice.client.admin.missing_leaders import never_tiered, tables_without_leaders
 from sluice.client.connection.connection import Connection
 from sluice.client.connection.retry import interruptible_sleep
-from sluice.client.statuses.coordinator import statuses_of_coordinator
+from sluice.client.statuses.coordinator import rounds_of_coordinator, statuses_of_coordinator
 from sluice.client.statuses.lag import Lag, aged, rows_behind
 from sluice.client.statuses.listing import described_freshness_ms, shown_status
 from sluice.client.statuses.status_table import PATH, StatusTable
 from sluice.clock import Clock, SystemClock
 from sluice.config import ClientConfig
 from sluice.errors import (
-    DatabaseNotExist,
     FlussError,
     LeaderNotAvailable,
     NetworkError,
@@ -35,9 +34,6 @@ from sluice.masking import mask
 from sluice.model import TableBucket, TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.statuses import RecordedStatus
 from sluice.wire import apis
-from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.messages.status_messages import round_from_message
-from sluice.wire.messages.table_paths import table_path
 
 CALL_MS = 5_000
 """Longest wait for one answer."""
@@ -102,19 +98,13 @@ class StatusWatch:
 
     def reported_rounds(self, path: TablePath, limit: int) -> list[TieringRound]:
         """The newest rounds of a table that the coordinator reports, the newest first."""
-        request = pb.ListTieringRoundsRequest(table_path=table_path(path), limit=limit)
-        reply = self._connection.call_coordinator(apis.LIST_TIERING_ROUNDS, request, lambda r: r)
-        return [round_from_message(entry) for entry in reply.rounds]
+        return rounds_of_coordinator(self._connection, path, limit)
 
     # ---- Apache Fluss ----
 
     def paths(self) -> list[TablePath]:
         """The paths of all tables, tiered or not."""
-        found = []
-        for database in self._admin.list_databases():
-            with suppress(DatabaseNotExist):  # dropped since it was listed
-                found += [TablePath(database, name) for name in self._admin.list_tables(database)]
-        return found
+        return self._admin.all_tables()
 
     def described(self, paths: Sequence[TablePath]) -> dict[TablePath, WatchedTable]:
         """Those tables that can be described; learns the leaders of their buckets, too.

@@ -204,8 +204,11 @@ class TieringClient:
         request = pb.LakeTieringHeartbeatRequest(finished_tables=[entry])
         if forced:
             request.force_finished_tables.append(claim.table_id)
+        ends = [(claim, details)]
         with self._ending(
-            lambda r, refused: r.finished(claim, details, forced=forced, refused=refused)
+            lambda r, is_refused: r.finished_many(
+                ends, forced=forced, refused=[claim] if is_refused else ()
+            )
         ):
             self._report(request, [claim], lambda reply: reply.finished_table_resp)
 
@@ -462,12 +465,8 @@ class TieringClient:
         idempotent: bool,
         retry: bool = True,
     ) -> Any:
-        reply = self._connection.call_coordinator(
-            apis.LAKE_TIERING_HEARTBEAT,
-            request,
-            lambda reply: reply,
-            idempotent=idempotent,
-            retry=retry,
+        reply = self._connection.ask_coordinator(
+            apis.LAKE_TIERING_HEARTBEAT, request, idempotent=idempotent, retry=retry
         )
         told_ms = reply.claim_timeout_ms
         self.claim_timeout_s = told_ms / 1000 if told_ms > 0 else LIVENESS_TIMEOUT_S

@@ -205,10 +205,10 @@ def test_who_comes_first_makes_the_table(place: Place) -> None:
             ThreadPoolExecutor(2) as pool,
         ):
             begun = [
-                pool.submit(client._recorded.claimed, claim)
+                pool.submit(client._recorded.claimed_many, [claim])
                 for client, claim in zip((one, other), claims, strict=True)
             ]
-            assert [each.result() for each in begun] == [None, None]
+            assert [each.result() for each in begun] == [[None], [None]]
         if [place.status(path).status for path in paths] == ["Tiering"] * 2:
             break
     else:

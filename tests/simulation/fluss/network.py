@@ -64,6 +64,9 @@ class SimConnection:
 
         return self._retrying(attempt, again=again, retry=retry, on_failure=on_failure)
 
+    def ask_coordinator(self, api: Any, request: Any, **options: Any) -> Any:
+        return self.call_coordinator(api, request, lambda reply: reply, **options)
+
     def ask(self, name: str, answer: Callable[[], T]) -> T:
         """Sends a request that changes nothing."""
         return self._retrying(

@@ -27,10 +27,10 @@ from rocksdict import (
 )
 
 from sluice.client.kv import sst_values
-from sluice.client.kv.sst_values import read_sst_values, read_values
+from sluice.client.kv.sst_values import read_values
 from sluice.errors import CorruptRecord
 from sluice.formats.kv import sst_table
-from sluice.formats.kv.rocksdb_manifest import UnreadableStore, masked_crc
+from sluice.formats.kv.rocksdb_manifest import masked_crc
 from tests.golden.test_kv_snapshot import snapshot_folder
 
 COMPRESSIONS = ("none", "snappy", "zlib", "lz4", "lz4hc", "zstd")
@@ -78,7 +78,7 @@ class Store:
 
 
 def direct(folder: Path, batch_bytes: int = BATCH_BYTES) -> list[bytes]:
-    return joined(list(read_sst_values(folder, batch_bytes)))
+    return joined(list(read_values(folder, "the store", batch_bytes)))
 
 
 def by_rocksdb(folder: Path) -> list[bytes]:
@@ -182,7 +182,7 @@ def test_files_of_a_level_are_read_one_after_another(tmp_path: Path) -> None:
     store.write({b"%06d" % i: b"new" for i in range(0, 30_000, 300)})
     folder = store.finish()
     assert len(list(folder.glob("*.sst"))) > 70, "more than sources that a merge may have"
-    found = list(read_sst_values(folder, BATCH_BYTES))
+    found = list(read_values(folder, "the store", BATCH_BYTES))
     assert max(len(array.buffers()[2]) for array in found) <= BATCH_BYTES
     assert joined(found) == by_rocksdb(folder)
 
@@ -203,7 +203,7 @@ def test_blocks_and_arrays_may_end_anywhere(
     monkeypatch.setattr(sst_values, "_READ_BYTES", 1)
     monkeypatch.setattr(sst_values, "_READ_BYTES_MIN", 1)  # a block at a time
     monkeypatch.setattr(sst_values, "_BATCH_ROWS", rows_max)
-    found = list(read_sst_values(folder, BATCH_BYTES))
+    found = list(read_values(folder, "the store", BATCH_BYTES))
     assert [len(array) for array in found[:-1]] == [rows_max] * (len(found) - 1)
     assert joined(found) == by_rocksdb(folder)
     assert len(joined(found)) == rows
@@ -318,7 +318,7 @@ def test_a_log_with_content_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(tmp_path / "db", folder)  # as if the server had died here
     store.db.close()
-    with pytest.raises(UnreadableStore, match="a write-ahead log that RocksDB must replay"):
+    with pytest.raises(CorruptRecord, match="a write-ahead log that RocksDB must replay"):
         direct(folder)
 
 
@@ -334,7 +334,7 @@ def test_a_key_that_two_files_of_a_level_share_is_refused(tmp_path: Path) -> Non
     store.db.compact_range(None, None)
     folder = store.finish()
     assert snapshots
-    with pytest.raises(UnreadableStore, match="overlap"):
+    with pytest.raises(CorruptRecord, match="overlap"):
         direct(folder)
 
 
@@ -357,7 +357,7 @@ def test_a_file_must_have_as_many_entries_as_it_says(tmp_path: Path) -> None:
     content[properties.end - 4 : properties.end] = struct.pack("<I", masked_crc(block))
     path.unlink()  # RocksDB has it by a hard link
     path.write_bytes(content)
-    with pytest.raises(UnreadableStore, match="1000 entries were read instead of 1001"):
+    with pytest.raises(CorruptRecord, match="1000 entries were read instead of 1001"):
         direct(folder)
 
 
@@ -399,7 +399,7 @@ def test_a_flipped_byte_never_gives_other_rows(tmp_path: Path, seed: int) -> Non
         path.write_bytes(damaged)
         try:
             assert direct(folder) == expected, f"{path.name} at {at}"
-        except UnreadableStore:
+        except CorruptRecord:
             refused += 1
         path.write_bytes(content)
     assert refused

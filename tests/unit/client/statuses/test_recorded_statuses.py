@@ -409,7 +409,7 @@ def test_two_who_make_the_table_at_once(shop: Shop) -> None:
     claims = [shop.client.tiering._next_claim(()) for _ in paths]
     clients = [shop.another() for _ in paths]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda c, claim: c._recorded.claimed(claim), clients, claims))
+        list(pool.map(lambda c, claim: c._recorded.claimed_many([claim]), clients, claims))
     seen = [status.status for status in shop.client.statuses.list()]
     assert seen == ["Tiering"] * 4
 
