@@ -15,6 +15,14 @@ from google.protobuf.message import Message
 from sluice import __version__
 from sluice.client.connection.addresses import Address, open_transport, parse_bootstrap
 from sluice.client.connection.bucket_counts import BucketCounts, still_refused
+from sluice.client.connection.metadata import (
+    Servers,
+    combined,
+    is_behind,
+    leaders_in,
+    server_in,
+    servers_in,
+)
 from sluice.client.connection.retry import LEADER_RULES, RULES, RetryPolicy, Rule, call_with_retries
 from sluice.config import ClientConfig
 from sluice.errors import (
@@ -40,29 +48,8 @@ from sluice.wire.transport import Transport
 
 T = TypeVar("T")
 
-_OF_OTHERS = frozenset(
-    {
-        apis.ALTER_DATABASE,
-        apis.DESCRIBE_CLUSTER_CONFIGS,
-        apis.GET_CLUSTER_HEALTH,
-        apis.LIST_KV_SNAPSHOTS,
-        apis.LIST_REMOTE_LOG_MANIFESTS,
-        apis.REGISTER_PRODUCER_OFFSETS,
-        apis.GET_PRODUCER_OFFSETS,
-        apis.DELETE_PRODUCER_OFFSETS,
-        apis.NOTIFY_LEADER_AND_ISR,
-        apis.STOP_REPLICA,
-        apis.COMMIT_KV_SNAPSHOT,
-        apis.NOTIFY_LAKE_TABLE_OFFSET,
-    }
-)
-"""Calls of Fluss's clients and between servers, which this client does not make."""
-
 _ENTRIES_MAX = 16
 """Most servers that are remembered to request metadata from."""
-
-_SHOWN_MAX = 4
-"""Most servers whose failures one message names."""
 
 NO_LEADER = "its leader"
 NO_SERVER = "any server of the cluster"
@@ -72,19 +59,11 @@ _NOT_YET = "CoordinatorEventProcessor is not initialized yet"
 """Text of a Fluss 0.9.1 coordinator's error (code -1) between its election and readiness."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Servers:
-    """The servers of the cluster, from its metadata."""
-
-    coordinator: Address
-    tablets: dict[int, Address]
-
-
 @dataclass(slots=True)
 class _Cache:
     """What is known of the cluster; all of it may be dropped and queried again at any time."""
 
-    servers: _Servers | None = None
+    servers: Servers | None = None
     leaders: dict[TableBucket, Address] = field(default_factory=dict)
     offered: dict[tuple[Address, Role], dict[int, int]] = field(default_factory=dict)
     """The highest version of each call that a server offers, by api key."""
@@ -198,15 +177,9 @@ class Connection:
         servers = self._servers()
         places = [(servers.coordinator, Role.COORDINATOR)]
         places += [(servers.tablets[number], Role.TABLET) for number in sorted(servers.tablets)]
-        found = []
-        for address, role in places:
-            reply = self._ask_versions(address, role)
-            offered = {api.api_key for api in reply.api_versions}
-            wanted = [a for a in apis.APIS if role in a.roles and a not in _OF_OTHERS]
-            lacks = [api.name for api in wanted if api.key not in offered]
-            version = reply.server_version if reply.HasField("server_version") else None
-            found.append(ServerInfo(str(address), role.name.lower(), version, tuple(lacks)))
-        return found
+        return [
+            server_in(self._ask_versions(address, role), address, role) for address, role in places
+        ]
 
     def call_tablet(self, api: Api, request: Message, unpack: Callable[[Any], T]) -> T:
         """Calls any tablet server."""
@@ -271,12 +244,11 @@ class Connection:
 
         :raises FlussError: it is not known, or cannot be reached.
         """
-        api = apis.LOOKUP
 
         def attempt() -> None:
-            self._find(lambda: self.leader(path, bucket), Role.TABLET, api)
+            self._find(lambda: self.leader(path, bucket), Role.TABLET, apis.LOOKUP)
 
-        self._retrying(attempt, api, True, self._refresh)
+        self._retrying(attempt, apis.LOOKUP, True, self._refresh)
 
     def known_leader(self, bucket: TableBucket) -> Address | None:
         """The bucket's leader if it was looked up before."""
@@ -313,7 +285,7 @@ class Connection:
         if bucket not in leaders:
             raise UnknownTableOrBucket(
                 f"table {path} has no bucket {bucket}; it has {len(leaders)} buckets there",
-                final=not _is_behind(reply, bucket),
+                final=not is_behind(reply, bucket),
             )
         address = leaders[bucket]
         if address is None:
@@ -340,7 +312,7 @@ class Connection:
             table_path=[table_path(path) for path in paths], partitions_id=partitions
         )
         reply, servers = self._metadata(request)
-        leaders = _leaders(reply, servers)
+        leaders = leaders_in(reply, servers)
         self._counts.learn(reply)
         with self._lock:
             self._cache.leaders.update({b: a for b, a in leaders.items() if a is not None})
@@ -426,7 +398,7 @@ class Connection:
         )
         return self._call(address, role, apis.API_VERSIONS, request)
 
-    def _servers(self) -> _Servers:
+    def _servers(self) -> Servers:
         with self._lock:
             found = self._cache.servers
         return found or self._metadata(pb.MetadataRequest())[1]
@@ -438,7 +410,7 @@ class Connection:
             raise LeaderNotAvailable(f"cluster {self.config.bootstrap} has no tablet server now")
         return tablets[min(tablets)]
 
-    def _metadata(self, request: pb.MetadataRequest) -> tuple[Any, _Servers]:
+    def _metadata(self, request: pb.MetadataRequest) -> tuple[Any, Servers]:
         """The response of the first server that responds: bootstrap servers, then known others."""
         started = self._now()
         failures: list[FlussError] = []
@@ -456,13 +428,13 @@ class Connection:
                 failures.append(error)
                 self._ask_last(entry)
                 continue
-            servers = self._servers_of(entry, reply)
+            servers = servers_in(reply, entry, self._bootstrap[0])
             with self._lock:
                 self._cache.servers = servers
                 others = [*self._bootstrap, servers.coordinator, *servers.tablets.values()]
                 self._entries = tuple(dict.fromkeys([entry, *others]))[:_ENTRIES_MAX]
             return reply, servers
-        failed = _combined(failures)
+        failed = combined(failures)
         failed.details["server"] = NO_SERVER
         raise failed
 
@@ -482,15 +454,6 @@ class Connection:
                 raise error from None
             except NotLeaderOrFollower:
                 raise error from None
-
-    def _servers_of(self, entry: Address, reply: Any) -> _Servers:
-        coordinator = self._bootstrap[0]
-        if reply.HasField("coordinator_server"):
-            node = reply.coordinator_server
-            coordinator = entry.at(node.host, node.port)
-        return _Servers(
-            coordinator, {n.node_id: entry.at(n.host, n.port) for n in reply.tablet_servers}
-        )
 
     def _ask_last(self, entry: Address) -> None:
         with self._lock:
@@ -527,38 +490,3 @@ class Connection:
             raise
         self._answered = True
         return answer
-
-
-def _combined(failures: list[FlussError]) -> FlussError:
-    """The first failure; its text names those of further servers, too."""
-    first = failures[0]
-    texts = list(dict.fromkeys(error.message for error in failures))
-    if len(texts) == 1:
-        return first
-    more = len(texts) - _SHOWN_MAX
-    shown = "; ".join(texts[:_SHOWN_MAX]) + (f"; {more} more servers failed" if more > 0 else "")
-    return type(first)(shown, **first.details)
-
-
-def _is_behind(reply: Any, bucket: TableBucket) -> bool:
-    """Whether the server knows only an earlier partition of the same name.
-
-    Fluss 0.9.1 looks a partition up by its name. A tablet server that has not heard yet that it was
-    dropped and created again answers with the one before, whose id is smaller.
-    """
-    if bucket.partition_id is None:
-        return False
-    known = [p.partition_id for p in reply.partition_metadata if p.table_id == bucket.table_id]
-    return bool(known) and max(known) < bucket.partition_id
-
-
-def _leaders(reply: Any, servers: _Servers) -> dict[TableBucket, Address | None]:
-    """Each bucket of a metadata response with its leader's address; None if it has no leader."""
-    found: dict[TableBucket, Address | None] = {}
-    owners = [(table.table_id, None, table) for table in reply.table_metadata]
-    owners += [(part.table_id, part.partition_id, part) for part in reply.partition_metadata]
-    for table_id, partition_id, owner in owners:
-        for entry in owner.bucket_metadata:
-            leader = servers.tablets.get(entry.leader_id) if entry.HasField("leader_id") else None
-            found[TableBucket(table_id, partition_id, entry.bucket_id)] = leader
-    return found
