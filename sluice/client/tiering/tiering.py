@@ -1,6 +1,4 @@
-"""Client calls of tiering: claims, heartbeats, reports and lake snapshots.
-
-See docs/fluss/tiering.md#heartbeat and docs/fluss/lake-snapshots.md#commit
+"""Client calls of tiering: claims, heartbeats and reports. See docs/fluss/tiering.md#heartbeat
 
 A claim keeps the coordinator epoch of the response that assigned it, and the coordinator fences it
 by that epoch. After a fail-over, tiering epochs start from the beginning, so a newer coordinator
@@ -10,49 +8,43 @@ epoch with an old tiering epoch could name another worker's round.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from sluice.client.admin.admin import Admin
 from sluice.client.connection.connection import Connection
-from sluice.client.connection.heartbeat_entries import LIVENESS_TIMEOUT_S, entry_of, error_of, only
+from sluice.client.connection.heartbeat_entries import LIVENESS_TIMEOUT_S, entry_of, error_of
 from sluice.client.statuses.coordinator import statuses_of_coordinator
 from sluice.client.statuses.recorded import RecordedStatuses, this_process
 from sluice.client.tiering.claim_session import ClaimSession
 from sluice.client.tiering.heartbeats import CLAIM_LOST
+from sluice.client.tiering.lake_snapshots import LakeSnapshots
 from sluice.errors import (
     CorruptMessage,
     FencedTieringEpoch,
     FlussError,
-    NetworkError,
-    RequestTimeOut,
     UnsupportedVersion,
 )
 from sluice.iceberg_rules.layout import Layout
 from sluice.model import (
     Claim,
-    LakeSnapshotInfo,
     Partition,
     Reason,
-    TableBucket,
     TableInfo,
     TablePath,
     TieringRound,
 )
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.error_codes import raise_in_body
 from sluice.wire.messages.status_messages import round_to_message
 from sluice.wire.messages.table_paths import path_of, table_path
 
 _LOG = logging.getLogger(__name__)
 
-_COMMIT_TRIES_MAX = 5
 
-
-class TieringClient:
+class TieringClient(LakeSnapshots):
     """Claims tables for rounds, reports their results and registers lake snapshots.
 
     It implements a round's Cluster port. Safe for use by many threads.
@@ -65,8 +57,7 @@ class TieringClient:
         statuses: RecordedStatuses | None = None,
     ) -> None:
         """:param statuses: records claims and ends of rounds, for a cluster that keeps none."""
-        self._connection = connection
-        self._admin = admin
+        super().__init__(connection, admin)
         self._statuses = statuses
         self._keeps_none: bool | None = None  # set once, by any thread
         self.claim_timeout_s: float | None = None
@@ -375,88 +366,7 @@ class TieringClient:
     ) -> dict[int, int]:
         return self._admin.list_offsets(path, buckets, partition_id, "earliest", table_id=table_id)
 
-    def lake_snapshot(self, path: TablePath) -> LakeSnapshotInfo | None:
-        return self._admin.lake_snapshot(path)
-
-    # ---- lake snapshots ----
-
-    def prepare_lake_snapshot(
-        self, table_id: int, path: TablePath, offsets: Mapping[TableBucket, int]
-    ) -> str:
-        """Stores the complete offsets map; returns the path of the file that the cluster wrote."""
-        table = pb.PbTableOffsets(table_id=table_id, table_path=table_path(path))
-        for bucket, offset in sorted(offsets.items(), key=_bucket_order):
-            table.bucket_offsets.add(
-                partition_id=bucket.partition_id, bucket_id=bucket.bucket, log_end_offset=offset
-            )
-        request = pb.PrepareLakeTableSnapshotRequest(
-            bucket_offsets=[table], ignore_previous_table_offsets=True
-        )
-
-        def unpack(reply: Any) -> str:
-            entry = only(reply.prepare_lake_table_resp, f"PrepareLakeTableSnapshot of {path}")
-            raise_in_body(entry)
-            return str(entry.lake_table_offsets_path)
-
-        return self._connection.call_coordinator(apis.PREPARE_LAKE_TABLE_SNAPSHOT, request, unpack)
-
-    def commit_lake_snapshot(
-        self,
-        claim: Claim,
-        snapshot_id: int,
-        offsets_path: str,
-        offsets: Mapping[TableBucket, int],
-        max_timestamps_ms: Mapping[TableBucket, int],
-        earliest_snapshot_id_to_keep: int,
-    ) -> None:
-        """Registers a lake snapshot whose offsets were prepared.
-
-        After an unknown outcome (time-out, lost connection) the client queries the registered
-        snapshot by this id before it sends the request again.
-
-        :raises FencedTieringEpoch, InvalidCoordinator, TableNotExist: the claim is lost.
-        """
-        request = pb.CommitLakeTableSnapshotRequest()
-        request.lake_table_snapshot_metadata.add(
-            table_id=claim.table_id,
-            snapshot_id=snapshot_id,
-            tiered_bucket_offsets_file_path=offsets_path,
-            readable_bucket_offsets_file_path=offsets_path,
-            earliest_snapshot_id_to_keep=earliest_snapshot_id_to_keep,
-            tiering_epoch=claim.tiering_epoch,
-            coordinator_epoch=claim.coordinator_epoch,
-        )
-        table = request.tables_req.add(
-            table_id=claim.table_id, snapshot_id=snapshot_id, table_path=table_path(claim.path)
-        )
-        for bucket, offset in sorted(offsets.items(), key=_bucket_order):
-            table.buckets_req.add(
-                partition_id=bucket.partition_id,
-                bucket_id=bucket.bucket,
-                log_end_offset=offset,
-                max_timestamp=max_timestamps_ms.get(bucket),
-            )
-        for attempt in range(1, _COMMIT_TRIES_MAX + 1):
-            try:
-                self._send_commit(request, claim)
-                return
-            except (NetworkError, RequestTimeOut):
-                # lake_snapshot retries until the cluster is back.
-                if self._is_registered(claim, snapshot_id):
-                    return
-                if attempt == _COMMIT_TRIES_MAX:
-                    raise
-
-    def _send_commit(self, request: pb.CommitLakeTableSnapshotRequest, claim: Claim) -> None:
-        def unpack(reply: Any) -> None:
-            what = f"CommitLakeTableSnapshot of {claim.path}"
-            raise_in_body(only(reply.table_resp, what))
-
-        self._connection.call_coordinator(apis.COMMIT_LAKE_TABLE_SNAPSHOT, request, unpack)
-
-    def _is_registered(self, claim: Claim, snapshot_id: int) -> bool:
-        found = self._admin.lake_snapshot(claim.path, snapshot_id)
-        return found is not None and found.table_id == claim.table_id
+    # ---- calls ----
 
     def _heartbeat(
         self,
@@ -536,8 +446,3 @@ def _claim(table: pb.PbLakeTieringTableInfo, coordinator_epoch: int) -> Claim:
 
 def _round_message(details: TieringRound) -> pb.PbTieringRound:
     return round_to_message(replace(details, worker=details.worker or this_process()))
-
-
-def _bucket_order(item: tuple[TableBucket, int]) -> tuple[int, int]:
-    bucket = item[0]
-    return (-1 if bucket.partition_id is None else bucket.partition_id), bucket.bucket
