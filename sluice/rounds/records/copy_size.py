@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sluice.errors import UnknownFileVersion
 from sluice.quantities import byte_size
-from sluice.rounds.records.json_files import VERSION
+from sluice.rounds.records.json_files import VERSION, check_file_version
 
 SNAPSHOT_BYTES_PER_S_MIN = 2_000_000
 """A round that copies KV snapshots more slowly than this counts as hanging. One core copies rows of
@@ -74,11 +73,7 @@ class CopySize:
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> CopySize:
         """:raises UnknownFileVersion: the file has another version."""
-        if content.get("version") != VERSION:
-            raise UnknownFileVersion(
-                f"the size file has version {content.get('version')!r} instead of {VERSION}:"
-                " install the same Sluice for Airflow and for Spark"
-            )
+        check_file_version("size", content)
         return cls(
             int(content["snapshot_bytes"]), int(content["scan_rows"]), float(content["log_seconds"])
         )

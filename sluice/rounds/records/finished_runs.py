@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sluice.errors import SluiceError
 from sluice.failpoints import failpoint
 from sluice.model import Claim
-from sluice.rounds.records.json_files import read_json
+from sluice.rounds.records.json_files import epoch_ms, read_json, time_of
 from sluice.rounds.records.plan_file import PlanFile
 from sluice.storage import fsspec_file_system
 
@@ -64,7 +64,7 @@ def run_folders(
         if not _RUN.fullmatch(name) or not rest:
             continue
         run = found.setdefault(name, RunFolder(f"{work_uri.rstrip('/')}/{name}"))
-        modified_ms = _modified_ms(info)
+        modified_ms = epoch_ms(time_of(info))
         if not _FILE.fullmatch(rest):
             run.reason = f"it contains a file that no round writes: {rest}"
         elif modified_ms is None:
@@ -113,10 +113,3 @@ def _claims(fs: Any, run: RunFolder) -> Iterator[Claim]:
             content = read_json(fs.unstrip_protocol(path))
             if content is not None:
                 yield PlanFile.from_json(content).claim
-
-
-def _modified_ms(info: Mapping[str, Any]) -> int | None:
-    """The modification time that a file system reports, as seconds or a datetime."""
-    found: Any = info.get("mtime") or info.get("LastModified") or info.get("last_modified")
-    seconds = found.timestamp() if hasattr(found, "timestamp") else found
-    return int(seconds * 1000) if isinstance(seconds, int | float) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -58,11 +59,6 @@ def epoch_ms(time: Any) -> int | None:
     return round(time * 1000) if isinstance(time, int | float) else None
 
 
-def json_contents(folder: str, pattern: str) -> list[dict[str, Any]]:
-    contents = (read_json(uri) for uri in matching(folder, pattern))
-    return [content for content in contents if content is not None]
-
-
 @dataclass(frozen=True, slots=True)
 class ListedFile:
     """A file in a listing."""
@@ -107,7 +103,8 @@ def time_of(info: dict[str, Any]) -> Any:
     return info.get("mtime") or info.get("LastModified") or info.get("last_modified") or ""
 
 
-def check_file_version(what: str, content: dict[str, Any], *versions: int) -> None:
+def check_file_version(what: str, content: Mapping[str, Any], *versions: int) -> None:
+    """:raises UnknownFileVersion: the file has another version."""
     known = versions or (VERSION,)
     if content.get("version") not in known:
         raise UnknownFileVersion(

@@ -39,6 +39,7 @@ from sluice.model import Reason
 from sluice.rounds.records.json_files import (
     VERSION,
     ListedFile,
+    check_file_version,
     delete_file,
     listed,
     read_json,
@@ -85,7 +86,7 @@ class MaintenanceRequest:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> MaintenanceRequest:
         """:raises UnknownFileVersion: the file has another version."""
-        check_version("request", content)
+        check_file_version("maintenance request", content)
         return cls(
             str(content["bootstrap"]),
             tuple(content["tables"]),
@@ -125,7 +126,7 @@ class TableReport:
         """:raises UnknownFileVersion: the file has another version.
         :raises ValueError, KeyError, TypeError: it is damaged.
         """
-        check_version("report", content)
+        check_file_version("maintenance report", content)
         numbers = content["numbers"]
         return cls(
             str(content["table"]),
@@ -138,15 +139,6 @@ class TableReport:
             None if content.get("needs_now") is None else tuple(content["needs_now"]),
             tuple(content.get("done", ())),
             tuple(content.get("gains", ())),
-        )
-
-
-def check_version(what: str, content: Mapping[str, Any]) -> None:
-    """:raises UnknownFileVersion: the file has another version."""
-    if content.get("version") != VERSION:
-        raise UnknownFileVersion(
-            f"the {what} of a maintenance has version {content.get('version')!r}, but this Sluice"
-            f" reads version {VERSION}: install the same Sluice for Airflow and for Spark"
         )
 
 
@@ -232,7 +224,7 @@ def read_end(request: str) -> RunEnd:
     """
     ended = read_json(_beside(request, "ended"))
     if ended is not None:
-        check_version("end", ended)
+        check_file_version("maintenance end", ended)
         error = ended["error"]
         return RunEnd(True, None if error is None else Reason(**error))
     return RunEnd(at=str((read_json(_beside(request, "running")) or {}).get("table", "")))
@@ -467,8 +459,8 @@ def _runs_of(content: Mapping[str, Any]) -> tuple[MaintenanceRun, ...]:
     return tuple(MaintenanceRun.from_json(one) for one in runs[:RUNS_KEPT])
 
 
-class RecordedMaintenance:
-    """Writes the files of one run."""
+class RecordedMaintenance(MaintenanceFiles):
+    """The files of one run that has no driver: it writes the request, too."""
 
     def __init__(
         self,
@@ -494,19 +486,11 @@ class RecordedMaintenance:
             applied=applied,
             by=f"`sluice maintain` on {host}",
         )
-        self._files = MaintenanceFiles(request_uri(work_uri, self._run.folder, "run"))
+        super().__init__(request_uri(work_uri, self._run.folder, "run"))
         request = MaintenanceRequest(bootstrap, tuple(tables), applied)
-        write_json(self._files.request, request.to_json())
+        write_json(self.request, request.to_json())
         note_run(work_uri, self._name, self._run)
 
-    def add(self, report: TableReport) -> None:
-        """:raises OSError: it cannot be written."""
-        self._files.add(report)
-
     def end(self, why: Reason | None = None) -> None:
-        """Says that all tables have a report, or why they have none.
-
-        :raises OSError: the file cannot be written.
-        """
-        self._files.end(why)
+        super().end(why)
         note_run(self._work_uri, self._name, replace(self._run, ended_ms=self._clock.now_ms()))

@@ -15,8 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sluice.errors import UnknownFileVersion
-from sluice.rounds.records.json_files import VERSION, read_json, write_json
+from sluice.rounds.records.json_files import VERSION, check_file_version, read_json, write_json
 from sluice.rounds.records.run_files import run_files
 
 
@@ -31,14 +30,9 @@ class PackFile:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> PackFile:
-        """:raises UnknownFileVersion: the file has another version, or lists no plans."""
-        plans = content.get("plans")
-        if content.get("version") != VERSION or not isinstance(plans, list):
-            raise UnknownFileVersion(
-                f"the pack file has version {content.get('version')!r}, but this Sluice reads"
-                f" version {VERSION}: install the same Sluice for Airflow and for Spark"
-            )
-        return cls(tuple(map(str, plans)))
+        """:raises UnknownFileVersion: the file has another version."""
+        check_file_version("pack", content)
+        return cls(tuple(map(str, content["plans"])))
 
 
 def pack_uri(work_uri: str, lease_id: str, attempt: str, number: int) -> str:

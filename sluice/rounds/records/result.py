@@ -14,7 +14,6 @@ from sluice.model.record_fields import fields_of
 from sluice.rounds.records.json_files import (
     VERSION,
     check_file_version,
-    json_contents,
     matching,
     read_json,
 )
@@ -287,7 +286,8 @@ def round_outcome(plan: str) -> RoundResult | RoundFailure | None:
     A result of another attempt takes precedence over ``claim_lost``.
     """
     folder = plan.rsplit("/", 1)[0]
-    results = [RoundResult.from_json(content) for content in json_contents(folder, "result-*.json")]
+    contents = [read_json(uri) for uri in matching(folder, "result-*.json")]
+    results = [RoundResult.from_json(content) for content in contents if content is not None]
     if results:
         return next((r for r in results if r.outcome != "claim_lost"), results[0])
     failures = round_failures(plan)
