@@ -6,9 +6,7 @@ import asyncio
 import math
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future, wait
 from contextlib import suppress
-from dataclasses import dataclass
 
 import structlog
 
@@ -19,9 +17,8 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Api, Role
 from sluice.wire.error_codes import to_error_response
 from sluice.wire.listeners.admission import peer_of
-from sluice.wire.listeners.fair_turns import LoopTurns, party_of
+from sluice.wire.listeners.fair_turns import party_of
 from sluice.wire.listeners.handlers import Handler, serve_call
-from sluice.wire.listeners.refusals import RefusalLog
 from sluice.wire.messages.frames import (
     FrameReader,
     RequestHead,
@@ -34,21 +31,17 @@ from sluice.wire.native.memory import (
     CHUNK_BYTES,
     STEP_BYTES,
     ConnectionUsage,
-    Limits,
-    MemoryBudget,
     RequestUsage,
     Transfer,
 )
 from sluice.wire.native.sasl import AUTHENTICATE, BEFORE_LOGIN, Login
+from sluice.wire.native.workers import Answer, Request, SharedState
 
 MAY_WAIT = frozenset({apis.FETCH_LOG.key})
 """Calls that may wait for data; their responses are not sent in order."""
 
 LOGIN_BYTES_MAX = 64 * 1024
 """Largest request of a client that has not logged in."""
-
-LOGIN_WORKERS_SHARE = 4
-"""Requests of such clients use at most this part of the workers at once."""
 
 REQUEST_HEAD_BYTES = 8
 """Api key, version and request id."""
@@ -63,68 +56,6 @@ DRAIN_S = 2.0
 """Time to read from a refused client: closing at once would discard the error."""
 
 _log = structlog.get_logger("sluice.native")
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    head: RequestHead
-    payload: memoryview
-    usage: RequestUsage
-    """Bytes counted for it."""
-
-
-_Answer = tuple[bytes, bytes]
-"""The frame of a response: the bytes before the body, and the body."""
-
-
-class SharedState:
-    """State of all connections of a server. Only the loop's thread uses it."""
-
-    def __init__(
-        self, pool: Executor, max_workers: int, limits: Limits, refusals: RefusalLog
-    ) -> None:
-        self.limits = limits
-        self.refusals = refusals
-        self.memory = MemoryBudget(limits)
-        self._pool = pool
-        self._workers = LoopTurns(max_workers)
-        self._login_workers = asyncio.Semaphore(max(max_workers // LOGIN_WORKERS_SHARE, 1))
-        self._running: set[Future[_Answer]] = set()
-
-    async def make_before_login(
-        self, call: Callable[[_Request], _Answer], request: _Request, party: str
-    ) -> _Answer:
-        """Like ``make``, but few at once: users do not wait behind many strangers."""
-        async with self._login_workers:
-            return await self.make(call, request, party)
-
-    async def make(
-        self, call: Callable[[_Request], _Answer], request: _Request, party: str
-    ) -> _Answer:
-        """Makes a response and counts its bytes, once unsent responses are below the limit.
-
-        At most one response per worker can exceed the limit.
-
-        :param party: whose turn for a worker it takes.
-        """
-        await self._workers.take(party)
-        try:
-            await self.memory.wait_to_answer()
-            running = self._pool.submit(call, request)
-            self._running.add(running)
-            running.add_done_callback(self._running.discard)
-            answer = await asyncio.wrap_future(running)
-            self.memory.answered(request.usage, len(answer[1]))
-            return answer
-        finally:
-            self._workers.give_back()
-
-    def wait_for_handlers(self, timeout_s: float | None) -> bool:
-        """Waits until no handler runs any more; False if it takes longer. Any thread may call it.
-
-        No request may arrive any more.
-        """
-        return not wait(list(self._running), timeout_s).not_done
 
 
 class Connection:
@@ -158,7 +89,7 @@ class Connection:
         self._all_answered = asyncio.Event()
         self._all_answered.set()
         self._ending = False
-        self._ordered: asyncio.Queue[_Request | None] = asyncio.Queue()
+        self._ordered: asyncio.Queue[Request | None] = asyncio.Queue()
         self._write_lock = asyncio.Lock()
         self._is_cut = False  # a response was sent in part: nothing may follow it
         self._reading: asyncio.Task[None] | None = None
@@ -227,7 +158,7 @@ class Connection:
             else:
                 self._ordered.put_nowait(request)
 
-    async def _next_request(self, reader: FrameReader) -> _Request | None:
+    async def _next_request(self, reader: FrameReader) -> Request | None:
         """The next request, once there is memory for it; None if the client closed the connection.
 
         :raises FlussError: the frame is not valid, exceeds the limit, or arrives too slowly.
@@ -244,7 +175,7 @@ class Connection:
         if frame is None:
             return None
         head, payload = parse_request(frame)
-        return _Request(head, payload, usage)
+        return Request(head, payload, usage)
 
     async def _start_frame(self, reader: FrameReader) -> bool:
         """Waits for the first bytes of a frame; False if the client closed the connection.
@@ -377,7 +308,7 @@ class Connection:
         while (request := await self._ordered.get()) is not None:
             await self._answer(request)
 
-    async def _answer(self, request: _Request) -> None:
+    async def _answer(self, request: Request) -> None:
         """Makes and sends the response to a request, then releases its memory."""
         try:
             make = self._shared.make_before_login if self._is_stranger else self._shared.make
@@ -400,7 +331,7 @@ class Connection:
     def _party(self) -> str:
         return party_of(self._host, "" if self._login is None else self._login.user)
 
-    def _call(self, request: _Request) -> _Answer:
+    def _call(self, request: Request) -> Answer:
         """Runs on the pool."""
         head = request.head
         try:

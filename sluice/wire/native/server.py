@@ -12,7 +12,7 @@ of theirs.
 Memory is bounded: each connection has a limit of unanswered requests, and all connections together
 have a limit of bytes. The server stops reading from a connection that reaches a limit, until it has
 sent responses. If other connections wait for memory, it closes a connection that transfers too
-slowly (see ``native_memory``).
+slowly (see ``memory``).
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ from sluice.wire.listeners.fair_turns import Turns
 from sluice.wire.listeners.handlers import Handlers
 from sluice.wire.listeners.refusals import RefusalLog
 from sluice.wire.listeners.tokens import UsersFile
-from sluice.wire.native.connection import Connection, SharedState, send_failure
+from sluice.wire.native.connection import Connection, send_failure
 from sluice.wire.native.memory import Limits
 from sluice.wire.native.sasl import Login
+from sluice.wire.native.workers import SharedState
 
 ACCEPT_PAUSE_S = 0.1
 """How long to wait when the system has no more file handles."""

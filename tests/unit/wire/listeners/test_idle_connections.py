@@ -19,7 +19,8 @@ from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.apis import Role
 from sluice.wire.listeners.refusals import RefusalLog
 from sluice.wire.messages import frames
-from sluice.wire.native.connection import Connection, SharedState
+from sluice.wire.native.connection import Connection
+from sluice.wire.native.workers import SharedState
 from tests.support.network.native_listener import LIMITS, Handlers
 
 IDLE = replace(LIMITS, idle_s=600.0)
