@@ -15,6 +15,7 @@ from sluice.formats.kernels import (
     row_kernels,
     row_writers,
     sst_kernels,
+    xxh3_kernels,
 )
 
 KERNELS: tuple[Callable[..., int], ...] = (
@@ -29,10 +30,10 @@ KERNELS: tuple[Callable[..., int], ...] = (
     array_kernels.decode_arrays,
     array_kernels.encode_arrays,
     sst_kernels.check_lz4,
-    sst_kernels.check_xxh3,
     sst_kernels.enter,
     sst_kernels.merge,
     sst_kernels.read_index,
+    xxh3_kernels.check_xxh3,
 )
 # An address in a kernel is a sum, and any part of it may be 0. The compiler would treat one part as
 # a pointer and the rest as its offset. If the part is 0, it would see a null pointer and remove the

@@ -30,6 +30,7 @@ SOURCES = (
     "row_writers.py",
     "sst_kernels.py",
     "sst_layout.py",
+    "xxh3_kernels.py",
 )
 """The sources that determine the machine code, apart from the compiler."""
 
