@@ -22,7 +22,6 @@ _U32 = struct.Struct("<I")
 _I64 = struct.Struct("<q")
 _RECORD_BATCH = 3
 _STORED_RAW = -1
-_BODY_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +76,6 @@ def read_layout(message: memoryview) -> Layout:
         ) from error
 
 
-def declared_size(message: memoryview) -> tuple[int, int]:
-    """Rows and bytes of a message that its metadata says; its body may be incomplete.
-
-    :raises CorruptRecord: the metadata is incomplete or not valid.
-    """
-    try:
-        layout = _layout(message, is_whole=False)
-    except (struct.error, IndexError, ValueError, OverflowError) as error:
-        raise CorruptRecord(f"the Arrow message is damaged: {error}") from error
-    return layout.rows, layout.body_start + layout.body_length
-
-
 def _inspect(message: memoryview, max_uncompressed: int) -> MessageInfo:
     layout = _layout(message)
     total = layout.body_length
@@ -101,7 +88,7 @@ def _inspect(message: memoryview, max_uncompressed: int) -> MessageInfo:
     return MessageInfo(layout.rows, layout.body_start, compressed, total)
 
 
-def _layout(message: memoryview, *, is_whole: bool = True) -> Layout:
+def _layout(message: memoryview) -> Layout:
     continuation, metadata_length = _PREFIX.unpack_from(message)
     if continuation != _CONTINUATION:
         raise ValueError(f"it starts with {continuation:08X} instead of FFFFFFFF")
@@ -117,7 +104,7 @@ def _layout(message: memoryview, *, is_whole: bool = True) -> Layout:
     if not header_type or metadata[header_type] != _RECORD_BATCH or not header:
         raise ValueError("it is not a record batch")
     body_length = _I64.unpack_from(metadata, body_slot)[0] if body_slot else 0
-    if not 0 <= body_length <= (len(message) - body_start if is_whole else _BODY_MAX):
+    if not 0 <= body_length <= len(message) - body_start:
         raise ValueError(f"body length {body_length} is not valid")
     batch = header + _U32.unpack_from(metadata, header)[0]
     # RecordBatch: 0 length, 1 nodes, 2 buffers, 3 compression

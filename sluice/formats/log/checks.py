@@ -6,12 +6,9 @@ See docs/design/embedded-server.md#batches-of-clients
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from sluice.errors import CorruptRecord
 from sluice.formats.log.arrow_message import Layout, inspect_message, read_layout
@@ -19,6 +16,7 @@ from sluice.formats.log.batch import ROW_BYTES, Buffer, LogBatchHeader, decode_l
 from sluice.formats.log.log_format import ARROW, LogFormat, rows_bytes
 from sluice.formats.log.projection import buffer_counts
 from sluice.formats.rows.plan import COMPACTED, INDEXED
+from sluice.formats.types.nested import forbidden_null
 from sluice.formats.types.types import arrow_schema
 from sluice.model import Schema
 
@@ -111,37 +109,3 @@ def _check_counts(what: str, layout: Layout, schema: Schema) -> None:
         )
     if int(layout.buffers[:, 1].sum()) > layout.body_length:
         raise CorruptRecord(f"{what}: its buffers overlap")
-
-
-def forbidden_null(field: pa.Field, array: pa.Array) -> str:
-    """The name of a NOT NULL field with a null, at any depth; empty: there is none."""
-    if array.null_count and not field.nullable:
-        return repr(field.name)
-    for child, values in _children(field.type, array):
-        if inner := forbidden_null(child, values):
-            return f"{field.name!r}.{inner}"
-    return ""
-
-
-def map_entries(array: pa.MapArray) -> tuple[pa.Array, pa.Array]:
-    """The keys and values of a map column; of a slice, only those of its rows."""
-    if not len(array):
-        return array.keys[:0], array.items[:0]
-    start, stop = array.offsets[0].as_py(), array.offsets[-1].as_py()
-    return array.keys[start:stop], array.items[start:stop]
-
-
-def _children(data_type: pa.DataType, array: pa.Array) -> Iterator[tuple[pa.Field, pa.Array]]:
-    """The fields inside a nested column, with those of their values that belong to a row."""
-    if not pa.types.is_nested(data_type):
-        return
-    if array.null_count:
-        array = pc.drop_null(array)  # below a null, any values may stand
-    if pa.types.is_struct(data_type):
-        yield from ((data_type.field(i), array.field(i)) for i in range(data_type.num_fields))
-    elif pa.types.is_map(data_type):
-        keys, values = map_entries(array)
-        yield data_type.key_field, keys
-        yield data_type.item_field, values
-    else:
-        yield data_type.value_field, array.flatten()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluice.errors import InvalidTable
+from sluice.formats.types.nested import children, leaves
 from sluice.formats.types.types import arrow_schema
 from sluice.model import Column, DataType, Schema, TypeRoot
 
@@ -44,7 +45,9 @@ def check_whole_milliseconds(batch: pa.RecordBatch) -> None:
     :raises InvalidTable: names the column and the first value that would be cut.
     """
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        for times in _times(column):
+        for times in leaves(column):
+            if not pa.types.is_time64(times.type):
+                continue
             per_ms = _PER_MS[times.type.unit]
             values = times.drop_null().view(pa.int64()).to_numpy()
             found = np.flatnonzero(values % per_ms)
@@ -54,21 +57,6 @@ def check_whole_milliseconds(batch: pa.RecordBatch) -> None:
                     f"column {name!r} has the time {value}, and this table keeps milliseconds:"
                     " round it, or use a TIMESTAMP(6) column"
                 )
-
-
-def _times(array: pa.Array) -> Iterator[pa.Array]:
-    """The times of microseconds or nanoseconds in a column, at any depth."""
-    kind = array.type
-    if pa.types.is_time64(kind):
-        yield array
-    elif pa.types.is_struct(kind):
-        for place in range(kind.num_fields):
-            yield from _times(array.field(place))
-    elif pa.types.is_map(kind):
-        yield from _times(array.keys)
-        yield from _times(array.items)
-    elif pa.types.is_list(kind):
-        yield from _times(array.flatten())
 
 
 def _as_batch(data: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
@@ -224,22 +212,5 @@ _FITS: dict[TypeRoot, Callable[[pa.DataType], bool]] = {
 def _check_nulls(array: pa.Array, field: pa.Field, where: str) -> None:
     if array.null_count and not field.nullable:
         raise InvalidTable(f"column {where!r} is NOT NULL, but has {array.null_count} nulls")
-    if pa.types.is_struct(field.type):
-        children = zip(field.type, array.flatten(), strict=True)
-        if array.null_count:  # a null row has null fields, which is valid
-            children = zip(field.type, array.drop_null().flatten(), strict=True)
-        for child, values in children:
-            _check_nulls(values, child, f"{where}.{child.name}")
-    elif pa.types.is_map(field.type):
-        array = array.drop_null() if array.null_count else array
-        _check_nulls(_entries(array, array.items), field.type.item_field, f"{where}.value")
-    elif pa.types.is_list(field.type):
-        _check_nulls(array.flatten(), field.type.value_field, f"{where}.element")
-
-
-def _entries(array: pa.Array, values: pa.Array) -> pa.Array:
-    """Returns the values of a sliced map array that belong to its rows."""
-    if not len(array):
-        return values[:0]
-    offsets = array.offsets
-    return values[offsets[0].as_py() : offsets[len(array)].as_py()]
+    for child, values in children(field.type, array):
+        _check_nulls(values, child, f"{where}.{child.name}")

@@ -11,9 +11,9 @@ from sluice.formats.keys.key_rows import decode_keys
 from sluice.formats.keys.primary_keys import primary_keys
 from sluice.formats.kv.kv_batch import KvBatch
 from sluice.formats.kv.value_batch import decode_values, stored_values
-from sluice.formats.log.checks import forbidden_null
 from sluice.formats.log.log_format import LogFormat
 from sluice.formats.rows.arrays import encode_rows
+from sluice.formats.types.nested import forbidden_null
 from sluice.formats.types.types import arrow_schema
 from sluice.model import Schema
 from sluice.server.tablet.buckets.ports import HostedTable
