@@ -179,29 +179,39 @@ class Calls:
         do: Callable[[Client], T],
         *,
         is_kept: bool = True,
+        shared_ms: int = 0,
         splits: Callable[[T], int] = lambda _: 0,
     ) -> Known[T]:
         """What ``do`` reads, or what it read before if the cluster does not answer in time.
 
         :param do: called on another thread, with a client whose calls are short.
         :param is_kept: whether it may be told later.
+        :param shared_ms: what was read at most so long ago is told as if it were read now.
         :param splits: counts the splits in what was read.
         :raises NetworkError, RequestTimeOut, HTTPException: it was not read before.
         :raises SluiceError: any other error of ``do``.
         """
         error = self._why_not
         if error is None:
+            kept = self._before(what) if is_kept and shared_ms else None
+            if kept is not None and 0 <= self._place.clock.now_ms() - kept.read_ms < shared_ms:
+                return Known(kept.value)
             try:
                 return Known(self._in_time(what, do, splits if is_kept else None))
             except AWAY as away:
                 error = away
-        kept = self._kept.get(what) if is_kept else None
-        if kept is not None and what.path and self._is_other(what.path, kept.table_id):
-            self._kept.forget(what.path)
-            kept = None
+        kept = self._before(what) if is_kept else None
         if kept is None:
             raise error
         return Known(kept.value, old(kept.read_ms, error))
+
+    def _before(self, what: What) -> _KeptRead | None:
+        """What was read before, unless it was of another table of this name."""
+        kept = self._kept.get(what)
+        if kept is not None and what.path and self._is_other(what.path, kept.table_id):
+            self._kept.forget(what.path)
+            return None
+        return kept
 
     def forget(self, of: TablePath | str) -> None:
         """What was read of a table, or under a name, is not told any more."""

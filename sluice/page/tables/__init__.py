@@ -1,4 +1,5 @@
 """The list of tables, and one table: search, buckets, lake snapshots.
 
-Begin with ``list_reads`` and ``table_reads``, the routes. ``list`` filters and orders without I/O.
+Begin with ``list_reads`` and ``table_reads``, the routes. ``selection`` filters and orders
+without I/O.
 """

@@ -23,7 +23,6 @@ from sluice.model import TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.model.round_record import ROUNDS_KEPT
 from sluice.page.cluster.list_models import Table
 from sluice.page.cluster.masked import masked, masked_or_none
-from sluice.page.cluster.per_owner import PerOwner
 from sluice.page.cluster.recorded_models import recorded_values
 from sluice.page.cluster.seen import SeenTable
 from sluice.page.requests.calls import AWAY, ByCalls, Known, What, old
@@ -32,15 +31,15 @@ from sluice.page.requests.ports import AtPlace, By, Place, Viewer
 from sluice.page.tables.list_reads import paused_dag, shown_tables
 from sluice.page.tables.models import Column, LakeSnapshot, LakeSnapshots, Splits, TableDetails
 from sluice.page.tables.selection import Judged, judge
-from sluice.page.tables.split_cache import Asked, SplitCache
-from sluice.page.tables.splits import read_splits
+from sluice.page.tables.splits import FoundSplits, read_splits
 from sluice.statuses import UNKNOWN, freshness_ms
 
 table_reads = APIRouter(prefix="/tables/{database}/{table}")
 SPLITS_MAX = 1_000
 DAMAGE_MAX = 100
 """Damaged ranges that are named; their number is told if there are more."""
-_split_caches: PerOwner[Client, SplitCache] = PerOwner()
+SPLITS_SHARED_MS = 5_000
+"""All who look at a table within this time share one read of its splits."""
 _WITHOUT_SNAPSHOT = "nothing_new"
 """The outcome of a round that names the snapshot of an earlier one."""
 _SNAPSHOTS_NOTE = (
@@ -145,13 +144,17 @@ def splits(
 ) -> Splits:
     """The buckets of a table, the largest lag first; of many partitions, the newest first."""
     path = TablePath(database, table)
+
+    def read(client: Client) -> tuple[FoundSplits, int]:
+        read_ms = place.clock.now_ms()
+        return read_splits(client, path, offset, limit), read_ms
+
     with _named(path):
         known = calls.read(
             What("splits", path, limit),
-            lambda client: _split_caches.of(place.client, lambda: SplitCache(place.clock)).of(
-                Asked(path, offset, limit), lambda: read_splits(client, path, offset, limit)
-            ),
+            read,
             is_kept=offset == 0,
+            shared_ms=SPLITS_SHARED_MS,
             splits=lambda found: len(found[0].splits),
         )
     found, read_ms = known.value

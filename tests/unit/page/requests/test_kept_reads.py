@@ -27,6 +27,7 @@ from sluice.page.local.place import LocalPlace
 from sluice.page.requests import calls
 from sluice.page.requests.calls import KEPT_MAX, KEPT_SPLITS_MAX, Calls, What
 from tests.support.programs.processes import wait_for
+from tests.support.statuses.status_shop import OwnClock
 
 PATH = TablePath("shop", "orders")
 ROUNDS, DETAILS, LEASES = What("rounds", PATH), What("details", PATH), What("leases")
@@ -98,6 +99,19 @@ def test_few_splits_are_kept(reads: Calls) -> None:
     assert [told(reads, what) for what in pages] == [None] * (KEPT_MAX - 10) + [each] * 10
     reads.read(pages[0], lambda _: 7, is_kept=False)
     assert told(reads, pages[0]) is None
+
+
+def test_a_read_is_shared_for_some_seconds() -> None:
+    clock = OwnClock()
+    with connect("grpc://127.0.0.1:1") as client:
+        reads = Calls(LocalPlace(client, clock))
+        assert reads.read(ROUNDS, lambda _: 1, shared_ms=5_000).value == 1
+        clock.ms += 4_999
+        again = reads.read(ROUNDS, lambda _: 2, shared_ms=5_000)
+        assert (again.value, again.old) == (1, None)
+        assert reads.read(ROUNDS._replace(limit=7), lambda _: 3, shared_ms=5_000).value == 3
+        clock.ms += 1
+        assert reads.read(ROUNDS, lambda _: 4, shared_ms=5_000).value == 4
 
 
 @pytest.mark.parametrize(
