@@ -7,8 +7,6 @@ may follow on a line of its own.
 
 from __future__ import annotations
 
-import re
-
 import click
 
 from sluice.cli.terminal.output import say, say_command
@@ -27,7 +25,6 @@ EXIT_WRONG_ARGUMENTS = 2
 _WRONG = (ConfigurationError, MissingExtra)
 """Errors that the user fixes before the command can start; printed without their kind."""
 _NO_SUCH_OBJECT = (DatabaseNotExist, TableNotExist)
-_NUMBER_RANGES = (click.IntRange, click.FloatRange)
 
 
 class InvalidFile(click.ClickException):
@@ -89,7 +86,10 @@ def usage_text(error: click.UsageError) -> str:
     """A usage error in one line: option or argument, value, expected form, and where help is."""
     context, text = error.ctx, error.format_message()
     if isinstance(error, click.NoSuchOption):
-        text = f"no such option {error.option_name!r}{_instead_of_option(error, context)}"
+        parameters = context.command.params if context else []
+        known = [name for p in parameters if isinstance(p, click.Option) for name in p.opts]
+        meant = did_you_mean(error.option_name, [*known, "--help"])
+        text = f"no such option {error.option_name!r}{meant}"
     elif isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter):
         text = _of_parameter(error)
     text = _lower_first(text.strip().removesuffix("."))
@@ -100,39 +100,15 @@ def usage_text(error: click.UsageError) -> str:
     return f"{text}{separator}see `{words} --help`"
 
 
-def _instead_of_option(error: click.NoSuchOption, context: click.Context | None) -> str:
-    """What to write in place of an unknown option: an argument of its name, or a similar option."""
-    parameters = context.command.params if context else []
-    for argument in parameters:
-        if isinstance(argument, click.Argument) and f"--{argument.name}" == error.option_name:
-            return f"; write {argument.human_readable_name} alone, without an option"
-    names = [name for p in parameters if isinstance(p, click.Option) for name in p.opts]
-    return did_you_mean(error.option_name, [*names, "--help"])
-
-
 def _of_parameter(error: click.BadParameter) -> str:
-    """``--buckets: '0' is not a whole number, 1 or more``."""
+    """``--buckets: 0 is not in the range x>=1``."""
     parameter, message = error.param, _lower_first(error.message)
     hint = error.param_hint
     if hint is None and parameter is not None:
         is_option = isinstance(parameter, click.Option)
         hint = parameter.opts[-1] if is_option else parameter.human_readable_name
     names = hint if isinstance(hint, str) else " / ".join(hint or ())
-    kind = parameter.type if parameter is not None else None
-    given = re.match(r"'?(.*?)'? is not (in the range|a valid)", message)
-    if given and isinstance(kind, _NUMBER_RANGES):
-        message = f"{given[1]!r} is not {_range_text(kind)}"
-    choice = re.match("'(.*?)' is not one of ", message)
-    if choice and isinstance(kind, click.Choice):
-        message = message.removesuffix(".") + did_you_mean(choice[1], kind.choices)
     return f"{names}: {message}" if names else message
-
-
-def _range_text(kind: click.IntRange | click.FloatRange) -> str:
-    number = "a whole number" if isinstance(kind, click.IntRange) else "a number"
-    if kind.min is not None and kind.max is not None:
-        return f"{number} from {kind.min} to {kind.max}"
-    return f"{number}, {kind.min} or more" if kind.min is not None else number
 
 
 def _lower_first(text: str) -> str:

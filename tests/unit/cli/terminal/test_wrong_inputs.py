@@ -31,10 +31,10 @@ USAGE = {
         "no such option '--bukets'; did you mean '--buckets'? see `sluice create-table --help`"
     ),
     (*NEW, "--buckets", "0"): (
-        "--buckets: '0' is not a whole number, 1 or more; see `sluice create-table --help`"
+        "--buckets: 0 is not in the range x>=1; see `sluice create-table --help`"
     ),
     (*NEW, "--buckets", "two"): (
-        "--buckets: 'two' is not a whole number, 1 or more; see `sluice create-table --help`"
+        "--buckets: 'two' is not a valid integer range; see `sluice create-table --help`"
     ),
     (*NEW, "--freshness", "3"): (
         "--freshness: '3' has no unit; write for example 3s or 3min;"
@@ -45,12 +45,11 @@ USAGE = {
         " see `sluice create-table --help`"
     ),
     ("status", "--format", "jsno"): (
-        "--format: 'jsno' is not one of 'table', 'json'; did you mean 'json'?"
-        " see `sluice status --help`"
+        "--format: 'jsno' is not one of 'table', 'json'; see `sluice status --help`"
     ),
     ("repair", "shop.orders", "--by", "acept-gap"): (
         "--by: 'acept-gap' is not one of 'register', 'restore', 'adopt', 'retier', 'tag',"
-        " 'accept-gap', 'rebuild', 'skip'; did you mean 'accept-gap'? see `sluice repair --help`"
+        " 'accept-gap', 'rebuild', 'skip'; see `sluice repair --help`"
     ),
     (*NEW, "--primary-key", "idd"): (
         "--primary-key: no column 'idd'; did you mean 'id'? see `sluice create-table --help`"
