@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
-import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ import click
 
 from sluice.json_text import json_shown
 from sluice.masking import line as safe_line
-from sluice.masking import masked_values, visible
+from sluice.masking import masked_values, one_line, visible
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -57,25 +55,8 @@ def say(text: str = "", *, err: bool = False, fg: str | None = None) -> None:
 
 
 def say_command(command: str, *, err: bool = True) -> None:
-    """Prints a command to copy, which does what its words say: nothing is masked in it.
-
-    Words with control characters are written for ``printf``, as every shell has it.
-    """
-    if visible(command) != command or "\n" in command or "\t" in command:
-        command = " ".join(map(_quoted, shlex.split(command)))
-    click.echo(command, err=err)
-
-
-def _quoted(word: str) -> str:
-    """A word for a shell. What ends in a line end is left: ``$(...)`` would drop it."""
-    if word.isprintable() or word.endswith("\n"):
-        return shlex.quote(word)
-    octal = [f"\\{byte:03o}" for byte in range(256)]
-    parts = (
-        one if one.isprintable() else "".join(octal[byte] for byte in os.fsencode(one))
-        for one in word.replace("\\", r"\\").replace("%", "%%")
-    )
-    return f'"$(printf {shlex.quote("".join(parts))})"'
+    """Prints a command to copy: nothing is masked in it, but control characters are shown."""
+    click.echo(one_line(command), err=err)
 
 
 def say_link(words: str, link: str) -> None:

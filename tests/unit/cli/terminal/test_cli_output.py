@@ -136,14 +136,16 @@ def test_rows_of_users_are_not_masked(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out.count("password=*** ***") == 2
 
 
-@pytest.mark.parametrize(
-    "word", ["plain", "a b", "it's", "x\x1b[31m%s\\n", "ü\u202e\x9b", "two\nlines", "end\n"]
-)
+@pytest.mark.parametrize("word", ["plain", "a b", "it's", "x%s\\n", "ü"])
 def test_a_command_to_copy_is_the_same_command(
     capsys: pytest.CaptureFixture[str], word: str
 ) -> None:
     say_command(shlex.join(["printf", "%s", word]), err=False)
     printed = capsys.readouterr().out
-    assert not any(char in printed for char in "\x1b\x9b\u202e")
     ran = subprocess.run(["sh", "-c", printed], capture_output=True, check=True, timeout=60)
     assert ran.stdout.decode() == word
+
+
+def test_a_command_to_copy_shows_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    say_command("sluice append s.o 'x\x1b[31m\u202e\ny'", err=False)
+    assert capsys.readouterr().out == r"sluice append s.o 'x\x1b[31m\u202e y'" + "\n"
