@@ -18,12 +18,10 @@ from sluice.cli.terminal.options import (
     Settings,
     check_warehouse,
     examples,
-    local_folder,
     warehouse_option,
     with_settings,
 )
 from sluice.cli.terminal.output import print_json, print_table, say
-from sluice.did_you_mean import closest
 from sluice.errors import NetworkError, QueryFailed
 from sluice.quantities import counted
 
@@ -146,26 +144,8 @@ def explained(error: QueryFailed, lake_options: Mapping[str, str]) -> QueryFaile
         lake = f"did you mean {catalog}.{name}?"
     elif name.startswith("lake.") and catalog != "lake":
         lake = f"a JDBC catalog stores its name: write {catalog}.{name.removeprefix('lake.')}"
-    elif meant := similar_lake_table(name, lake_options):
-        lake = f"did you mean {meant}?"
     system = "the system tables are sys.lake_tiering_status and sys.lake_tiering_rounds"
     return QueryFailed(f"no table {name}: {system}; {lake}")
-
-
-def similar_lake_table(name: str, lake_options: Mapping[str, str]) -> str | None:
-    """The table of the same database whose name is most similar; None if none is.
-
-    Only a local catalog of type hadoop is searched, because its tables are folders.
-    """
-    catalog, *names = name.split(".")
-    folder = local_folder(lake_options.get("warehouse", ""))
-    is_hadoop = lake_options.get("type") == "hadoop"
-    if catalog != "lake" or len(names) != 2 or not is_hadoop or folder is None:
-        return None
-    database, table = names
-    tables = [metadata.parent.name for metadata in (folder / database).glob("*/metadata")]
-    found = closest(table, tables)
-    return f"lake.{database}.{found}" if found else None
 
 
 def _print(rows: pa.Table, output_format: str) -> None:
