@@ -26,15 +26,6 @@ _BATCH_ROWS = 64 * 1024
 _BATCH_BYTES = 16 * 1024 * 1024
 _TOO_LARGE = (pa.ArrowMemoryError, pa.ArrowCapacityError)
 """Errors that no row causes."""
-_SIGNATURES = (
-    (b"PAR1", "a Parquet file; give it the suffix .parquet"),
-    (b"PK\x03\x04", "an Excel workbook or a zip archive; export its rows as CSV"),
-    (b"\xd0\xcf\x11\xe0", "an Excel workbook; export its rows as CSV"),
-    (b"\x1f\x8b", "compressed with gzip; unpack it first"),
-    (b"\x28\xb5\x2f\xfd", "compressed with zstd; unpack it first"),
-    (b"\xff\xfe", "UTF-16 text; save it as UTF-8"),
-    (b"\xfe\xff", "UTF-16 text; save it as UTF-8"),
-)
 
 
 class RowFile(ABC):
@@ -42,7 +33,7 @@ class RowFile(ABC):
 
     def __init__(self, path: Path) -> None:
         """:raises click.BadParameter: it is no file that can be read twice.
-        :raises InvalidFile: it is a file of another kind.
+        :raises InvalidFile: it is empty.
         """
         if not path.is_file():
             raise click.BadParameter(f"{path} is not a regular file; a pipe cannot be read twice")
@@ -58,7 +49,8 @@ class RowFile(ABC):
         self.numbered: Sequence[str] = ()
         """Columns that the server numbers, and so a file cannot have."""
         self._state = self._state_now()
-        self._check_kind()
+        if not path.stat().st_size:
+            raise InvalidFile(f"{path}: the file is empty")
 
     @abstractmethod
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -130,18 +122,6 @@ class RowFile(ABC):
             at = first_that_fails(len(given), lambda i, n: cast(given.slice(i, n), field))
             raise self.problem(row + at, expected(field, value_at(given, at))) from error
 
-    def _check_kind(self) -> None:
-        with self.path.open("rb") as file:
-            start = file.read(8)
-        if not start:
-            raise InvalidFile(f"{self.path}: the file is empty")
-        kind = next((kind for sign, kind in _SIGNATURES if start.startswith(sign)), "")
-        if isinstance(self, ParquetRows):
-            is_parquet = start.startswith(b"PAR1")
-            kind = "" if is_parquet else kind or "not Parquet; is it CSV or JSON lines?"
-        if kind:
-            raise InvalidFile(f"{self.path}: the file is {kind}")
-
     def _state_now(self) -> tuple[int, ...]:
         try:
             found = self.path.stat()
@@ -161,7 +141,7 @@ class ParquetRows(RowFile):
                 self._footer = pa.parquet.read_metadata(source)
             self.names = self._footer.schema.to_arrow_schema().names
         except pa.ArrowException as error:
-            reason = "the file is cut off or damaged; copy it again"
+            reason = "the file is not Parquet, or it is cut off or damaged; copy it again"
             raise InvalidFile(f"{path}: {reason}: {error}") from error
         self.rows = int(self._footer.num_rows)
 

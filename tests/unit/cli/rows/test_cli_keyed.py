@@ -177,7 +177,7 @@ def test_a_table_is_made_once_and_left_as_it_is_after(
         (
             "rows.parquet",
             "no Parquet",
-            "the file is not Parquet; is it CSV or JSON lines?",
+            "the file is not Parquet, or it is cut off or damaged; copy it again",
         ),
         ("rows.csv", "id,id\n1,2\n", "rows.csv: more than one column is named 'id'; rename one"),
     ],

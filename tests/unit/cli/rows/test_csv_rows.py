@@ -216,11 +216,9 @@ def test_very_many_empty_lines_before_the_header(tmp_path: Path) -> None:
 # ---- headers ----
 
 
-@pytest.mark.parametrize(
-    ("encoding", "start"),
-    [("latin1", "line 1: the header is not UTF-8; "), ("utf-16", "the file is UTF-16 text; ")],
-)
-def test_a_header_that_is_no_utf8_is_named(tmp_path: Path, encoding: str, start: str) -> None:
+@pytest.mark.parametrize("encoding", ["latin1", "utf-16"])
+def test_a_header_that_is_no_utf8_is_named(tmp_path: Path, encoding: str) -> None:
+    start = "line 1: the header is not UTF-8; "
     path = tmp_path / "t.csv"
     path.write_bytes("id,größe\n1,2\n".encode(encoding))
     told = refused(path, columns(id=t.INT))

@@ -157,17 +157,14 @@ BYTES = {
     (HEADER + GOOD.replace("pen", "Füller")).encode("latin-1"): (
         "line 2: column item: expected STRING, found b'F\\xfcller'; use UTF-8. Nothing was sent"
     ),
-    HEADER.encode("utf-16"): "the file is UTF-16 text; save it as UTF-8",
-    b"PK\x03\x04\x14": "the file is an Excel workbook or a zip archive; export its rows as CSV",
-    b"\x1f\x8b\x08": "the file is compressed with gzip; unpack it first",
+    HEADER.encode("utf-16"): "line 1: the header is not UTF-8; save the file as UTF-8",
 }
 PARQUET = {
     b"": "the file is empty",
-    HEADER.encode(): "the file is not Parquet; is it CSV or JSON lines?",
-    b"\x00\x01\x02": "the file is not Parquet; is it CSV or JSON lines?",
-    b"PAR1 and no end": (
-        "the file is cut off or damaged; copy it again: Parquet magic bytes not found in footer."
-        " Either the file is corrupted or this is not a parquet file."
+    **dict.fromkeys(
+        (HEADER.encode(), b"PAR1 and no end"),
+        "the file is not Parquet, or it is cut off or damaged; copy it again: Parquet magic bytes"
+        " not found in footer. Either the file is corrupted or this is not a parquet file.",
     ),
 }
 
