@@ -13,9 +13,10 @@ import pyarrow as pa
 from sluice.cli.rows.readers import ROW_ERRORS, RowFile, first_that_fails
 from sluice.cli.terminal.errors import InvalidFile
 from sluice.cli.terminal.output import say, say_command
+from sluice.cli.terminal.progress import RowBar
 from sluice.client.batches.bucket_writer import BucketWriter
 from sluice.errors import PartitionNotExists, SluiceError, TableNotExist
-from sluice.masking import line, mask
+from sluice.masking import mask
 from sluice.model import TablePath
 from sluice.quantities import counted
 
@@ -48,11 +49,11 @@ class FileSender:
         :raises InvalidFile: :raises SluiceError: the error with its place in the file.
         """
         total, seen = 0, set[Values]()
-        with _bar(f"checking {self.rows.path.name}", self.rows.rows) as advance:
+        with RowBar(f"checking {self.rows.path.name}", self.rows.rows) as bar:
             for batch in self.rows.batches():
                 seen |= self._checked(batch, total, seen)
                 total += batch.num_rows
-                advance(batch.num_rows)
+                bar.copied(batch.num_rows)
         self.rows.check_end()
         self.rows.check_unchanged()
         if self.create_partitions:
@@ -66,14 +67,14 @@ class FileSender:
             command that goes on; for other exceptions both were printed.
         """
         try:
-            with self.writer, _bar(f"{self.rows.path.name} to {self.table}", total) as advance:
+            with self.writer, RowBar(f"{self.rows.path.name} to {self.table}", total) as bar:
                 at = 0
                 for batch in self.rows.batches():
                     self.rows.check_unchanged()
                     if at + batch.num_rows > skipped_rows:
                         self.send(batch.slice(max(0, skipped_rows - at)))
                     at += batch.num_rows
-                    advance(batch.num_rows)
+                    bar.copied(batch.num_rows)
                 self.writer.flush()
         except (InvalidFile, SluiceError) as error:
             text, command = self._advice(total, skipped_rows, error)
@@ -176,19 +177,3 @@ def _command(skip_rows: int) -> tuple[str, str]:
     is_plain = not any(word.startswith("-") for word in arguments)
     words = [*arguments, *options] if is_plain else [*options, "--", *arguments]
     return shlex.join(["sluice", str(context.command.name), *words]), hidden
-
-
-@contextmanager
-def _bar(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar on standard error, if that is a terminal; advanced by a number of rows."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    console = Console(stderr=True)
-    if not console.is_terminal:  # older versions of rich print a line, even if it is disabled
-        yield lambda _: None
-        return
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(line(description), total=total)
-        yield lambda rows: progress.advance(task, rows)

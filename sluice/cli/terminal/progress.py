@@ -1,6 +1,8 @@
-"""A progress bar for a round of tiering, on standard error."""
+"""Progress bars on standard error, if that is a terminal: of rows, and of a round of tiering."""
 
 from __future__ import annotations
+
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -19,11 +21,10 @@ _WORDS = {
 }
 
 
-class RoundBar:
-    """Shows the phase and the copied rows until the block ends; any thread may report them."""
+class RowBar:
+    """Counts rows until the block ends; any thread may report them."""
 
-    def __init__(self, table: str) -> None:
-        self._table = line(table)
+    def __init__(self, description: str, total: int | None = None) -> None:
         console = Console(stderr=True)
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -34,7 +35,27 @@ class RoundBar:
             transient=True,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task(f"{self._table}: claiming", total=None)
+        self._task = self._bar.add_task(line(description), total=total)
+
+    def copied(self, rows: int) -> None:
+        self._bar.advance(self._task, rows)
+
+    def __enter__(self) -> Self:
+        if not self._bar.disable:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if not self._bar.disable:  # older versions of rich print a line even so
+            self._bar.stop()
+
+
+class RoundBar(RowBar):
+    """Also shows the phase of a round."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(f"{table}: claiming")
+        self._table = line(table)
 
     def phase(self, name: str) -> None:
         words = _WORDS.get(name, name)
@@ -43,15 +64,3 @@ class RoundBar:
     def planned(self, splits: int, offsets: int) -> None:
         del splits
         self._bar.update(self._task, total=offsets, completed=0)
-
-    def copied(self, rows: int) -> None:
-        self._bar.advance(self._task, rows)
-
-    def __enter__(self) -> RoundBar:
-        if not self._bar.disable:
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        if not self._bar.disable:  # older versions of rich print a line even so
-            self._bar.stop()
