@@ -18,7 +18,7 @@ from sluice.errors import NetworkError, RequestTimeOut
 from sluice.masking import reason_text
 from sluice.model import TablePath
 from sluice.page.cluster.detail_reader import DetailReader
-from sluice.page.cluster.round_cache import Point
+from sluice.page.cluster.round_cache import RoundPoint
 from sluice.page.cluster.seen import Seen, SeenStore, SeenTable
 from sluice.quantities import counted
 
@@ -118,7 +118,7 @@ class ClusterReader:
         self._ask()
         self._details.look_at(paths)
 
-    def rounds_of(self, tables: Sequence[SeenTable]) -> tuple[list[Sequence[Point]], bool]:
+    def rounds_of(self, tables: Sequence[SeenTable]) -> tuple[list[Sequence[RoundPoint]], bool]:
         """The newest rounds of tables as far as they are known, the oldest first.
 
         Those that are not known yet are read in the background.

@@ -16,7 +16,7 @@ from sluice.errors import NetworkError, RequestTimeOut, TableNotExist
 from sluice.masking import mask
 from sluice.model import TablePath
 from sluice.model.round_record import ROUNDS_KEPT
-from sluice.page.cluster.round_cache import SHOWN, Point, RoundCache, failing_since_ms
+from sluice.page.cluster.round_cache import SHOWN, RoundCache, RoundPoint, failing_since_ms
 from sluice.page.cluster.seen import SeenStore, SeenTable
 
 _LOG = logging.getLogger(__name__)
@@ -102,9 +102,9 @@ class DetailReader:
                 del self._looked[next(iter(self._looked))]
             self._lock.notify_all()
 
-    def rounds_of(self, tables: Sequence[SeenTable]) -> tuple[list[Sequence[Point]], bool]:
+    def rounds_of(self, tables: Sequence[SeenTable]) -> tuple[list[Sequence[RoundPoint]], bool]:
         """See :meth:`ClusterReader.rounds_of`."""
-        found: list[Sequence[Point]] = []
+        found: list[Sequence[RoundPoint]] = []
         missing: dict[TablePath, SeenTable] = {}
         for each in tables:
             points, are_newest = self._rounds.of(each.status)

@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from sluice.page.cluster.models import Link, Reading
 from sluice.page.cluster.recorded_models import RecordedStatusModel
+from sluice.page.cluster.round_cache import RoundPoint
 
 if TYPE_CHECKING:  # mypy knows no class that is made at run time
     RecordedStatus = BaseModel
@@ -34,16 +35,6 @@ SortKey = Literal[
     "lake_bytes",
     "lake_rows",
 ]
-
-
-class RoundPoint(BaseModel):
-    """A round, as a point of a sparkline."""
-
-    ended_ms: int | None = None
-    outcome: str | None = None
-    rows_written: int | None = None
-    lag_rows_after: int | None = None
-    duration_ms: int | None = Field(default=None, description="From claim to report")
 
 
 class TieredBy(BaseModel):

@@ -6,6 +6,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from sluice.model import TieringRound, TieringStatus
 from sluice.model.round_record import FAILED
@@ -17,14 +20,14 @@ TABLES_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    """One round. Times are epoch milliseconds. None: not known."""
+class RoundPoint:
+    """A round, as a point of a sparkline."""
 
-    ended_ms: int | None
-    outcome: str | None
-    rows_written: int | None
-    lag_rows_after: int | None
-    duration_ms: int | None
+    ended_ms: int | None = None
+    outcome: str | None = None
+    rows_written: int | None = None
+    lag_rows_after: int | None = None
+    duration_ms: Annotated[int | None, Field(description="From claim to report")] = None
 
     def as_round(self) -> TieringRound:
         """As much of its round as it has."""
@@ -44,9 +47,9 @@ class RoundCache:
     def __init__(self, tables_max: int = TABLES_MAX) -> None:
         self._max = tables_max
         self._lock = threading.Lock()  # guards the rest
-        self._kept: OrderedDict[int, tuple[int, tuple[Point, ...]]] = OrderedDict()
+        self._kept: OrderedDict[int, tuple[int, tuple[RoundPoint, ...]]] = OrderedDict()
 
-    def of(self, status: TieringStatus) -> tuple[tuple[Point, ...], bool]:
+    def of(self, status: TieringStatus) -> tuple[tuple[RoundPoint, ...], bool]:
         """The known rounds of a table, the oldest first, and whether these are its newest."""
         if not status.rounds:
             return (), True
@@ -83,7 +86,7 @@ def failing_since_ms(status: TieringStatus, newest: Sequence[TieringRound]) -> i
     return since_ms if is_whole else None
 
 
-def _point(each: TieringRound) -> Point:
-    return Point(
+def _point(each: TieringRound) -> RoundPoint:
+    return RoundPoint(
         each.ended_ms, each.outcome, each.rows_written, each.lag_rows_after, each.duration_ms
     )

@@ -17,7 +17,7 @@ from sluice.model.round_record import ROUNDS_KEPT
 from sluice.page.cluster.list_models import DagState, Health, Overview, SortKey, Table, Tables
 from sluice.page.cluster.models import Reading
 from sluice.page.cluster.recorded_models import recorded_values
-from sluice.page.cluster.round_cache import Point
+from sluice.page.cluster.round_cache import RoundPoint
 from sluice.page.cluster.seen import Seen, lag_reads
 from sluice.page.requests.calls import AWAY, ByCalls, Known, What, old
 from sluice.page.requests.changed import AS_NEW
@@ -101,7 +101,7 @@ def tables(
 
 
 def shown_tables(
-    place: Place, viewer: Viewer, found: Sequence[Judged], rounds: Sequence[Sequence[Point]]
+    place: Place, viewer: Viewer, found: Sequence[Judged], rounds: Sequence[Sequence[RoundPoint]]
 ) -> list[Table]:
     """Tables as the API shows them to a viewer.
 

@@ -10,11 +10,11 @@ from functools import cached_property
 from weakref import WeakKeyDictionary
 
 from sluice.page.cluster.health import NEEDS_A_PERSON, ORDER, Verdict, verdict
-from sluice.page.cluster.list_models import Health, RoundPoint, SortKey, Table, TieredBy
+from sluice.page.cluster.list_models import Health, SortKey, Table, TieredBy
 from sluice.page.cluster.masked import masked, masked_or_none
 from sluice.page.cluster.ordering import by_value
 from sluice.page.cluster.recorded_models import recorded_values
-from sluice.page.cluster.round_cache import Point
+from sluice.page.cluster.round_cache import RoundPoint
 from sluice.page.cluster.seen import Seen, SeenTable
 
 _ATTRIBUTES = {"lag": "lag_ms", "last_tiered": "last_tiered_ms", "next_attempt": "next_attempt_ms"}
@@ -157,7 +157,7 @@ def _severity(each: Judged) -> tuple[int, int]:
 
 def table_model(
     each: Judged,
-    rounds: Iterable[Point] = (),
+    rounds: Iterable[RoundPoint] = (),
     why_not_act: str | None = None,
     tiered_by: TieredBy | None = None,
 ) -> Table:
@@ -181,15 +181,5 @@ def table_model(
         tiered_by=tiered_by,
         status_read_ms=each.seen.status_read_ms,
         lag_read_ms=each.seen.lag_read_ms,
-        rounds_shown=[_round_point(point) for point in rounds],
-    )
-
-
-def _round_point(point: Point) -> RoundPoint:
-    return RoundPoint.model_construct(
-        ended_ms=point.ended_ms,
-        outcome=point.outcome,
-        rows_written=point.rows_written,
-        lag_rows_after=point.lag_rows_after,
-        duration_ms=point.duration_ms,
+        rounds_shown=list(rounds),
     )
