@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from sluice.clock import Clock, SystemClock
-from sluice.page.cluster.list_models import DagState
+from sluice.page.cluster.models import DagState
 from sluice_airflow.page.runs import dag_state
 
 KEPT_S = 2.0

@@ -13,8 +13,7 @@ from sluice.clock import Clock, SystemClock
 from sluice.errors import TableNotExist, TablePaused
 from sluice.model import TablePath, TieringRound
 from sluice.page.cluster.cluster_reader import ClusterReader
-from sluice.page.cluster.list_models import DagState, PageLink
-from sluice.page.cluster.models import Answer, Link
+from sluice.page.cluster.models import Answer, DagState, Link, PageLink
 from sluice.page.requests.ports import Act, Viewer
 from sluice.rounds.records.run_names import read_run_name
 from sluice_airflow.page.access import Rights, record

@@ -16,8 +16,7 @@ from fastapi import HTTPException
 from sqlalchemy import select
 
 from sluice.model import TablePath
-from sluice.page.cluster.list_models import DagState
-from sluice.page.cluster.models import Answer
+from sluice.page.cluster.models import Answer, DagState
 from sluice_airflow.airflow_api.airflow_names import AirflowException
 from sluice_airflow.page.routes import TAB
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from sluice.client.leases.ids import holder_of
 from sluice.errors import SparkSettingsWrong
 from sluice.model import TieringStatus
-from sluice.page.cluster.list_models import Health
+from sluice.page.cluster.models import Health
 from sluice.page.cluster.seen import SeenTable
 from sluice.statuses import UNKNOWN, State
 from sluice.statuses.recorded import NO_ROUND_RECORDED

@@ -9,8 +9,7 @@ from sluice.client import Client, user_requests
 from sluice.clock import Clock, SystemClock
 from sluice.model import TablePath, TieringRound
 from sluice.page.cluster.cluster_reader import ClusterReader
-from sluice.page.cluster.list_models import DagState, PageLink
-from sluice.page.cluster.models import Answer, Link
+from sluice.page.cluster.models import Answer, DagState, Link, PageLink
 from sluice.page.requests.ports import Act, Viewer
 
 _log = logging.getLogger(__name__)

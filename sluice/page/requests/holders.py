@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from sluice.client import Client
 from sluice.client.leases.ids import holder_of
 from sluice.model import TieringStatus
-from sluice.page.cluster.list_models import TieredBy
 from sluice.page.cluster.masked import masked
+from sluice.page.cluster.models import TieredBy
 from sluice.page.cluster.per_owner import PerOwner
 from sluice.page.requests.known_runs import KnownRuns
 from sluice.page.requests.ports import Place

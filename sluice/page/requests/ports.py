@@ -15,8 +15,7 @@ from sluice.client import Client
 from sluice.clock import Clock
 from sluice.model import TablePath, TieringRound
 from sluice.page.cluster.cluster_reader import ClusterReader
-from sluice.page.cluster.list_models import DagState, PageLink
-from sluice.page.cluster.models import Answer, Link
+from sluice.page.cluster.models import Answer, DagState, Link, PageLink
 
 
 @dataclass(frozen=True, slots=True)

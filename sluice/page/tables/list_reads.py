@@ -14,9 +14,16 @@ from sluice.client import Client
 from sluice.errors import SluiceError
 from sluice.model import TablePath, TieringRound
 from sluice.model.round_record import ROUNDS_KEPT
-from sluice.page.cluster.list_models import DagState, Health, Overview, SortKey, Table, Tables
-from sluice.page.cluster.models import Reading
-from sluice.page.cluster.recorded_models import recorded_values
+from sluice.page.cluster.models import (
+    DagState,
+    Health,
+    Overview,
+    Reading,
+    SortKey,
+    Table,
+    Tables,
+    recorded_values,
+)
 from sluice.page.cluster.round_cache import RoundPoint
 from sluice.page.cluster.seen import Seen, lag_reads
 from sluice.page.requests.calls import AWAY, ByCalls, Known, What, old

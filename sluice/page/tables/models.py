@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pydantic import BaseModel, Field
 
-from sluice.page.cluster.list_models import Table
-from sluice.page.cluster.models import OLD, Link, Old
-from sluice.page.cluster.recorded_models import RecordedRoundModel
-
-if TYPE_CHECKING:  # mypy knows no class that is made at run time
-    RecordedRound = BaseModel
-else:
-    RecordedRound = RecordedRoundModel
+from sluice.page.cluster.models import OLD, Link, Old, RecordedRound, Table
 
 
 class TableDetails(BaseModel):

@@ -10,10 +10,9 @@ from functools import cached_property
 from weakref import WeakKeyDictionary
 
 from sluice.page.cluster.health import NEEDS_A_PERSON, ORDER, Verdict, verdict
-from sluice.page.cluster.list_models import Health, SortKey, Table, TieredBy
 from sluice.page.cluster.masked import masked, masked_or_none
+from sluice.page.cluster.models import Health, SortKey, Table, TieredBy, recorded_values
 from sluice.page.cluster.ordering import by_value
-from sluice.page.cluster.recorded_models import recorded_values
 from sluice.page.cluster.round_cache import RoundPoint
 from sluice.page.cluster.seen import Seen, SeenTable
 

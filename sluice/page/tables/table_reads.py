@@ -21,9 +21,8 @@ from sluice.errors import (
 from sluice.masking import is_secret_name, line
 from sluice.model import TableInfo, TablePath, TieringRound, TieringStatus
 from sluice.model.round_record import ROUNDS_KEPT
-from sluice.page.cluster.list_models import Table
 from sluice.page.cluster.masked import masked, masked_or_none
-from sluice.page.cluster.recorded_models import recorded_values
+from sluice.page.cluster.models import Table, recorded_values
 from sluice.page.cluster.seen import SeenTable
 from sluice.page.requests.calls import AWAY, ByCalls, Known, What, old
 from sluice.page.requests.changed import AS_NEW

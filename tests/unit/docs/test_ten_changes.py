@@ -85,7 +85,7 @@ import json
 from pyspark_sluice.lake_tiering_status import LakeTieringStatus
 from sluice.cli.terminal.record_cells import document, headed_fields
 from sluice.model import Claim, TablePath, TieringStatus
-from sluice.page.cluster.recorded_models import RecordedRoundModel, RecordedStatusModel
+from sluice.page.cluster.models import RecordedRound, RecordedStatus
 from sluice.rounds.records.result import RoundResult
 from sluice.server.storage.database import record_columns
 from sluice.statuses import TableStatus
@@ -102,7 +102,7 @@ print(json.dumps({
     "heading": [one.heading for one in headed_fields(TieringStatus) if one.name == "lake_layout"],
     "sqlite": record_columns(TableStatus)["lake_layout"],
     "page": [
-        "lake_layout" in model.model_fields for model in (RecordedStatusModel, RecordedRoundModel)
+        "lake_layout" in model.model_fields for model in (RecordedStatus, RecordedRound)
     ],
     "sql": "lake_layout" in LakeTieringStatus.columns(),
 }))

@@ -16,7 +16,7 @@ from sluice.config import ClientConfig, ServerConfig
 from sluice.model import Reason, TablePath
 from sluice.page.cluster import cluster_reader
 from sluice.page.cluster.cluster_reader import ClusterReader
-from sluice.page.cluster.list_models import DagState
+from sluice.page.cluster.models import DagState
 from sluice.page.local.place import LocalPlace
 from sluice.page.local.serving import local_app
 from sluice.rounds.upkeep.requested import REQUEST_MS_MAX

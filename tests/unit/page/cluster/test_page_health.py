@@ -28,7 +28,7 @@ from sluice.page.cluster.health import (
     WAITING_MS,
     verdict,
 )
-from sluice.page.cluster.list_models import Health
+from sluice.page.cluster.models import Health
 from sluice.page.cluster.round_cache import SHOWN, RoundCache, failing_since_ms
 from sluice.page.cluster.seen import SeenTable, merged
 from sluice.rounds.values.reasons import reason_of

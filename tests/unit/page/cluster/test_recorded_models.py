@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from sluice.masking import reason_text
 from sluice.model import TablePath, TieringRound, TieringStatus
 from sluice.model.record_fields import RecordField, fields_of
-from sluice.page.cluster.recorded_models import (
-    RecordedRoundModel,
-    RecordedStatusModel,
+from sluice.page.cluster.models import (
+    RecordedRound,
+    RecordedStatus,
     is_wide_id,
     recorded_values,
 )
@@ -24,7 +24,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "BOOLEAN": st.booleans(),
     "INT": st.integers(-(2**31), 2**31 - 1),
 }
-MODELS = {TieringRound: RecordedRoundModel, TieringStatus: RecordedStatusModel}
+MODELS = {TieringRound: RecordedRound, TieringStatus: RecordedStatus}
 SECRET = "Hunter2-Hunter2"
 EXACT_MAX = 1 << 53
 """The largest number up to which a browser tells all whole numbers apart."""

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sluice.model import Reason, TableDescriptor, TablePath, TieringRound, TieringStatus
 from sluice.page.cluster import cluster_reader
 from sluice.page.cluster.health import LATE_MS
-from sluice.page.cluster.list_models import SortKey
+from sluice.page.cluster.models import SortKey
 from sluice.page.cluster.seen import LagReads, Seen, SeenTable, lag_reads
 from sluice.page.local.place import LocalPlace
 from sluice.page.local.serving import local_app

@@ -33,8 +33,7 @@ from sluice.model import (
 from sluice.model import types as t
 from sluice.model.record_fields import fields_of
 from sluice.page.app import page_app
-from sluice.page.cluster.models import Link
-from sluice.page.cluster.recorded_models import is_wide_id
+from sluice.page.cluster.models import Link, is_wide_id
 from sluice.page.local.place import LocalPlace
 from sluice.page.requests.ports import Viewer, serve
 from sluice.page.tables import splits as table_splits
