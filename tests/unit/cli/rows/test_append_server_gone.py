@@ -55,13 +55,13 @@ def test_before_the_check_begins(
     ends: tuple[Shop, Path, Callable[[], None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop, path, end = ends
-    check = CsvRows._check_kind
+    begin = CsvRows.__init__
 
-    def check_and_end(rows: CsvRows) -> None:
-        check(rows)
+    def begin_and_end(rows: CsvRows, of: Path) -> None:
+        begin(rows, of)
         end()
 
-    monkeypatch.setattr(CsvRows, "_check_kind", check_and_end)
+    monkeypatch.setattr(CsvRows, "__init__", begin_and_end)
     said = shop.append(path, fails=1, **SHORT)
     assert said.startswith("sluice: NetworkError: ")
     assert said.endswith(". Nothing was sent\n")

@@ -9,8 +9,8 @@ from pathlib import Path
 from sluice.clock import SystemClock
 from sluice.model import TablePath, TieringStatus
 from sluice.page.cluster.seen import Seen, SeenTable
-from sluice.page.maintenance.models import MaintainedTable
-from sluice.page.maintenance.runs import TASKS_MAX, RunReader, SeenRun, slim
+from sluice.page.maintenance.tables import MaintainedTable
+from sluice.page.maintenance.history import TASKS_MAX, RunReader, SeenRun, slim
 from sluice.page.maintenance.tables import MaintenanceListing, table_model
 from sluice.rounds.records.maintenance import MaintenanceRun, note_run
 from sluice.rounds.upkeep.maintenance import table_report
