@@ -1,5 +1,5 @@
 """What the page shows of the maintenance of lake tables.
 
-Begin with ``reads``, the routes. ``reader`` follows runs in the background (``runs``) and the
-history of rounds (``rounds``); ``tables`` filters and orders without I/O.
+Begin with ``reads``, the routes, and what they read in the background. ``history`` has runs and
+rounds; ``tables`` has the models, filters and orders without I/O.
 """

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
+
 from sluice.client.connection.daemon_pool import DaemonPool
 from sluice.client.leases.ids import holder_of
+from sluice.client.statuses.watch import StatusWatch
 from sluice.clock import Clock
-from sluice.errors import UnknownFileVersion
-from sluice.masking import secrets_of
+from sluice.errors import TableNotExist, UnknownFileVersion
+from sluice.masking import cut, secrets_of
+from sluice.model import TablePath, TieringRound, TieringStatus
+from sluice.model.round_record import ROUNDS_KEPT
 from sluice.page.cluster.masked import masked
+from sluice.page.cluster.seen import Seen
 from sluice.quantities import counted
 from sluice.rounds.records.json_files import ListedFile, listed, read_json
 from sluice.rounds.records.maintenance import (
@@ -24,16 +30,6 @@ from sluice.rounds.records.maintenance import (
     read_end,
     request_uri,
 )
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from sluice.client.statuses.watch import StatusWatch
-from sluice.clock import Clock
-from sluice.errors import TableNotExist
-from sluice.masking import cut
-from sluice.model import TablePath, TieringRound, TieringStatus
-from sluice.model.round_record import ROUNDS_KEPT
-from sluice.page.cluster.seen import Seen
 
 RUNS_MAX = 10
 """Runs that are read, the newest."""
@@ -54,28 +50,6 @@ LOST_AFTER_MS = 6 * 3_600_000
 """A run that wrote nothing for so long is called lost. One large table may take hours."""
 
 RunState = Literal["running", "ended", "failed", "lost", "unreported"]
-"""running: it has reported no end. ended: all of its tables have a report. failed: it ended before
-its last table, and says why. lost: it ended and reports no end, or it was silent for hours.
-unreported: it has ended, and its reports are not there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """The reports of a run in numbers."""
-
-    needed: int
-    """Tables that needed something before."""
-    problems: int
-    numbers: Mapping[str, int]
-    """What was done to all tables."""
-
-    @classmethod
-    def of(cls, reports: Collection[TableReport]) -> Totals:
-        numbers: Counter[str] = Counter()
-        for report in reports:
-            numbers.update(report.numbers or {})
-        needed = sum(bool(report.needs) for report in reports)
-        return cls(needed, sum(bool(report.problems) for report in reports), dict(numbers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +62,11 @@ class SeenRun:
     ``numbers`` and without the tables that a newer run tells more of: see :func:`slim`."""
     reported: int
     """Tables with a report."""
-    totals: Totals
+    needed: int
+    """Those that needed something before."""
+    problems: int
+    numbers: Mapping[str, int]
+    """What was done to all tables."""
     state: RunState = "running"
     error: str = ""
     at: str = ""
@@ -104,7 +82,12 @@ class SeenRun:
     def of(cls, run: MaintenanceRun, reports: Iterable[TableReport], **changes: Any) -> SeenRun:
         """:param reports: in the order of their writing."""
         tables = {report.table: report for report in reports if report.table}
-        return cls(run, tables, len(tables), Totals.of(tables.values()), **changes)
+        numbers: Counter[str] = Counter()
+        for report in tables.values():
+            numbers.update(report.numbers or {})
+        needed = sum(bool(report.needs) for report in tables.values())
+        problems = sum(bool(report.problems) for report in tables.values())
+        return cls(run, tables, len(tables), needed, problems, dict(numbers), **changes)
 
 
 def slim(runs: Iterable[SeenRun]) -> Iterator[SeenRun]:

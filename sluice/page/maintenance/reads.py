@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from weakref import WeakKeyDictionary
-from sluice.client import Client
-from sluice.clock import Clock
-from sluice.masking import reason_text, secrets_of
-from sluice.page.cluster.cluster_reader import ClusterReader
-from sluice.page.cluster.per_owner import PerOwner
-from sluice.page.cluster.seen import Seen
-from sluice.page.maintenance.history import RoundsReader
-from sluice.page.maintenance.history import RunReader, SeenRun
-from sluice.page.maintenance.tables import MaintenanceListing
-from sluice.page.requests.ports import Place
-from collections.abc import Iterable, Mapping
 from typing import Annotated
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
 from fastapi import APIRouter, Query, Response
+
+from sluice.client import Client
 from sluice.client.leases.ids import holder_of
-from sluice.masking import reason_text
+from sluice.clock import Clock
+from sluice.masking import reason_text, secrets_of
+from sluice.model import TablePath
+from sluice.page.cluster.cluster_reader import ClusterReader
 from sluice.page.cluster.masked import masked_or_none
+from sluice.page.cluster.per_owner import PerOwner
+from sluice.page.cluster.seen import Seen
+from sluice.page.maintenance.history import RoundFacts, RoundsReader, RunReader, SeenRun
 from sluice.page.maintenance.tables import (
     MaintainedTable,
     Maintenance,
+    MaintenanceListing,
     MaintenanceRunModel,
     MaintenanceSortKey,
     MaintenanceState,
+    Row,
+    Wanted,
+    matching,
+    table_model,
 )
-from sluice.page.maintenance.history import SeenRun
-from sluice.page.maintenance.tables import Row, Wanted, matching, table_model
 from sluice.page.requests.changed import AS_NEW
 from sluice.page.requests.ports import AtPlace, By, Place, Viewer, why_not_act
 from sluice.page.tables.list_reads import ROWS_MAX, SEARCH_MAX, reading
@@ -51,7 +53,7 @@ class SeenMaintenance:
     runs_read_ms: int | None = None
     unread_runs: tuple[str, ...] = ()
     """Why files of the work folder, or all of them, cannot be read."""
-    rounds: RoundsReader | None = field(default=None, repr=False)
+    facts: Mapping[TablePath, RoundFacts] = field(default_factory=dict, repr=False)
     rounds_read_ms: int | None = None
     are_rounds_read: bool = False
     """Whether the history of each table is known as far as it went then."""
@@ -84,8 +86,7 @@ class MaintenanceReader:
         self._read_soon(seen)
         found, listed = self._seen, self._listed.get(seen)
         if listed is None or listed[0] is not found:
-            facts = found.rounds.known if found.rounds is not None else {}
-            listed = found, MaintenanceListing(seen, found.runs, facts)
+            listed = found, MaintenanceListing(seen, found.runs, found.facts)
             self._listed[seen] = listed
         return listed
 
@@ -138,11 +139,11 @@ class MaintenanceReader:
                 is_complete = self._rounds.read(watch, seen, self._clock.monotonic_s() + READ_S)
         except Exception as error:  # shown by the page; the next read tries again
             why = reason_text(f"{type(error).__name__}: {error}")
-            self._seen = replace(self._seen, rounds=self._rounds, error=why)
+            self._seen = replace(self._seen, facts=self._rounds.known, error=why)
             return
         self._seen = replace(
             self._seen,
-            rounds=self._rounds,
+            facts=self._rounds.known,
             rounds_read_ms=self._clock.now_ms(),
             are_rounds_read=is_complete,
             error=None,
@@ -233,7 +234,7 @@ def _note(place: Place, found: SeenMaintenance) -> str | None:
 
 
 def _run_model(each: SeenRun, *, is_in_airflow: bool) -> MaintenanceRunModel:
-    run, totals = each.run, each.totals
+    run = each.run
     return MaintenanceRunModel(
         folder=reason_text(run.folder),
         deployment_id=masked_or_none(holder_of(run.folder).deployment_id),
@@ -248,9 +249,9 @@ def _run_model(each: SeenRun, *, is_in_airflow: bool) -> MaintenanceRunModel:
         state=each.state,
         applied=run.applied,
         tables=each.reported,
-        needed=totals.needed,
-        problems=totals.problems,
-        numbers=dict(totals.numbers),
+        needed=each.needed,
+        problems=each.problems,
+        numbers=dict(each.numbers),
         error=each.error or None,
         at=each.at or None,
         last_sign_ms=each.last_sign_ms,

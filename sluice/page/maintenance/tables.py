@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
-from pydantic import BaseModel, Field
-from sluice.page.cluster.models import Reading
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
 from sluice.model import TablePath, TieringRound, TieringStatus
+from sluice.page.cluster.models import Reading
 from sluice.page.cluster.ordering import by_value
 from sluice.page.cluster.seen import Seen
-from sluice.page.maintenance.history import RoundFacts
-from sluice.page.maintenance.history import SeenRun, run_key
+from sluice.page.maintenance.history import RoundFacts, RunState, SeenRun, run_key
 from sluice.rounds.records.maintenance import TableReport
 
 MaintenanceState = Literal["problem", "needs", "requested", "unknown", "ok"]
@@ -126,7 +126,7 @@ class MaintenanceRunModel(BaseModel):
     url: str | None = Field(default=None, description="The task instance in Airflow")
     began_ms: int
     ended_ms: int | None = None
-    state: Literal["running", "ended", "failed", "lost", "unreported"] = Field(
+    state: RunState = Field(
         description="running: it has reported no end. ended: each of its tables has a report."
         " failed: it ended before its last table, and says why. lost: it ended and reports no end,"
         " or it wrote nothing for 6 hours. unreported: it has ended, and its reports are not there"

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from sluice.model import TablePath, TieringRound, TieringStatus
 from sluice.page.cluster.seen import Seen, SeenTable
-from sluice.page.maintenance.history import RoundFacts, facts_of
-from sluice.page.maintenance.history import SeenRun
+from sluice.page.maintenance.history import RoundFacts, SeenRun, facts_of
 from sluice.page.maintenance.tables import MaintenanceListing, Wanted, matching, table_model
 from sluice.rounds.records.maintenance import MaintenanceRun
 from sluice.rounds.upkeep.conversion import Conversion

@@ -19,8 +19,8 @@ from sluice.model import Reason, TablePath, TieringRound, TieringStatus
 from sluice.page.cluster.seen import Seen, SeenTable
 from sluice.page.local.place import LocalPlace
 from sluice.page.local.serving import local_app
-from sluice.page.maintenance.reads import READ_EVERY_S, MaintenanceReader, maintenance_of
 from sluice.page.maintenance.history import LOST_AFTER_MS, REPORT_BYTES_MAX, RUNS_MAX
+from sluice.page.maintenance.reads import READ_EVERY_S, MaintenanceReader, maintenance_of
 from sluice.rounds.records.json_files import write_json
 from sluice.rounds.records.maintenance import (
     RUNS_KEPT,
