@@ -21,10 +21,9 @@ from sluice.model.durations import duration_ms
 if TYPE_CHECKING:
     from sluice.client import Client
 
-    _ParamType = click.ParamType[TablePath]
-    _Milliseconds = click.ParamType[int]
+    _ParamType = click.ParamType[Any]
 else:
-    _ParamType = _Milliseconds = click.ParamType
+    _ParamType = click.ParamType
 
 CONNECT_TIMEOUT_MS = 5_000
 """A user waits at the terminal, so a server that does not answer is reported soon."""
@@ -73,47 +72,34 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
     return bootstrap_option(config_option(command))
 
 
-class TablePathType(_ParamType):
-    """DATABASE.TABLE."""
+class TextType(_ParamType):
+    """What a function makes of a text; its error says what is wrong."""
 
-    name = "DB.TABLE"
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name, self._read = name, read
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> TablePath:
-        if isinstance(value, TablePath):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
             return value
         try:
-            return TablePath.parse(value)
+            return self._read(value)
         except SluiceError as error:
             self.fail(str(error), param, ctx)
 
 
-TABLE_PATH = TablePathType()
+def _duration(text: str) -> int:
+    """Fluss reads a number without a unit as milliseconds. A user rarely means that."""
+    if text.strip().isdecimal() and int(text):
+        raise InvalidConfig(f"{text!r} has no unit; write for example {text}s or {text}min")
+    try:
+        return duration_ms("", text)
+    except InvalidConfig:
+        raise InvalidConfig(f"{text!r} is not a duration; write for example 30s or 3min") from None
 
 
-class DurationType(_Milliseconds):
-    """A duration in Fluss's form, such as 30s, 3 min or 7d; the value is in milliseconds.
-
-    Fluss reads a number without a unit as milliseconds. A user rarely means that, so it is refused.
-    """
-
-    name = "DURATION"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        if value.strip().isdecimal() and int(value):
-            self.fail(
-                f"{value!r} has no unit; write for example {value}s or {value}min", param, ctx
-            )
-        try:
-            return duration_ms("", value)
-        except InvalidConfig:
-            self.fail(f"{value!r} is not a duration; write for example 30s or 3min", param, ctx)
-
-
-DURATION = DurationType()
+TABLE_PATH = TextType("DB.TABLE", TablePath.parse)
+DURATION = TextType("DURATION", _duration)
+"""A duration in Fluss's form, such as 30s, 3 min or 7d; the value is in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)

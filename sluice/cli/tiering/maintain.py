@@ -11,10 +11,8 @@ import click
 from sluice.cli.terminal.options import (
     TABLE_PATH,
     Settings,
-    check_warehouse,
     examples,
     format_option,
-    require_lake,
     warehouse_option,
     with_settings,
 )
@@ -82,9 +80,7 @@ def maintain(
         raise click.UsageError(
             f"TABLE: {str(table)!r} is a pattern; give one name, or none for all"
         )
-    check_warehouse(settings.warehouse)
-    config = settings.config()
-    require_lake(config)
+    config = settings.lake_config()
     from sluice.cli.terminal.cluster import require_cluster
     from sluice.cli.terminal.output import print_json
 

@@ -11,6 +11,7 @@ from sluice.cli.terminal.options import (
     DURATION,
     TABLE_PATH,
     Settings,
+    TextType,
     examples,
     format_option,
     warehouse_option,
@@ -18,6 +19,7 @@ from sluice.cli.terminal.options import (
 )
 from sluice.cli.terminal.output import say
 from sluice.cli.tiering.tier import EXIT_GIVEN_UP
+from sluice.errors import InvalidConfig
 from sluice.model import TablePath
 from sluice.stop_signals import explain_stop, sigterm_raises
 
@@ -39,31 +41,18 @@ if TYPE_CHECKING:
     from sluice.driver.repairing import RepairResult
     from sluice.rounds.repair.diagnosis import Diagnosis
 
-    _ParamType = click.ParamType[BatchName]
-else:
-    _ParamType = click.ParamType
+
+def _batch(text: str) -> BatchName:
+    bucket, colon, offset = text.rpartition(":")
+    if not colon or not offset.isdecimal() or not _BUCKET.fullmatch(bucket):
+        raise InvalidConfig(
+            f"{text!r} is not a batch; write BUCKET:OFFSET, in a partitioned table"
+            " PARTITION_ID/BUCKET:OFFSET"
+        )
+    return bucket, int(offset)
 
 
-class BatchType(_ParamType):
-    """BUCKET:OFFSET."""
-
-    name = "BUCKET:OFFSET"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> BatchName:
-        bucket, colon, offset = str(value).rpartition(":")
-        if not colon or not offset.isdecimal() or not _BUCKET.fullmatch(bucket):
-            self.fail(
-                f"{value!r} is not a batch; write BUCKET:OFFSET, in a partitioned table"
-                " PARTITION_ID/BUCKET:OFFSET",
-                param,
-                ctx,
-            )
-        return bucket, int(offset)
-
-
-BATCH = BatchType()
+BATCH = TextType("BUCKET:OFFSET", _batch)
 
 
 @click.command(
@@ -79,9 +68,7 @@ BATCH = BatchType()
 @click.option("--yes", is_flag=True, help="Repair the table; without it nothing is changed.")
 @click.option(
     "--by",
-    type=click.Choice(
-        ["register", "restore", "adopt", "retier", "tag", "accept-gap", "rebuild", "skip"]
-    ),
+    type=click.Choice(list(_DONE)),
     help="The repair to run, one of those printed; required if each of them has a risk.",
 )
 @click.option(
