@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from sluice.client.statuses.lag import Lag
 from sluice.client.statuses.watch import WatchedTable
 from sluice.model import TablePath, TieringStatus
-from sluice.page.cluster.per_owner import PerOwner
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,17 @@ class SeenTable:
         ]
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True)
+class LagReads:
+    """How fresh the lags of a reading are."""
+
+    oldest_ms: int | None
+    """When the oldest lag was read; None: at least one was not, or there is no table."""
+    unread: int
+    """The tables whose lag was tried and cannot be read."""
+
+
+@dataclass(frozen=True, eq=False)
 class Seen:
     """What was last read of a cluster. Immutable."""
 
@@ -55,31 +65,15 @@ class Seen:
     is_fluss: bool = False
     """Whether the coordinator keeps no statuses, as in Apache Fluss."""
 
-
-@dataclass(frozen=True, slots=True)
-class LagReads:
-    """How fresh the lags of a reading are."""
-
-    oldest_ms: int | None
-    """When the oldest lag was read; None: at least one was not, or there is no table."""
-    unread: int
-    """The tables whose lag was tried and cannot be read."""
-
-    @classmethod
-    def of(cls, tables: Collection[SeenTable]) -> LagReads:
+    @cached_property
+    def lags(self) -> LagReads:
+        """How fresh the lags are."""
+        tables = self.tables.values()
         known = [each.lag_read_ms for each in tables if each.lag_read_ms is not None]
-        return cls(
+        return LagReads(
             min(known) if known and len(known) == len(tables) else None,
             sum(each.lag_unread_ms is not None for each in tables),
         )
-
-
-_LAG_READS: PerOwner[Seen, LagReads] = PerOwner()
-
-
-def lag_reads(seen: Seen) -> LagReads:
-    """How fresh the lags are; counted once for each reading."""
-    return _LAG_READS.of(seen, lambda: LagReads.of(seen.tables.values()))
 
 
 class SeenStore:

@@ -21,6 +21,7 @@ from sluice.page.cluster.cluster_reader import ClusterReader
 from sluice.page.cluster.masked import masked_or_none
 from sluice.page.cluster.per_owner import PerOwner
 from sluice.page.cluster.seen import Seen
+from sluice.page.cluster.wanted import Wanted
 from sluice.page.maintenance.history import RoundFacts, RoundsReader, RunReader, SeenRun
 from sluice.page.maintenance.tables import (
     MaintainedTable,
@@ -30,7 +31,6 @@ from sluice.page.maintenance.tables import (
     MaintenanceSortKey,
     MaintenanceState,
     Row,
-    Wanted,
     matching,
     table_model,
 )

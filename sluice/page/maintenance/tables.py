@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field
 
 from sluice.model import TablePath, TieringRound, TieringStatus
 from sluice.page.cluster.models import Reading
-from sluice.page.cluster.ordering import by_value
 from sluice.page.cluster.seen import Seen
+from sluice.page.cluster.wanted import Wanted, ordered
 from sluice.page.maintenance.history import RoundFacts, RunState, SeenRun, run_key
 from sluice.rounds.records.maintenance import TableReport
 
@@ -185,19 +185,6 @@ _RANK = {state: rank for rank, state in enumerate(ORDER)}
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which tables are wanted, and in which order."""
-
-    search: str = ""
-    """Words, each of which is in the table's path, or near the beginning of its problems and
-    needs."""
-    state: Collection[MaintenanceState] = ()
-    database: str | None = None
-    sort: MaintenanceSortKey = "attention"
-    descending: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Reported:
     """A report with its run."""
 
@@ -312,23 +299,18 @@ def matching(rows: Iterable[Row], wanted: Wanted) -> list[Row]:
     """
     words = wanted.search.lower().split()
     found = [row for row in rows if _matches(row, wanted, words)]
-    if wanted.sort == "table":
-        return found[::-1] if wanted.descending else found
-    if wanted.sort == "attention":
-        found.sort(key=lambda row: _RANK[row.state], reverse=wanted.descending)
-        return found
-    return by_value(found, lambda row: _value(row, wanted.sort), descending=wanted.descending)
+    return ordered(found, wanted, lambda row: _RANK[row.state], _value)
 
 
 def _matches(row: Row, wanted: Wanted, words: Sequence[str]) -> bool:
-    if wanted.state and not any(state in wanted.state for state in row.states):
+    if wanted.states and not any(state in wanted.states for state in row.states):
         return False
     if wanted.database and not row.path.startswith(f"{wanted.database}."):
         return False
     return all(word in row.text for word in words)
 
 
-def _value(row: Row, sort: MaintenanceSortKey) -> Any:
+def _value(row: Row, sort: str) -> Any:
     if sort == "last_maintained":
         return None if row.applied is None else row.applied.run.run.began_ms
     if sort == "requested":

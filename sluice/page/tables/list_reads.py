@@ -25,13 +25,14 @@ from sluice.page.cluster.models import (
     recorded_values,
 )
 from sluice.page.cluster.round_cache import RoundPoint
-from sluice.page.cluster.seen import Seen, lag_reads
+from sluice.page.cluster.seen import Seen
+from sluice.page.cluster.wanted import Wanted
 from sluice.page.requests.calls import AWAY, ByCalls, Known, What, old
 from sluice.page.requests.changed import AS_NEW
 from sluice.page.requests.holders import tiered_by
 from sluice.page.requests.ports import AtPlace, By, Place, Viewer, why_not_act
 from sluice.page.tables.models import Round, Rounds
-from sluice.page.tables.selection import Judged, Wanted, listing, matching, table_model
+from sluice.page.tables.selection import Judged, listing, matching, table_model
 
 ROWS_MAX = 500
 """Most tables of one answer."""
@@ -196,7 +197,7 @@ def _shown(place: Place, values: dict[str, Any]) -> dict[str, Any]:
 
 def reading(seen: Seen, now_ms: int) -> Reading:
     """How fresh an answer from these readings is."""
-    lags = lag_reads(seen)
+    lags = seen.lags
     return Reading(
         now_ms=now_ms,
         read_ms=seen.read_ms,

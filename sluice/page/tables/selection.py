@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from sluice.page.cluster.health import NEEDS_A_PERSON, ORDER, Verdict, verdict
 from sluice.page.cluster.masked import masked, masked_or_none
-from sluice.page.cluster.models import Health, SortKey, Table, TieredBy, recorded_values
-from sluice.page.cluster.ordering import by_value
+from sluice.page.cluster.models import Health, Table, TieredBy, recorded_values
 from sluice.page.cluster.round_cache import RoundPoint
 from sluice.page.cluster.seen import Seen, SeenTable
+from sluice.page.cluster.wanted import Wanted, ordered
 
 _ATTRIBUTES = {"lag": "lag_ms", "last_tiered": "last_tiered_ms", "next_attempt": "next_attempt_ms"}
 _RANK = {health: rank for rank, health in enumerate(ORDER)}
@@ -23,18 +24,6 @@ SEARCHED_MAX = 500
 """Characters of a reason that a search looks in: thousands of tables may have a long one."""
 JUDGED_FOR_MS = 1_000
 """How long a verdict is used again for the same readings: it changes with the time, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which tables are wanted, and in which order."""
-
-    search: str = ""
-    """Words, each of which is in the table's path or near the beginning of the reason."""
-    health: Collection[Health] = ()
-    database: str | None = None
-    sort: SortKey = "attention"
-    descending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,22 +103,17 @@ def matching(tables: Iterable[Judged], wanted: Wanted) -> list[Judged]:
     """
     words = wanted.search.lower().split()
     found = [each for each in tables if _matches(each, wanted, words)]
-    if wanted.sort == "table":
-        return found[::-1] if wanted.descending else found
-    if wanted.sort == "attention":
-        found.sort(key=_severity, reverse=wanted.descending)
-        return found
-    if wanted.sort == "health":
-        found.sort(key=lambda each: _RANK[each.verdict.health], reverse=wanted.descending)
-        return found
-    name = _ATTRIBUTES.get(wanted.sort, wanted.sort)
-    return by_value(
-        found, lambda each: getattr(each.seen.status, name), descending=wanted.descending
-    )
+    return ordered(found, wanted, _severity, _value)
+
+
+def _value(each: Judged, sort: str) -> Any:
+    if sort == "health":
+        return _RANK[each.verdict.health]
+    return getattr(each.seen.status, _ATTRIBUTES.get(sort, sort))
 
 
 def _matches(each: Judged, wanted: Wanted, words: Sequence[str]) -> bool:
-    if wanted.health and each.verdict.health not in wanted.health:
+    if wanted.states and each.verdict.health not in wanted.states:
         return False
     if wanted.database and each.seen.status.path.database != wanted.database:
         return False

@@ -22,7 +22,7 @@ from sluice.model import Reason, TableDescriptor, TablePath, TieringRound
 from sluice.page.cluster import detail_reader
 from sluice.page.cluster.cluster_reader import FIRST, ClusterReader
 from sluice.page.cluster.round_cache import RoundCache
-from sluice.page.cluster.seen import SeenTable, lag_reads
+from sluice.page.cluster.seen import SeenTable
 from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
@@ -325,12 +325,12 @@ def test_a_server_that_is_away_hides_no_lags_of_other_servers(
 
             read = {path: None if is_away else 1 for path, is_away in away.items()}
             wait_for("the lags of the others", lambda: lags() == read)
-            wait_for("all to be tried", lambda: lag_reads(reader.seen).unread == 4)
+            wait_for("all to be tried", lambda: reader.seen.lags.unread == 4)
             assert reader.seen.error is None
             proxy.mend()
             monkeypatch.setattr(detail_reader, "UNREACHED_AGAIN_S", QUICK_S)
             reader.look_at(away)
-            wait_for("all lags", lambda: lag_reads(reader.seen).unread == 0)
+            wait_for("all lags", lambda: reader.seen.lags.unread == 0)
             assert None not in lags().values()
 
 

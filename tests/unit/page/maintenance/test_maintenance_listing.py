@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from sluice.model import TablePath, TieringRound, TieringStatus
 from sluice.page.cluster.seen import Seen, SeenTable
+from sluice.page.cluster.wanted import Wanted
 from sluice.page.maintenance.history import RoundFacts, SeenRun, facts_of
-from sluice.page.maintenance.tables import MaintenanceListing, Wanted, matching, table_model
+from sluice.page.maintenance.tables import MaintenanceListing, matching, table_model
 from sluice.rounds.records.maintenance import MaintenanceRun
 from sluice.rounds.upkeep.conversion import Conversion
 from sluice.rounds.upkeep.health import TableHealth
@@ -58,7 +59,7 @@ def test_a_request_is_found_whatever_else_the_table_needs() -> None:
     assert [row.state for row in listing.rows] == ["problem", "needs", "requested", "unknown"]
     assert listing.by_state == {"problem": 1, "needs": 1, "requested": 3, "unknown": 1}
     for state, paths in (("requested", "abc"), ("problem", "a"), ("unknown", "d")):
-        found = matching(listing.rows, Wanted(state=(state,)))
+        found = matching(listing.rows, Wanted(states=(state,)))
         assert [row.path for row in found] == [f"shop.{name}" for name in paths]
 
 

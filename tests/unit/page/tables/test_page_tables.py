@@ -18,10 +18,11 @@ from sluice.model import Reason, TableDescriptor, TablePath, TieringRound, Tieri
 from sluice.page.cluster import cluster_reader
 from sluice.page.cluster.health import LATE_MS
 from sluice.page.cluster.models import SortKey
-from sluice.page.cluster.seen import LagReads, Seen, SeenTable, lag_reads
+from sluice.page.cluster.seen import LagReads, Seen, SeenTable
+from sluice.page.cluster.wanted import Wanted
 from sluice.page.local.place import LocalPlace
 from sluice.page.local.serving import local_app
-from sluice.page.tables.selection import Listing, Wanted, listing, matching, table_model
+from sluice.page.tables.selection import Listing, listing, matching, table_model
 from tests.support.programs.own_cpu import least_cpu_s
 from tests.support.programs.processes import wait_for
 from tests.support.statuses.status_shop import LAKE, SCHEMA, Shop, status_shop
@@ -105,12 +106,12 @@ def test_totals_and_those_that_need_a_person() -> None:
 
 
 def test_how_fresh_the_lags_are() -> None:
-    assert lag_reads(SHOP) == LagReads(NOW_MS, 0)
-    assert lag_reads(SHOP) is lag_reads(SHOP), "counted once"
+    assert SHOP.lags == LagReads(NOW_MS, 0)
+    assert SHOP.lags is SHOP.lags, "counted once"
     one = replace(SHOP.tables[TablePath("crm", "acts")], lag_read_ms=None, lag_unread_ms=NOW_MS)
     some = replace(SHOP, tables={**SHOP.tables, one.status.path: one})
-    assert lag_reads(some) == LagReads(None, 1)
-    assert lag_reads(Seen()) == LagReads(None, 0)
+    assert some.lags == LagReads(None, 1)
+    assert Seen().lags == LagReads(None, 0)
 
 
 def test_tables_that_cannot_be_read_need_a_person() -> None:
@@ -292,7 +293,7 @@ def test_300_tables_of_fluss_are_read_in_steps(tmp_path: Path) -> None:
             assert len(found.tables) == 300
             wait_for(
                 "all lags to be read",
-                lambda: lag_reads(place.reader.seen).oldest_ms is not None,
+                lambda: place.reader.seen.lags.oldest_ms is not None,
             )
         finally:
             place.reader.stop()
