@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
+import errno
+import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from sluice.checks.transient import may_pass
 from sluice.clock import SystemClock
-from sluice.errors import ConfigurationError
+from sluice.errors import ConfigurationError, SluiceError
 from sluice.masking import mask, reason_text
+
+_LASTING = (
+    FileExistsError,
+    FileNotFoundError,
+    ImportError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+    TypeError,
+    ValueError,
+)
+# S3 and other storages report permanent failures only as text.
+_REFUSED = re.compile(
+    r"access.?denied|access.?key.?id|account.?problem|authorization|forbidden|HTTP status 40[0134]"
+    r"|no.?such.?bucket|not.?authorized|permission denied|signature.?does.?not.?match|unauthorized",
+    re.IGNORECASE,
+)
+
+
+def may_pass(error: BaseException) -> bool:
+    """False if something is missing, refused or set wrongly; True for network failures."""
+    if isinstance(error, SluiceError):
+        return error.retryable
+    if isinstance(error, _LASTING) or getattr(error, "errno", None) == errno.EROFS:
+        return False
+    return _REFUSED.search(str(error)) is None
+
 
 TIMEOUT_S = 5.0
 """Default deadline in seconds for all checks together."""

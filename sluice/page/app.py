@@ -22,8 +22,7 @@ from sluice.page.actions.routes import actions
 from sluice.page.cluster.models import Problem
 from sluice.page.leases.reads import lease_reads
 from sluice.page.maintenance.reads import maintenance_reads
-from sluice.page.requests.guard import UNCHANGING, Guard, problem, refused
-from sluice.page.requests.problems import STATUSES, status_of
+from sluice.page.requests.guard import STATUSES, UNCHANGING, Guard, problem, refused, status_of
 from sluice.page.tables.list_reads import reads
 from sluice.page.tables.table_reads import table_reads
 

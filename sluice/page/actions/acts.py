@@ -16,7 +16,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.routing import Mount
 
 from sluice.model import TablePath
-from sluice.page.leases.models import LeaseToDrop
+from sluice.page.leases.reads import LeaseToDrop
 from sluice.page.requests.calls import CALLS_CLUSTER
 from sluice.page.requests.ports import Act, AtPlace, By, Place, Viewer, place_of, viewer_of
 

@@ -1,11 +1,12 @@
-"""What the page reads of leases on KV snapshots."""
+"""What the page reads of leases on KV snapshots: models and routes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter
+from pydantic import BaseModel, Field
 
 from sluice.client import Client
 from sluice.client.leases.ids import LeaseHolder, holder_of
@@ -14,13 +15,79 @@ from sluice.errors import UnsupportedVersion
 from sluice.model import LeasedTable as HeldTable
 from sluice.model import LeaseInfo, TablePath
 from sluice.page.cluster.masked import masked, masked_or_none
+from sluice.page.cluster.models import OLD, Link, Old
 from sluice.page.cluster.per_owner import PerOwner
-from sluice.page.leases.models import Lease, LeasedTable, Leases
 from sluice.page.requests.calls import ByCalls, Known, What
 from sluice.page.requests.holders import holder_in_words, runs_of
 from sluice.page.requests.ports import AtPlace, Place
 from sluice.rounds.records.run_names import RunName
 from sluice.statuses import State
+
+
+class LeasedTable(BaseModel):
+    """What a lease holds of one table."""
+
+    path: str | None = Field(default=None, description="Null: the table was dropped")
+    table_id: int | None = None
+    buckets: int | None = None
+    held_bytes: int | None = Field(default=None, description="Bytes of its leased KV snapshots")
+    freed_bytes: int | None = Field(
+        default=None, description="Those that only this lease keeps: a drop frees them"
+    )
+    oldest_snapshot_id: str | None = None
+
+
+class Lease(BaseModel):
+    """A lease on KV snapshots. Null: the cluster does not say."""
+
+    lease_id: str
+    owner: str | None = Field(default=None, description="The user who made it")
+    holder: str = Field(description="What holds it, in words")
+    holder_kind: Literal["run", "tier", "reader"] = Field(
+        description="run: a run of the DAG. tier: a round of `sluice tier` or `sluice repair`."
+        " reader: any other client"
+    )
+    deployment_id: str | None = Field(default=None, description="Of a run: the id of its Airflow")
+    dag_id: str | None = Field(default=None, description="Of a run, if its work folder is known")
+    run_id: str | None = None
+    installation_id: str | None = Field(
+        default=None, description="Of `sluice tier`: who runs it, and on which machine"
+    )
+    buckets: int | None = None
+    held_bytes: int | None = Field(default=None, description="Bytes of its KV snapshots")
+    freed_bytes: int | None = Field(
+        default=None, description="Those that only this lease keeps: a drop frees them"
+    )
+    created_ms: int | None = None
+    renewed_ms: int | None = None
+    expires_ms: int | None = Field(
+        default=None, description="When it expires, unless it is renewed until then"
+    )
+    table_count: int | None = Field(
+        default=None, description="Tables that it holds; `tables` may have fewer of them"
+    )
+    tables: list[LeasedTable] = Field(description="The largest first")
+    links: list[Link] = Field(default_factory=list)
+
+
+class Leases(BaseModel):
+    """All leases, or those that are known where the cluster lists none."""
+
+    now_ms: int
+    old: Old | None = OLD
+    is_complete: bool
+    note: str | None = Field(
+        default=None, description="Where the list comes from, if it is not complete"
+    )
+    total: int = Field(default=0, description="Leases that are known; `leases` may have fewer")
+    leases: list[Lease]
+
+
+class LeaseToDrop(BaseModel):
+    """Which lease to drop. Its id may be any text, so it is no part of an address."""
+
+    lease_id: str = Field(min_length=1)
+
 
 NAMED_TABLES_MAX = 5
 TABLES_MAX = 100

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.cli.tiering.shown_status import print_notes
+from sluice.cli.tiering.status import print_notes
 from sluice.errors import DriverLost
 from sluice.model import Reason, TablePath, TieringStatus
 from sluice.rounds.records.json_files import write_json

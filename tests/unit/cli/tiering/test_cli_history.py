@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sluice.cli.main import cli
-from sluice.cli.tiering.shown_history import print_rounds, print_wide
+from sluice.cli.tiering.history import print_rounds, print_wide
 from sluice.config import ServerConfig
 from sluice.model import Reason, TablePath, TieringRound
 from sluice.model.record_fields import fields_of

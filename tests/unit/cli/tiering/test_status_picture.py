@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from sluice.cli.tiering.shown_status import COLUMNS, print_statuses
+from sluice.cli.tiering.status import COLUMNS, print_statuses
 from sluice.model import TablePath, TieringStatus
 from tests.docs.blocks import claimed_blocks
 

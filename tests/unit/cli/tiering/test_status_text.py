@@ -8,7 +8,7 @@ from dataclasses import replace
 import click
 import pytest
 
-from sluice.cli.tiering.shown_status import COLUMNS, print_statuses, print_wide
+from sluice.cli.tiering.status import COLUMNS, print_statuses, print_wide
 from sluice.model import TablePath, TieringStatus
 
 NOW_MS = 1_790_000_000_000

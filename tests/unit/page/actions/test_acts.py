@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse
 from sluice.client import connect
 from sluice.model import TablePath
 from sluice.page.actions.acts import SAFE_METHODS, OnTable, require_checks, routes_of
-from sluice.page.leases.models import LeaseToDrop
+from sluice.page.leases.reads import LeaseToDrop
 from sluice.page.local.place import LocalPlace
 from sluice.page.local.serving import local_app
 from tests.support.page.local_page import NOWHERE

@@ -25,7 +25,7 @@ from sluice.page.leases import reads as lease_reads
 from sluice.page.leases.reads import LEASES_MAX
 from sluice.page.local.place import LocalPlace
 from sluice.page.local.serving import local_app
-from sluice.page.requests import known_runs
+from sluice.page.requests import holders
 from sluice.rounds.records.run_names import RunName, write_run_name
 from sluice.server.cluster import EmbeddedCluster
 from sluice.server.coordinator.calls.lease_calls import LeaseService
@@ -328,7 +328,7 @@ def test_a_table_names_who_tiers_it(scene: Scene) -> None:
 def test_a_storage_that_hangs_does_not_keep_a_table_waiting(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known_runs, "READ_S", 60.0)
+    monkeypatch.setattr(holders, "READ_S", 60.0)
     pipe = scene.work / OF_RUN / "run.json"
     pipe.parent.mkdir(parents=True)
     os.mkfifo(pipe)  # who opens it waits for somebody who writes

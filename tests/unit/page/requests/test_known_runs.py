@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from sluice.client.leases.ids import lease_id
-from sluice.page.requests import known_runs
-from sluice.page.requests.known_runs import AGAIN_S, KnownRuns
+from sluice.page.requests import holders
+from sluice.page.requests.holders import AGAIN_S, KnownRuns
 from sluice.rounds.records.run_names import RunName, read_run_name, write_run_name
 from tests.support.programs.processes import wait_for
 from tests.support.statuses.lease_parts import ManualClock
@@ -39,7 +39,7 @@ def test_without_a_work_folder_no_name_is_known() -> None:
 def test_a_storage_that_hangs_costs_one_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known_runs, "READ_S", 0.2)
+    monkeypatch.setattr(holders, "READ_S", 0.2)
     write_run_name(str(tmp_path), RUN, NAME)
     late = lease_id("west", "lake", "manual__2")
     pipe = tmp_path / late / "run.json"
@@ -50,7 +50,7 @@ def test_a_storage_that_hangs_costs_one_wait(
     runs = KnownRuns(str(tmp_path), clock)
     assert runs.of([RUN, late]) == {RUN: NAME}
     began_s = time.monotonic()
-    monkeypatch.setattr(known_runs, "READ_S", 60.0)
+    monkeypatch.setattr(holders, "READ_S", 60.0)
     for _ in range(3):
         assert runs.of([RUN, late]) == {RUN: NAME}
     assert time.monotonic() - began_s < 30, "nobody waits for it again"
@@ -77,7 +77,7 @@ def test_who_may_wait_longer_waits_for_the_read_of_who_may_not(
         goes_on.wait(60)
         return read_run_name(work_uri, lease)
 
-    monkeypatch.setattr(known_runs, "read_run_name", read_late)
+    monkeypatch.setattr(holders, "read_run_name", read_late)
     write_run_name(str(tmp_path), RUN, NAME)
     runs = KnownRuns(str(tmp_path), ManualClock())
     assert runs.of([RUN], 0.0) == {}

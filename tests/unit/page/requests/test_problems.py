@@ -14,7 +14,7 @@ from sluice.config import ClientConfig, ServerConfig
 from sluice.errors import SluiceError
 from sluice.page.local.place import LocalPlace
 from sluice.page.local.serving import local_app
-from sluice.page.requests.problems import STATUSES, status_of
+from sluice.page.requests.guard import STATUSES, status_of
 from sluice.server.cluster import EmbeddedCluster
 from tests.support.network.ports import kept_port
 
