@@ -70,7 +70,7 @@ def names(found: Seen = SHOP, **wanted: Any) -> list[str]:
         ({"search": "disk full"}, "crm.acts shop.prices"),
         ({"search": "full shop"}, "shop.prices"),
         ({"search": "nothing"}, ""),
-        ({"health": ["failing", "paused"], "database": "crm"}, "crm.acts crm.Visits"),
+        ({"states": ["failing", "paused"], "database": "crm"}, "crm.acts crm.Visits"),
         ({"database": "cr"}, ""),
     ],
 )  # fmt: skip
