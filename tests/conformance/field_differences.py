@@ -82,7 +82,7 @@ FIELDS: dict[tuple[str, str], Difference] = {
     ),
     ("fields_of_servers", "calls of the coordinator"): Difference(
         (
-            *(f"- {key}: 0 to 0" for key in (1020, 1024, 1027, 1039, 1040, 1041, 1043, 1044)),
+            *(f"- {key}: 0 to 0" for key in (1020, 1022, 1024, 1027, 1039, 1040, 1041, 1043, 1044)),
             *(f"- {key}: 0 to 0" for key in range(1046, 1052)),
             *(f"+ {key}: 0 to 1" for key in (1024, 1044)),
             *(f"+ {key}: 0 to 0" for key in (1060, 1062, 1063, 1064, *range(2001, 2008))),
@@ -93,7 +93,7 @@ FIELDS: dict[tuple[str, str], Difference] = {
         (
             *(f"- {key}: 0 to 0" for key in (1013, 1014)),
             "- 1016: 0 to 1",
-            *(f"- {key}: 0 to 0" for key in (1024, 1028, 1029, 1031, 1040)),
+            *(f"- {key}: 0 to 0" for key in (1018, 1019, 1024, 1028, 1029, 1031, 1040)),
             "+ 1014: 0 to 1",
             "+ 1016: 0 to 3",
             "+ 1024: 0 to 1",

@@ -110,16 +110,7 @@ def acquire(
             for plan in plans:
                 run.take_over(plan)
             settle.release_unplanned(client, lease_id, own, is_others)
-            with (
-                client.tiering.claim_session(requested, by=lease_id) as waiting,
-                client.idle_check() as check,
-            ):
-                while (left := tables_max - len(run.entries) - len(run.refused)) > 0:
-                    claims = waiting.take(min(left, TOGETHER_MAX))
-                    run.add(claims, check)
-                    end.check()  # after it: drop_lease may have looked before
-                    if not claims:
-                        break
+            run.claim(requested, tables_max, end)
         except StoppedByUser:
             settle.drop(client, work_uri, lease_id)
             raise
@@ -198,6 +189,22 @@ class _Acquired:
         """Those that became something; the others were claimed with one that could not."""
         entries = [claim_of(entry) for entry in self.entries]
         return [*entries, *self.refused, *(claim for claim, _ in self.idle)]
+
+    def claim(self, requested: Sequence[TablePath] | None, tables_max: int, end: RunEnd) -> None:
+        """Claims tables, of those that are asked for or of all, and adds them.
+
+        :raises StoppedByUser: the run has ended meanwhile.
+        """
+        with (
+            self._client.tiering.claim_session(requested, by=self._lease_id) as waiting,
+            self._client.idle_check() as check,
+        ):
+            while (left := tables_max - len(self.entries) - len(self.refused)) > 0:
+                claims = waiting.take(min(left, TOGETHER_MAX))
+                self.add(claims, check)
+                end.check()  # after it: drop_lease may have looked before
+                if not claims:
+                    break
 
     def take_over(self, plan: PlanFile) -> None:
         """Adds a table that an earlier try has claimed. It has a plan, so it may have begun."""

@@ -216,7 +216,8 @@ def test_a_time_limit_ends_the_task_though_nobody_answers(
     entry = {"label": "shop.a", "tables": [{"table": "shop.a", "plan_uri": plan, **of_claim}]}
     task = SluiceTierOperator(task_id="tier", entry=entry)
     api_server.refusal = AirflowTaskTimeout("execution_timeout")
-    ti = SimpleNamespace(id="try", xcom_push=away)
+    names = {"dag_id": "d", "run_id": "r", "task_id": "tier", "map_index": 0, "try_number": 1}
+    ti = SimpleNamespace(id="try", xcom_push=away, **names)
     with pytest.raises(AirflowTaskTimeout):
         task.execute({**context(), "ti": ti})
     failure = json.loads((tmp_path / "run/0-1/failure-try.json").read_text())
