@@ -23,6 +23,9 @@ UNKNOWN = "Unknown"
 NO_ROUND_RECORDED = "no round of Sluice is recorded"
 """Why the state of a table without a claim is not known: others may tier it."""
 
+NOT_REQUESTED = "this table was not requested"
+"""Why a claim that Apache Fluss assigns is unsuitable; it is released."""
+
 ASSIGNED_AGAIN = "a worker holds this claim already"
 """Why a claim is unsuitable that must not be released either: that would end the worker's round."""
 

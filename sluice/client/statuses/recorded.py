@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -78,12 +78,18 @@ class RecordedStatuses:
 
     # ---- for rounds ----
 
-    def claimed_many(self, claims: Sequence[Claim], by: str | None = None) -> list[str | None]:
+    def claimed_many(
+        self,
+        claims: Sequence[Claim],
+        by: str | None = None,
+        requested: Container[TablePath] | None = None,
+    ) -> list[str | None]:
         """Records claims, or returns why their tables must not be tiered now; None: they may be.
 
         One read and few writes.
 
         :param by: the name of the run; by default host and process id.
+        :param requested: the tables that may be tiered; None: all of them.
         :raises StatusUnreadable: a user may have paused the tables.
         """
         name = by or this_process()
@@ -98,6 +104,9 @@ class RecordedStatuses:
             fresh_ms = freshness.get(claim.table_id, DEFAULT_FRESHNESS_MS)
             if recorded.is_assigned_again(row, claim, now_ms):
                 reasons.append(recorded.ASSIGNED_AGAIN)
+                continue
+            if requested is not None and claim.path not in requested:
+                reasons.append(recorded.NOT_REQUESTED)
                 continue
             waits = {"freshness_ms": fresh_ms, "backoff_ms": self._backoff_ms}
             lost = recorded.lost(row, claim, now_ms, **waits)

@@ -41,6 +41,7 @@ class ClaimSession:
         self._beating = False
         self._is_over = False
         self._held: dict[int, tuple[Claim, str]] = {}
+        self._taken: set[Claim] = set()
 
     def next(self) -> Claim | None:
         """Claims the next suitable table; None if none is left."""
@@ -50,7 +51,9 @@ class ClaimSession:
     def take(self, most: int) -> list[Claim]:
         """Claims up to ``most`` suitable tables; fewer if no more are left.
 
-        Whether they are suitable is asked of all at once.
+        Whether they are suitable is asked of all at once. If that fails, their claims go back with
+        the others: also one that another worker holds, whose round then ends with
+        :class:`~sluice.errors.FencedTieringEpoch`.
         """
         suitable: list[Claim] = []
         claims: list[Claim] = []
@@ -69,12 +72,13 @@ class ClaimSession:
         return suitable
 
     def _take_some(self, most: int, claims: list[Claim]) -> None:
-        while len(claims) < most:
-            claim = self._take()
+        for _ in range(HELD_MAX):
+            claim = self._take() if len(claims) < most else None
             if claim is None:
                 return
-            if claim in claims:  # as ASSIGNED_AGAIN
+            if claim in self._taken:  # from an old entry of the queue, see is_assigned_again
                 continue
+            self._taken.add(claim)
             claims.append(claim)
             self._heartbeats.add(claim)  # its round starts when the others are released
             if most > 1:
@@ -86,7 +90,9 @@ class ClaimSession:
         for claim, reason in zip(claims, self._why_not(claims) if claims else (), strict=True):
             if reason is None:
                 suitable.append(claim)
-            if reason in (None, ASSIGNED_AGAIN):
+                continue
+            if reason == ASSIGNED_AGAIN:
+                self._heartbeats.remove(claim)  # its worker sends them as long as it lives
                 continue
             if claim.table_id in self._held:
                 self._is_over = True  # revoked and assigned again: every due table was seen

@@ -36,12 +36,16 @@ from sluice.model import (
     TablePath,
     TieringRound,
 )
+from sluice.statuses.recorded import NOT_REQUESTED
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.messages.status_messages import round_to_message
 from sluice.wire.messages.table_paths import path_of, table_path
 
 _LOG = logging.getLogger(__name__)
+
+OLD_ENTRIES_MAX = 10_000
+"""Maximum number of old queue entries that one claim skips."""
 
 
 class TieringClient(LakeSnapshots):
@@ -99,12 +103,9 @@ class TieringClient(LakeSnapshots):
         wanted = None if requested is None else frozenset(requested)
 
         def why_not(claims: Sequence[Claim]) -> list[str | None]:
-            reasons: dict[Claim, str | None] = dict.fromkeys(claims, "this table was not requested")
-            suitable = [c for c in claims if wanted is None or c.path in wanted]
-            reasons |= dict.fromkeys(suitable)
-            if recorder is not None and suitable:
-                reasons |= zip(suitable, recorder.claimed_many(suitable, by), strict=True)
-            return [reasons[claim] for claim in claims]
+            if recorder is not None:
+                return recorder.claimed_many(claims, by, wanted)
+            return [None if wanted is None or c.path in wanted else NOT_REQUESTED for c in claims]
 
         def give_back(claim: Claim, reason: str) -> None:
             self._give_back(claim, Reason.from_text(f"released: {reason}"))
@@ -120,7 +121,7 @@ class TieringClient(LakeSnapshots):
             requested_tables=[table_path(path) for path in requested],
             worker=by or this_process(),
         )
-        while True:
+        for _ in range(OLD_ENTRIES_MAX):
             reply = self._heartbeat(request, idempotent=False)
             if not reply.HasField("tiering_table"):
                 return None
@@ -130,6 +131,7 @@ class TieringClient(LakeSnapshots):
             # A queue entry from before tiering was disabled and enabled: the table is not in
             # Tiering, so each heartbeat would fail. See docs/fluss/tiering.md#restarted-epochs
             _LOG.info("table %s: its old queue entry was skipped, it is not due yet", claim.path)
+        return None
 
     def claims_of(self, by: str) -> list[Claim]:
         """Returns the open claims of a run by its name: those of its killed processes, too.

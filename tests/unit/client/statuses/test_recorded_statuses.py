@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from sluice.client import Client
 from sluice.client.admin.admin import Admin
 from sluice.client.connection.addresses import Address
 from sluice.client.connection.connection import Connection
@@ -29,6 +30,7 @@ from sluice.errors import (
     UnsupportedVersion,
 )
 from sluice.model import (
+    Claim,
     Reason,
     TableBucket,
     TableDescriptor,
@@ -36,6 +38,7 @@ from sluice.model import (
     TieringRound,
 )
 from sluice.model import types as t
+from sluice.statuses.recorded import SILENCE_MS
 from tests.support.statuses.status_shop import MINUTE_MS, SCHEMA, Shop, foreign, status_shop
 
 EITHER_DOOR = pytest.mark.parametrize("shop", ["grpc", "fluss"], indirect=True)
@@ -212,6 +215,36 @@ def test_an_unwanted_table_is_held_and_leaves_no_trace(shop: Shop) -> None:
     seen = {status.path: status.status for status in shop.client.statuses.list()}
     assert seen == {wanted: "Tiering", other: "Unknown"}
     assert shop.client.tiering.claim([other]) is not None, "it went back"
+
+
+def assigned_again(monkeypatch: pytest.MonkeyPatch, client: Client, *claims: Claim) -> None:
+    """The coordinator assigns these, as Apache Fluss does from old entries of its queue."""
+    queue = list(claims)
+    monkeypatch.setattr(client.tiering, "_next_claim", lambda *_: queue.pop(0) if queue else None)
+
+
+@pytest.mark.parametrize("requested", ["orders", "users", None])
+def test_a_claim_that_is_assigned_again_stays_with_its_worker(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, requested: str | None
+) -> None:
+    paths = {name: shop.create(name) for name in ("orders", "users")}
+    claim = shop.claim(paths["orders"])
+    other = shop.another()
+    assigned_again(monkeypatch, other, claim)
+    assert other.tiering.claim([paths[requested]] if requested else None) is None
+    assert shop.client.tiering.still_claimed(claim)
+    assert shop.status(paths["orders"]).status == "Tiering"
+
+
+def test_a_claim_is_taken_again_when_its_worker_is_silent(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = shop.create("orders")
+    claim = shop.claim(path)
+    shop.clock.ms += SILENCE_MS
+    other = shop.another()
+    assigned_again(monkeypatch, other, claim)
+    assert other.tiering.claim([path]) == claim
 
 
 def test_a_table_that_is_created_again_begins_anew(shop: Shop) -> None:

@@ -56,14 +56,33 @@ def test_all_that_is_wanted_comes_before_anything_goes_back() -> None:
     assert fluss.back == [(i, f"t{i} is paused") for i in (0, 2, 3)]
 
 
-def test_a_claim_that_a_worker_holds_does_not_go_back() -> None:
-    fluss = Coordinator(2)
-    fluss.queue.append(fluss.queue[1])
+def test_a_claim_that_a_worker_holds_does_not_go_back_and_is_not_kept_alive() -> None:
+    fluss = Beating(2)
+    reasons = {0: ASSIGNED_AGAIN}
     with ClaimSession(
-        fluss.take, lambda claims: [ASSIGNED_AGAIN, None][-len(claims) :], fluss.give_back, fluss
+        fluss.take,
+        lambda claims: [reasons.get(claim.table_id) for claim in claims],
+        fluss.give_back,
+        fluss,
     ) as tables:
         assert [claim.table_id for claim in tables.take(3)] == [1]
+        tables._heartbeats.beat()
+    assert fluss.beats == [[1]]
     assert fluss.back == []
+
+
+@pytest.mark.parametrize("together", [1, 3])
+def test_a_claim_that_is_assigned_twice_is_one_and_ends_no_search(together: int) -> None:
+    """Both an unsuitable and a suitable one: neither says that all due tables were seen."""
+    fluss = Coordinator(4)
+    unwanted, first, *others = fluss.queue
+    fluss.queue = [unwanted, unwanted, first, first, *others]
+    found: list[int] = []
+    with fluss.claim_session(1, 3) as tables:
+        while claims := tables.take(together):
+            found += [claim.table_id for claim in claims]
+    assert found == [1, 3]
+    assert [table for table, _ in fluss.back] == [0, 2]
 
 
 def test_a_table_that_comes_again_ends_the_search() -> None:
