@@ -189,10 +189,10 @@ class _Source:
         origin = int(self._starts[first])
         ends = self._starts[first:] + self._sizes[first:] + sst.BLOCK_TRAILER
         count = max(int(np.searchsorted(ends, origin + self.read_bytes, "right")), 1)
-        data = self._table.read(origin, int(ends[count - 1]))
         starts = self._starts[first : first + count] - origin
         sizes = self._sizes[first : first + count].copy()
         with _named(self._table.path):
+            data = self._table.read(origin, int(ends[count - 1]))
             sst.check_blocks(self._table.footer, data, starts, sizes, origin)
             # blocks that do not fit are read again later
             kept = sst.uncompress(data, starts, sizes, 2 * self.read_bytes)

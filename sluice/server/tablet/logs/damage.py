@@ -42,6 +42,11 @@ class LogDamage:
         """Whether it is known where the log goes on."""
         return all(one.stop is not None for one in self.found)
 
+    @property
+    def lost_end(self) -> int:
+        """The offset after all that was given up; 0 if nothing was."""
+        return self._lost[-1][1] if self._lost else 0
+
     def add(self, damage: Damage) -> None:
         """Adds damage, unless a user has given it up."""
         is_new = damage.start not in [one.start for one in self.found]
@@ -112,7 +117,7 @@ class LogDamage:
         (self._folder / f"{start:020d}-{stop:020d}.lost").touch()
         sync_folder(self._folder)
         self._lose(start, stop)
-        self.found = [one for one in self.found if one.stop is None or one.stop > stop]
+        self.found = [one for one in self.found if not _is_within(one, start, stop)]
         _log.warning("damaged offsets were given up", bucket=self._name, start=start, stop=stop)
 
     def forget_before(self, offset: int) -> None:
@@ -129,3 +134,7 @@ class LogDamage:
 
     def _is_lost(self, start: int, stop: int) -> bool:
         return any(first <= start and stop <= end for first, end in self._lost)
+
+
+def _is_within(damage: Damage, start: int, stop: int) -> bool:
+    return damage.stop is not None and start <= damage.start and damage.stop <= stop

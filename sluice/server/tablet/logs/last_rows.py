@@ -29,7 +29,7 @@ def _read(log: BucketLog, limit: int, max_bytes: int) -> bytes:
         raise InvalidScanRequest(f"limit = {limit}: request at least one row")
     parts: list[bytearray] = []
     stop, left = log.end_offset, max_bytes
-    offset = max(log.start_offset, stop - limit)
+    offset = max(log.start_offset, log.lost_end, stop - limit)
     while offset < stop:
         found = log.slice(offset, left, min_one_batch=True)
         assert found is not None, "below the end there is a batch"

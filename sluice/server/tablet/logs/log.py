@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -104,8 +105,15 @@ class BucketLog:
         return max(self._segments[-1].next_offset, self._damage.end)
 
     @property
-    def is_end_known(self) -> bool:
-        return self._damage.is_end_known
+    def is_end_exact(self) -> bool:
+        """Whether the log itself says where it ends, not what storage kept of a damaged end."""
+        known = self._damage.is_end_known
+        return known and self._damage.end <= self._segments[-1].next_offset
+
+    @property
+    def lost_end(self) -> int:
+        """The offset after all that was damaged and given up; 0 if nothing was."""
+        return self._damage.lost_end
 
     def offset_at(self, timestamp_ms: int) -> int:
         """The offset of the first batch not older than the timestamp, or the end of the log."""
@@ -269,7 +277,8 @@ class BucketLog:
     def read(self, piece: Slice, target: memoryview) -> None:
         """Fills ``target`` with a slice's bytes. Those of an earlier server are checked once.
 
-        :raises CorruptRecord: a batch is damaged, so the log refuses calls from now on.
+        :raises CorruptRecord: a batch is damaged, or the disk cannot read it, so the log refuses
+            calls from now on.
         :raises UnknownTableOrBucket: the table or the segment was deleted in the meantime.
         :raises LogStorageError: the file cannot be read.
         """
@@ -280,15 +289,34 @@ class BucketLog:
                 f"{piece.path} no longer exists: was the table dropped?"
             ) from None
         except (OSError, EOFError) as error:
-            raise LogStorageError(f"{piece.path}: cannot be read: {error}") from error
-        if piece.segment.must_check(piece):
-            damage = piece.segment.check(piece, target)
-            if damage is not None:
+            found = self._unreadable(piece)
+            if found is None:
+                raise LogStorageError(f"{piece.path}: cannot be read: {error}") from error
+        else:
+            found = piece.segment.check(piece, target) if piece.segment.must_check(piece) else None
+        if found is not None:
+            with self._lock:
+                damage = piece.segment.damage(*found)
                 with suppress(OSError):  # for the next start
                     (self._folder / f"{damage.start:020d}{_FOUND}").touch()
-                with self._lock:
-                    self._damage.add(damage)
-                    raise CorruptRecord(self._damage.text(damage))
+                self._damage.add(damage)
+                raise CorruptRecord(self._damage.text(damage))
+
+    def _unreadable(self, piece: Slice) -> tuple[int, str] | None:
+        """The first batch of a slice that the disk cannot read, by its number, and why.
+
+        None if it can read them now, or if the error is not of the disk.
+        """
+        for number, position, size in piece.segment.batches(piece):
+            try:
+                self._files.read_into(piece.path, position, memoryview(bytearray(size)))
+            except EOFError:
+                return number, "the file ends before"
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    return None
+                return number, f"the disk cannot read it: {error.strerror}"
+        return None
 
     # -- damage
 
@@ -321,9 +349,10 @@ class BucketLog:
             self._check_open()
             self._damage.check_found(start, stop)
             try:
-                if stop >= self._segments[-1].next_offset:
+                last = self._segments[-1]
+                if stop >= last.next_offset and stop > last.base_offset:
                     self._files.make_folder(self._folder)
-                    self._segments.append(self._segments[-1].continued_at(stop))
+                    self._segments.append(last.continued_at(stop))
                     self._dirty, self._unsynced = True, names_above(self._folder)
                 self._damage.give_up(start, stop)
             except OSError as error:

@@ -82,6 +82,7 @@ class LogManager:
                     log = self._open(table, bucket, folder, lake_offset, given, behind)
                     self._logs[bucket] = log
         self._ends.begin()
+        self._keep_damaged_ends()
         self._reserve_ends()
         self._ticker.start(sync_interval_ms)
 
@@ -95,7 +96,17 @@ class LogManager:
     def _reserve_ends(self) -> None:
         with self._ends_lock:
             logs = list(self._logs.items())  # a bucket that is dropped from now on is forgotten
-            self._ends.reserve({bucket: log.end_offset for bucket, log in logs if log.end_offset})
+            ends = {bucket: log.end_offset for bucket, log in logs if log.is_end_exact}
+            self._ends.reserve({bucket: end for bucket, end in ends.items() if end})
+
+    def _keep_damaged_ends(self) -> None:
+        """Leaves the exact ends of logs as they are whose end is damaged: they do not grow.
+
+        Only a file from a backup can say more.
+        """
+        damaged = [bucket for bucket, log in self._logs.items() if not log.is_end_exact]
+        found = {bucket: self._ends.found.get(bucket, (0, False)) for bucket in damaged}
+        self._ends.close({bucket: end for bucket, (end, is_exact) in found.items() if is_exact})
 
     def find(self, table: HostedTable, bucket: TableBucket) -> BucketLog:
         """Returns the bucket's log, and creates it at its first use.
@@ -199,7 +210,7 @@ class LogManager:
         left = limit.each(list(logs.values()), BucketLog.close, SYNCS_AT_ONCE)
         if not left:
             with self._ends_lock:
-                ends = {bucket: log.end_offset for bucket, log in logs.items() if log.is_end_known}
+                ends = {bucket: log.end_offset for bucket, log in logs.items() if log.is_end_exact}
                 self._ends.close({bucket: end for bucket, end in ends.items() if end})
         return left
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -70,6 +70,7 @@ class Segment:
         """Whether the index file has all of its batches, and says that there are no more."""
         self._columns = Columns()
         self._unread = 0  # bytes whose batches a start has taken from the index
+        self._unread_end = base_offset  # the offset after these batches
         self._checked = 0  # of them, from the first one on, those that were read since
         self._recorded = 0  # batches that the index file has
         self._index_length = 0  # bytes of the index file that are valid
@@ -148,32 +149,44 @@ class Segment:
         """Whether nobody has read all batches of a slice since the start."""
         return piece.position < self._unread and piece.position + piece.length > self._checked
 
-    def check(self, piece: Slice, content: memoryview) -> Damage | None:
-        """Compares the batches of a slice with the index; the first that is damaged."""
-        offsets, positions = self._columns.base_offset, self._columns.position
-        number, end = bisect_left(positions, piece.position), piece.position + piece.length
-        while number < len(offsets) and positions[number] < end:
-            start = positions[number] - piece.position
-            batch = content[start : self._position(number + 1) - piece.position]
+    def batches(self, piece: Slice) -> Iterator[tuple[int, int, int]]:
+        """Number, position and size of the batches of a slice."""
+        positions, end = self._columns.position, piece.position + piece.length
+        number = bisect_left(positions, piece.position)
+        while number < len(positions) and (start := positions[number]) < end:
+            stop = positions[number + 1] if number + 1 < len(positions) else end
+            yield number, start, min(stop, end) - start
+            number += 1
+
+    def check(self, piece: Slice, content: memoryview) -> tuple[int, str] | None:
+        """Compares the batches of a slice, of those that nobody has read, with the index.
+
+        Needs no lock: appends change nothing of these batches. Returns the number of the first
+        damaged one, and what is wrong with it.
+        """
+        for number, position, size in self.batches(piece):
+            if position >= self._unread:
+                break
+            start = position - piece.position
+            batch = content[start : start + size]
             try:
                 header = read_header(batch)
                 check_crc(batch, header)
-                problem = self._difference(number, header)
+                problem = self._difference(number, size, header)
             except CorruptRecord as error:
                 problem = str(error)
             if problem:
-                return self.damage(number, problem)
-            number += 1
+                return number, problem
         if piece.position <= self._checked:
-            self._checked = max(self._checked, end)
+            self._checked = max(self._checked, piece.position + piece.length)
         return None
 
-    def _difference(self, number: int, header: LogBatchHeader) -> str:
+    def _difference(self, number: int, size: int, header: LogBatchHeader) -> str:
         """What no checksum covers, and is not as the index says."""
         stored = header.base_offset, header.size, header.timestamp_ms, header.next_offset
-        offset, size = self._columns.base_offset[number], self._position(number + 1)
-        size -= self._columns.position[number]
-        right = offset, size, self._columns.timestamp_ms[number], self.end_of(offset)
+        offset = self._columns.base_offset[number]
+        end = min(self.end_of(offset), self._unread_end)
+        right = offset, size, self._columns.timestamp_ms[number], end
         if stored == right:
             return ""
         return f"offset, size, time and next offset of its header are {stored} instead of {right}"
@@ -234,6 +247,7 @@ class Segment:
         self._columns, self.is_closed = index.columns, index.is_closed
         self.size = self._unread = index.size
         self.next_offset = index.next_offset if len(index.columns) else self.base_offset
+        self._unread_end = self.next_offset
         newest = max(index.columns.timestamp_ms, default=-1)
         self.last_timestamp_ms = max(self.last_timestamp_ms, newest)
         # What is added to the file follows the valid records.

@@ -152,6 +152,42 @@ def test_a_restored_file_ends_the_refusal(node: Node, tmp_path: Path) -> None:
     assert sorted(KvCaller(node.caller, create=False).table()) == [0, 1, 2, 3, 4]
 
 
+def kill(node: Node, folder: Path) -> None:
+    """Stops it, and leaves the files as they were before."""
+    shutil.copytree(folder / "data", folder / "left")
+    node.stop()
+    shutil.rmtree(folder / "data")
+    (folder / "left").rename(folder / "data")
+
+
+@pytest.mark.parametrize("stops", ["clean", "killed"])
+def test_a_restored_end_of_a_log_ends_the_refusal(
+    start: Callable[..., Node], tmp_path: Path, stops: str
+) -> None:
+    """After a kill, only an offset far behind the end is stored; the range does not grow."""
+    node = start(**QUIET, sync_interval_ms=20)
+    table = node.caller.create_table()
+    for _ in range(5):
+        node.caller.produce(table, batch("x"))
+    kill(node, tmp_path)
+    (log,) = (tmp_path / "data" / "log").rglob("*.log")
+    log.with_suffix(".index").unlink(missing_ok=True)
+    good = log.read_bytes()
+    log.write_bytes(good[:-5] + bytes([good[-5] ^ 1]) + good[-4:])
+    ranges = set()
+    for _ in range(3):
+        node.start()
+        with connect(node.caller.address) as client:
+            ranges |= {(found.start, found.stop) for found in client.damage.list()}
+        node.stop() if stops == "clean" else kill(node, tmp_path)
+    assert len(ranges) == 1
+    log.write_bytes(good)
+    node.start()
+    with connect(node.caller.address) as client:
+        assert client.damage.list() == []
+    assert node.caller.produce(table, batch("x")) == 5
+
+
 def test_each_range_is_given_up_by_itself(node: Node, tmp_path: Path) -> None:
     kv = damaged(node, tmp_path, (0, 3))
     for start in (0, 3):

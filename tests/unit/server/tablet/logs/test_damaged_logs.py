@@ -13,6 +13,7 @@ import pytest
 from sluice.errors import CorruptRecord, LogOffsetOutOfRange, OutOfOrderSequence
 from sluice.formats.log.batch import read_header
 from sluice.server.tablet.buckets.files import LogFiles, Part
+from sluice.server.tablet.logs.damage import LogDamage
 from sluice.server.tablet.logs.log import BucketLog
 from tests.support.tables.damaged_logs import Check, Ticks, Written, batches_from, open_log, write
 from tests.unit.server.support import batch
@@ -205,8 +206,8 @@ def test_the_end_of_a_damaged_log_is_kept_from_reuse(tmp_path: Path) -> None:
     (path,) = tmp_path.glob("*.log")
     change(path, path.stat().st_size - 1)
     log = open_log(tmp_path, behind=40)
-    assert (log.end_offset, log.is_end_known) == (40, True), "as a stop stores it"
-    assert not open_log(tmp_path).is_end_known
+    assert (log.end_offset, log.is_end_exact) == (40, False), "no stop stores it as the end"
+    assert not open_log(tmp_path).is_end_exact
 
 
 def test_a_lost_index_leaves_a_damaged_segment_up_to_the_next_one(tmp_path: Path) -> None:
@@ -244,6 +245,63 @@ def test_a_repeated_batch_that_was_given_up_is_not_answered_as_stored(tmp_path: 
     assert again.append(read_header(following), following) == 4
 
 
+@pytest.mark.parametrize("latest_first", [False, True])
+def test_ranges_are_given_up_in_any_order(tmp_path: Path, *, latest_first: bool) -> None:
+    one = len(batch("x" * 20))
+    log = open_log(tmp_path, segment_bytes=2 * one)
+    appended(log, [1] * 12)
+    log.close()
+    for base in (2, 6):
+        for path in tmp_path.glob(f"{base:020d}.*"):
+            path.unlink()
+    log = open_log(tmp_path, segment_bytes=2 * one)
+    found = [(damage.start, damage.stop) for damage, _ in log.damage()]
+    assert found == [(2, 4), (6, 8)]
+    first, last = sorted(found, reverse=latest_first)
+    log.give_up(*first)
+    assert [(damage.start, damage.stop) for damage, _ in log.damage()] == [last]
+    with pytest.raises(CorruptRecord, match="refuses reads and writes"):
+        appended(log, [1])
+    log.give_up(*last)
+    for start in (2, 6):
+        with pytest.raises(CorruptRecord, match=f"offsets {start} to {start + 1} are lost"):
+            bases(log, start)
+    assert appended(log, [1]) == [12]
+
+
+def killed(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_retention_keeps_the_segment_after_a_removed_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_repeated: bool
+) -> None:
+    """Also where a giving up was killed after the name of that segment, and is repeated."""
+    clock = Ticks()
+    if is_repeated:
+        appended(open_log(tmp_path, clock), [2] * 10)
+        (path,) = tmp_path.glob("*.log")
+        change(path, path.stat().st_size // 2 - 1)
+        log = open_log(tmp_path, clock, behind=20)
+        with monkeypatch.context() as patch:
+            patch.setattr(LogDamage, "give_up", killed)
+            with pytest.raises(KeyboardInterrupt):
+                log.give_up(8, 20)
+        options = {"behind": 20}
+    else:
+        options = {"given": 20, "behind": 20}
+    log = open_log(tmp_path, clock, **options)
+    ((damage, _),) = log.damage()
+    assert damage.stop == 20
+    log.give_up(damage.start, 20)
+    assert appended(log, [1, 1]) == [20, 21]
+    clock.ms += 1_000_000
+    log.delete_before(log.expired_end(clock.ms - 1_000))
+    assert bases(log, 20) == [20, 21]
+    assert bases(open_log(tmp_path, clock), 20) == [20, 21]
+
+
 def test_retention_forgets_damage_with_its_segment(tmp_path: Path) -> None:
     sent = batch("x" * 20)
     log = open_log(tmp_path, segment_bytes=2 * len(sent))
@@ -271,7 +329,7 @@ def test_files_that_overlap_refuse_only_their_bucket(tmp_path: Path) -> None:
     log.close()
     (tmp_path / f"{3:020d}.log").touch()
     log = open_log(tmp_path, behind=8)
-    assert not log.is_end_known
+    assert not log.is_end_exact
     with pytest.raises(CorruptRecord, match="at offset 8, and the next one begins at offset 3"):
         appended(log, [1])
 

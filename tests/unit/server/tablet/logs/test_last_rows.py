@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from sluice.formats.log.batch import iter_batches
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
 from sluice.wire.error_codes import raise_in_body
-from tests.unit.server.support import Caller, Node, batch
+from tests.unit.server.support import Caller, Node, batch, give_up
 
 
 def offsets(caller: Caller, table_id: int, limit: int, **more: Any) -> list[int]:
@@ -40,6 +41,22 @@ def test_over_several_segments(start: Callable[..., Node]) -> None:
     for index in range(10):
         caller.produce(table, batch("x", first=index))
     assert offsets(caller, table, 7) == list(range(3, 10))
+
+
+def test_none_of_what_was_given_up(start: Callable[..., Node], tmp_path: Path) -> None:
+    node = start(segment_bytes=500)
+    table = node.caller.create_table()
+    for index in range(10):
+        node.caller.produce(table, batch("x", first=index))
+    node.stop()
+    newest = max((tmp_path / "data" / "log").rglob("*.log"))
+    for path in (newest, newest.with_suffix(".index")):
+        path.unlink()
+    node.start()
+    give_up(node.caller.address)
+    assert offsets(node.caller, table, 7) == []
+    assert node.caller.produce(table, batch("x")) == 10
+    assert offsets(node.caller, table, 7) == [10]
 
 
 def test_more_than_an_answer_holds(start: Callable[..., Node]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -71,6 +72,32 @@ def test_a_bad_sector_refuses_the_log_until_the_disk_reads_it(
         next(batches_from(log, 0))
     again = open_log(tmp_path, **options)
     assert (again.damage(), again.end_offset) == ([], 20 * ROWS)
+
+
+@pytest.mark.parametrize("is_short", [False, True])
+def test_a_synced_batch_that_the_disk_cannot_read_is_damage(
+    tmp_path: Path, *, is_short: bool
+) -> None:
+    """A reader finds it, as a start takes what was synced from the index. Later starts know it."""
+    size = written(tmp_path, 5, is_synced=True)
+    (path,) = tmp_path.glob("*.log")
+    files = BadDisk(2 * size + 9, 2 * size + 10)
+    log = open_log(tmp_path, segment_bytes=SEGMENT_BYTES, files=files)
+    if is_short:
+        log = open_log(tmp_path, segment_bytes=SEGMENT_BYTES)
+        os.truncate(path, 2 * size + 9)
+    assert log.damage() == []
+    for _ in range(2):
+        with pytest.raises(CorruptRecord, match="refuses reads and writes"):
+            next(batches_from(log, 0))
+        ((damage, text),) = log.damage()
+        assert (damage.start, damage.stop) == (2 * ROWS, 3 * ROWS)
+        assert f"{path}, bytes {2 * size} to {3 * size - 1}: " in text
+        if is_short:
+            return  # what a start makes of it shows test_damaged_logs
+        log = open_log(tmp_path, segment_bytes=SEGMENT_BYTES, files=files)
+        assert log.damage() == [(damage, text)], "also before anybody reads"
+    assert open_log(tmp_path, segment_bytes=SEGMENT_BYTES).damage() == [], "it is read again"
 
 
 def test_an_index_that_cannot_be_read_is_written_anew(tmp_path: Path) -> None:
