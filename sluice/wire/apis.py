@@ -91,11 +91,7 @@ FETCH_LOG = _read(1015, "FetchLog", TABLET)
 # batch sequence, a batch is stored once here too.
 PUT_KV = _write(1016, "PutKv", TABLET, max_version=3)
 LOOKUP = _read(1017, "Lookup", TABLET, max_version=1)
-# The leader epoch makes both of these safe to repeat.
-NOTIFY_LEADER_AND_ISR = _read(1018, "NotifyLeaderAndIsr", TABLET)
-STOP_REPLICA = _read(1019, "StopReplica", TABLET)
 LIST_OFFSETS = _read(1021, "ListOffsets", TABLET)
-COMMIT_KV_SNAPSHOT = _write(1022, "CommitKvSnapshot")
 GET_LATEST_KV_SNAPSHOTS = _read(1023, "GetLatestKvSnapshots")
 # From version 1 the client knows stored values with a time.
 GET_KV_SNAPSHOT_METADATA = _read(1024, "GetKvSnapshotMetadata", max_version=1)
@@ -103,7 +99,6 @@ GET_FILESYSTEM_SECURITY_TOKEN = _read(1025, "GetFileSystemSecurityToken")
 # A writer id that no client uses costs nothing.
 INIT_WRITER = _read(1026, "InitWriter", TABLET)
 COMMIT_LAKE_TABLE_SNAPSHOT = _write(1030, "CommitLakeTableSnapshot")
-NOTIFY_LAKE_TABLE_OFFSET = _read(1031, "NotifyLakeTableOffset", TABLET)
 GET_LAKE_SNAPSHOT = _read(1032, "GetLakeSnapshot")
 LIMIT_SCAN = _read(1033, "LimitScan", TABLET)
 PREFIX_LOOKUP = _read(1034, "PrefixLookup", TABLET, max_version=1)

@@ -1362,36 +1362,6 @@ class PbLakeSnapshotForBucket(_message.Message):
     partition_name: str
     def __init__(self, partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., log_offset: _Optional[int] = ..., partition_name: _Optional[str] = ...) -> None: ...
 
-class NotifyLakeTableOffsetRequest(_message.Message):
-    __slots__ = ("coordinator_epoch", "notify_buckets_req")
-    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    NOTIFY_BUCKETS_REQ_FIELD_NUMBER: _ClassVar[int]
-    coordinator_epoch: int
-    notify_buckets_req: _containers.RepeatedCompositeFieldContainer[PbNotifyLakeTableOffsetReqForBucket]
-    def __init__(self, coordinator_epoch: _Optional[int] = ..., notify_buckets_req: _Optional[_Iterable[_Union[PbNotifyLakeTableOffsetReqForBucket, _Mapping]]] = ...) -> None: ...
-
-class NotifyLakeTableOffsetResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
-
-class PbNotifyLakeTableOffsetReqForBucket(_message.Message):
-    __slots__ = ("table_id", "partition_id", "bucket_id", "snapshot_id", "log_start_offset", "log_end_offset", "max_timestamp")
-    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
-    PARTITION_ID_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_ID_FIELD_NUMBER: _ClassVar[int]
-    SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
-    LOG_START_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    MAX_TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
-    table_id: int
-    partition_id: int
-    bucket_id: int
-    snapshot_id: int
-    log_start_offset: int
-    log_end_offset: int
-    max_timestamp: int
-    def __init__(self, table_id: _Optional[int] = ..., partition_id: _Optional[int] = ..., bucket_id: _Optional[int] = ..., snapshot_id: _Optional[int] = ..., log_start_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., max_timestamp: _Optional[int] = ...) -> None: ...
-
 class GetFileSystemSecurityTokenRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -1407,20 +1377,6 @@ class GetFileSystemSecurityTokenResponse(_message.Message):
     expiration_time: int
     addition_info: _containers.RepeatedCompositeFieldContainer[PbKeyValue]
     def __init__(self, schema: _Optional[str] = ..., token: _Optional[bytes] = ..., expiration_time: _Optional[int] = ..., addition_info: _Optional[_Iterable[_Union[PbKeyValue, _Mapping]]] = ...) -> None: ...
-
-class CommitKvSnapshotRequest(_message.Message):
-    __slots__ = ("completed_snapshot", "coordinator_epoch", "bucket_leader_epoch")
-    COMPLETED_SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
-    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    completed_snapshot: bytes
-    coordinator_epoch: int
-    bucket_leader_epoch: int
-    def __init__(self, completed_snapshot: _Optional[bytes] = ..., coordinator_epoch: _Optional[int] = ..., bucket_leader_epoch: _Optional[int] = ...) -> None: ...
-
-class CommitKvSnapshotResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
 
 class DescribeClusterConfigsRequest(_message.Message):
     __slots__ = ()
@@ -1509,86 +1465,6 @@ class PbProducerTableOffsets(_message.Message):
     table_id: int
     bucket_offsets: _containers.RepeatedCompositeFieldContainer[PbBucketOffset]
     def __init__(self, table_id: _Optional[int] = ..., bucket_offsets: _Optional[_Iterable[_Union[PbBucketOffset, _Mapping]]] = ...) -> None: ...
-
-class NotifyLeaderAndIsrRequest(_message.Message):
-    __slots__ = ("coordinator_epoch", "notify_buckets_leader_req")
-    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    NOTIFY_BUCKETS_LEADER_REQ_FIELD_NUMBER: _ClassVar[int]
-    coordinator_epoch: int
-    notify_buckets_leader_req: _containers.RepeatedCompositeFieldContainer[PbNotifyLeaderAndIsrReqForBucket]
-    def __init__(self, coordinator_epoch: _Optional[int] = ..., notify_buckets_leader_req: _Optional[_Iterable[_Union[PbNotifyLeaderAndIsrReqForBucket, _Mapping]]] = ...) -> None: ...
-
-class PbNotifyLeaderAndIsrReqForBucket(_message.Message):
-    __slots__ = ("physical_table_path", "table_bucket", "leader", "leader_epoch", "replicas", "isr", "bucket_epoch", "standby_replicas")
-    PHYSICAL_TABLE_PATH_FIELD_NUMBER: _ClassVar[int]
-    TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
-    LEADER_FIELD_NUMBER: _ClassVar[int]
-    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    REPLICAS_FIELD_NUMBER: _ClassVar[int]
-    ISR_FIELD_NUMBER: _ClassVar[int]
-    BUCKET_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    STANDBY_REPLICAS_FIELD_NUMBER: _ClassVar[int]
-    physical_table_path: PbPhysicalTablePath
-    table_bucket: PbTableBucket
-    leader: int
-    leader_epoch: int
-    replicas: _containers.RepeatedScalarFieldContainer[int]
-    isr: _containers.RepeatedScalarFieldContainer[int]
-    bucket_epoch: int
-    standby_replicas: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, physical_table_path: _Optional[_Union[PbPhysicalTablePath, _Mapping]] = ..., table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., leader: _Optional[int] = ..., leader_epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[int]] = ..., isr: _Optional[_Iterable[int]] = ..., bucket_epoch: _Optional[int] = ..., standby_replicas: _Optional[_Iterable[int]] = ...) -> None: ...
-
-class NotifyLeaderAndIsrResponse(_message.Message):
-    __slots__ = ("notify_buckets_leader_resp",)
-    NOTIFY_BUCKETS_LEADER_RESP_FIELD_NUMBER: _ClassVar[int]
-    notify_buckets_leader_resp: _containers.RepeatedCompositeFieldContainer[PbNotifyLeaderAndIsrRespForBucket]
-    def __init__(self, notify_buckets_leader_resp: _Optional[_Iterable[_Union[PbNotifyLeaderAndIsrRespForBucket, _Mapping]]] = ...) -> None: ...
-
-class PbNotifyLeaderAndIsrRespForBucket(_message.Message):
-    __slots__ = ("table_bucket", "error_code", "error_message")
-    TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
-    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    table_bucket: PbTableBucket
-    error_code: int
-    error_message: str
-    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
-
-class StopReplicaRequest(_message.Message):
-    __slots__ = ("coordinator_epoch", "stop_replicas_req")
-    COORDINATOR_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    STOP_REPLICAS_REQ_FIELD_NUMBER: _ClassVar[int]
-    coordinator_epoch: int
-    stop_replicas_req: _containers.RepeatedCompositeFieldContainer[PbStopReplicaReqForBucket]
-    def __init__(self, coordinator_epoch: _Optional[int] = ..., stop_replicas_req: _Optional[_Iterable[_Union[PbStopReplicaReqForBucket, _Mapping]]] = ...) -> None: ...
-
-class PbStopReplicaReqForBucket(_message.Message):
-    __slots__ = ("table_bucket", "leader_epoch", "delete", "deleteRemote")
-    TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
-    LEADER_EPOCH_FIELD_NUMBER: _ClassVar[int]
-    DELETE_FIELD_NUMBER: _ClassVar[int]
-    DELETEREMOTE_FIELD_NUMBER: _ClassVar[int]
-    table_bucket: PbTableBucket
-    leader_epoch: int
-    delete: bool
-    deleteRemote: bool
-    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., leader_epoch: _Optional[int] = ..., delete: bool = ..., deleteRemote: bool = ...) -> None: ...
-
-class StopReplicaResponse(_message.Message):
-    __slots__ = ("stop_replicas_resp",)
-    STOP_REPLICAS_RESP_FIELD_NUMBER: _ClassVar[int]
-    stop_replicas_resp: _containers.RepeatedCompositeFieldContainer[PbStopReplicaRespForBucket]
-    def __init__(self, stop_replicas_resp: _Optional[_Iterable[_Union[PbStopReplicaRespForBucket, _Mapping]]] = ...) -> None: ...
-
-class PbStopReplicaRespForBucket(_message.Message):
-    __slots__ = ("table_bucket", "error_code", "error_message")
-    TABLE_BUCKET_FIELD_NUMBER: _ClassVar[int]
-    ERROR_CODE_FIELD_NUMBER: _ClassVar[int]
-    ERROR_MESSAGE_FIELD_NUMBER: _ClassVar[int]
-    table_bucket: PbTableBucket
-    error_code: int
-    error_message: str
-    def __init__(self, table_bucket: _Optional[_Union[PbTableBucket, _Mapping]] = ..., error_code: _Optional[int] = ..., error_message: _Optional[str] = ...) -> None: ...
 
 class ListTieringStatusesRequest(_message.Message):
     __slots__ = ("table_path",)

@@ -21,13 +21,9 @@ _OF_OTHERS = frozenset(
         apis.REGISTER_PRODUCER_OFFSETS,
         apis.GET_PRODUCER_OFFSETS,
         apis.DELETE_PRODUCER_OFFSETS,
-        apis.NOTIFY_LEADER_AND_ISR,
-        apis.STOP_REPLICA,
-        apis.COMMIT_KV_SNAPSHOT,
-        apis.NOTIFY_LAKE_TABLE_OFFSET,
     }
 )
-"""Calls of Fluss's clients and between servers, which this client does not make."""
+"""Calls of Fluss's clients, which this client does not make."""
 
 _SHOWN_MAX = 4
 """Most servers whose failures one message names."""

@@ -84,11 +84,6 @@ _ADMIN = (
     apis.ALTER_TABLE,
     apis.CONTROL_TIERING,
     apis.SKIP_DAMAGE,
-    # Calls between servers.
-    apis.NOTIFY_LEADER_AND_ISR,
-    apis.STOP_REPLICA,
-    apis.COMMIT_KV_SNAPSHOT,
-    apis.NOTIFY_LAKE_TABLE_OFFSET,
 )
 
 NEEDS: Mapping[Api, Access] = MappingProxyType(

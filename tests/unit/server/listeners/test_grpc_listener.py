@@ -21,7 +21,7 @@ from sluice.model import TablePath
 from sluice.server.cluster import EmbeddedCluster
 from sluice.wire import apis
 from sluice.wire import fluss_api_pb2 as pb
-from sluice.wire.apis import Role
+from sluice.wire.apis import TABLET, Api, Role
 from sluice.wire.grpc.server import CALLS_PER_WORKER, GrpcLimits, GrpcServer
 from sluice.wire.grpc.transport import GrpcTransport
 from tests.support.network.http2_peer import ACK, GOAWAY, PING, Frame, Http2Peer
@@ -39,13 +39,13 @@ def test_api_versions_tells_what_is_offered(caller: Caller) -> None:
         assert apis.GET_METADATA.key in offered
         assert (apis.FETCH_LOG.key in offered) == (role is Role.TABLET)
         assert (apis.LAKE_TIERING_HEARTBEAT.key in offered) == (role is Role.COORDINATOR)
-        assert apis.NOTIFY_LAKE_TABLE_OFFSET.key not in offered
 
 
 def test_a_call_that_is_not_offered(caller: Caller) -> None:
+    messages = pb.ListDatabasesRequest, pb.ListDatabasesResponse
+    later = Api(1099, "Later", *messages, TABLET, idempotent=False)
     with pytest.raises(UnsupportedVersion):
-        request = pb.NotifyLakeTableOffsetRequest(coordinator_epoch=1)
-        caller.call(apis.NOTIFY_LAKE_TABLE_OFFSET, request)
+        caller.call(later, pb.ListDatabasesRequest())
 
 
 def test_bytes_that_are_no_message(caller: Caller) -> None:

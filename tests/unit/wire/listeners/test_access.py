@@ -39,7 +39,7 @@ def test_a_call_without_a_line_is_for_admins() -> None:
         (apis.DROP_DATABASE, Access.ADMIN),
         (apis.ALTER_TABLE, Access.ADMIN),
         (apis.CONTROL_TIERING, Access.ADMIN),
-        (apis.STOP_REPLICA, Access.ADMIN),
+        (apis.SKIP_DAMAGE, Access.ADMIN),
     ],
 )
 def test_what_calls_need(api: Api, access: Access) -> None:
