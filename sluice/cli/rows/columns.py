@@ -107,7 +107,7 @@ def rows_of(
     rows = _opened(path)
     rows.schema, rows.numbered = schema, numbered
     if isinstance(rows, JsonRows):
-        rows.ignores_others = is_part
+        rows.ignores_others, rows.replaces = is_part, bool(keys)
         return rows
     place, given = rows.header_place, rows.names
     others = [name for name in given if name not in schema.names]

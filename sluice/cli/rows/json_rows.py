@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -10,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json
 
 from sluice.cli.rows.readers import BLOCK_BYTES, RowFile, first_that_fails
@@ -24,6 +26,8 @@ class JsonRows(RowFile):
 
     ignores_others = False
     """Whether other columns than those of the schema are no error."""
+    replaces = False
+    """Whether the rows replace others: then NULL for a missing column would replace a value."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         row = 0
@@ -32,6 +36,8 @@ class JsonRows(RowFile):
                 batch = self._read(piece)
             except pa.ArrowException as error:
                 raise self._unread(row, piece, error) from error
+            if self.replaces:
+                self._check_complete(piece, batch, row)
             yield self.cast(batch, row)
             row += batch.num_rows
 
@@ -83,12 +89,29 @@ class JsonRows(RowFile):
                 explicit_schema=pa.schema(fields), unexpected_field_behavior=others
             ),
         ).select([f.name for f in wanted])
-        if table.num_rows != text.count(b"\n") and table.num_rows != _lines(text):
+        if table.num_rows != _lines(text):
             raise pa.ArrowInvalid("write one object on each line")
         if any(has_infinite(part) for column in table.columns for part in column.chunks):
             raise pa.ArrowInvalid("a number is out of range")
         (batch,) = table.combine_chunks().to_batches()
         return batch
+
+    def _check_complete(self, piece: bytes, batch: pa.RecordBatch, row: int) -> None:
+        """:raises InvalidFile: the first line that lacks a column."""
+        nulls = [column.is_null() for column in batch.columns if column.null_count]
+        if not nulls:
+            return
+        lines = [line for line in piece.split(b"\n") if line.strip()]
+        for at in pc.indices_nonzero(functools.reduce(pc.or_, nulls)).to_pylist():
+            given = json.loads(lines[at])
+            missing = [name for name in self.schema.names if name not in given]
+            if missing:
+                written = ",".join(name for name in self.schema.names if name in given)
+                raise self.problem(
+                    row + at,
+                    f"column {missing[0]} is missing, and NULL would replace its value. Write null"
+                    f" if it should; --columns {written} writes these columns alone",
+                )
 
     def _unread(self, row: int, piece: bytes, error: Exception) -> InvalidFile:
         """:param row: the piece's first one in the file."""
@@ -98,7 +121,7 @@ class JsonRows(RowFile):
 
     def _reason(self, line: bytes, error: Exception) -> str:
         try:
-            values = json.loads(line, parse_float=Decimal)
+            values = json.loads(line, parse_float=Decimal, object_pairs_hook=_once)
         except ValueError as why:
             return f"expected a JSON object, found {_shown(line)}: {why}"
         if not isinstance(values, dict):
@@ -116,6 +139,16 @@ class JsonRows(RowFile):
             except pa.ArrowException:
                 return expected(field, value)
         return str(error)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object. :raises ValueError: a key is in it twice."""
+    values: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in values:
+            raise ValueError(f"it has the key {name!r} twice")
+        values[name] = value
+    return values
 
 
 def _is_too_big(value: Any) -> bool:

@@ -40,6 +40,20 @@ def refused(path: Path, wanted: pa.Schema) -> str:
     return str(caught.value.message).removeprefix(f"{path}: ")
 
 
+@pytest.mark.parametrize("is_part", [False, True])
+def test_a_missing_column_replaces_no_value_of_a_key(tmp_path: Path, *, is_part: bool) -> None:
+    path, wanted = tmp_path / "t.jsonl", columns(id=t.BIGINT, item=t.STRING, n=t.INT)
+    good = '{"id": 1, "item": null, "n": null}\n\n'
+    path.write_text(f'{good}{{"id": 2, "item": "n"}}\n{{"id": 3}}\n')
+    with pytest.raises(click.ClickException) as caught:
+        list(rows_of(path, wanted, is_part=is_part, keys=["id"]).batches())
+    assert "line 3: column n is missing, and NULL would replace its value" in caught.value.message
+    assert "--columns id,item writes these columns alone" in caught.value.message
+    path.write_text(good)
+    (batch,) = rows_of(path, wanted, is_part=is_part, keys=["id"]).batches()
+    assert batch.to_pylist() == [{"id": 1, "item": None, "n": None}]
+
+
 EVERY = {
     "i": (t.TINYINT, "-128", -128),
     "n": (t.BIGINT, "9223372036854775807", 2**63 - 1),
@@ -94,6 +108,8 @@ def test_every_type_is_read_and_what_a_line_lacks_is_null(tmp_path: Path) -> Non
         (t.INT, '1, "x": 2', "the table has no column 'x'; the columns are id, c"),
         (t.INT, '1, "C": 2', "the table has no column 'C'; did you mean 'c'?"),
         (t.INT, '1}, {"c": 2', "expected a JSON object, found '{\"id\": 1, \"c\": 1}, {"),
+        (t.INT, '1, "c": 2', "expected a JSON object, found '{\"id\": 1, \"c\": 1, \"c\": 2}': it"),
+        (t.INT, '1}{"c": 2}\n', "expected a JSON object, found '{\"id\": 1, \"c\": 1}{"),
         (t.time(0), '"12"', "column c: expected TIME(0), found '12'; write it as 13:45:00"),
         (t.time(0), '"2024-05-01 12:00"', "column c: expected TIME(0), found '2024-05-01 12:00'"),
         (t.DOUBLE, "1e-400", ""),
