@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sluice.cli.terminal.options import TABLE_PATH, Settings, examples, with_settings
+from sluice.cli.terminal.options import TABLE_PATH, Settings, WholeNumber, examples, with_settings
 from sluice.cli.terminal.output import say
 from sluice.did_you_mean import did_you_mean
 from sluice.model import TableInfo, TablePath
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 _SKIP_ROWS = click.option(
     "--skip-rows",
-    type=click.IntRange(0),
+    type=WholeNumber(0),
     metavar="N",
     default=0,
     help="Skip the first N rows of the file. An interrupted run prints N.",

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sluice.cli.terminal.errors import RowNotFound
-from sluice.cli.terminal.options import TABLE_PATH, Settings, examples, format_option, with_settings
+from sluice.cli.terminal.options import (
+    TABLE_PATH,
+    Settings,
+    WholeNumber,
+    examples,
+    format_option,
+    with_settings,
+)
 from sluice.cli.terminal.output import print_json, print_table
 from sluice.did_you_mean import did_you_mean
 from sluice.errors import InvalidTable
@@ -34,7 +41,7 @@ _FIRST_ROWS = 10
 @click.argument("key", nargs=-1, metavar="[COLUMN=VALUE]...")
 @click.option(
     "--limit",
-    type=click.IntRange(1, 2**31 - 1),
+    type=WholeNumber(1, 2**31 - 1),
     metavar="N",
     help=f"Number of rows to show without a key.  [default: {_FIRST_ROWS}]",
 )

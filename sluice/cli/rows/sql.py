@@ -16,6 +16,7 @@ from sluice.catalog_options import sql_names
 from sluice.cli.terminal.options import (
     DURATION,
     Settings,
+    WholeNumber,
     check_warehouse,
     examples,
     warehouse_option,
@@ -56,7 +57,7 @@ _PHASES = {"start": "starting Spark", "query": "running the query"}
 )
 @click.option(
     "--limit",
-    type=click.IntRange(1, 1_000_000),
+    type=WholeNumber(1, 1_000_000),
     default=1000,
     show_default=True,
     metavar="N",

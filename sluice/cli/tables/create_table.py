@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sluice.cli.tables.table_properties import checked_properties, notes_on, options_of_fluss
-from sluice.cli.terminal.options import DURATION, TABLE_PATH, Settings, with_settings
+from sluice.cli.terminal.options import DURATION, TABLE_PATH, Settings, WholeNumber, with_settings
 from sluice.cli.terminal.output import say
 from sluice.errors import (
     InvalidTable,
@@ -83,7 +83,7 @@ come from a Parquet file, with --like.
     metavar="COLUMN",
     help="Have the server number new rows in this INT or BIGINT column. Needs a primary key.",
 )
-@click.option("--buckets", type=click.IntRange(min=1), metavar="N", help="Number of buckets.")
+@click.option("--buckets", type=WholeNumber(min=1), metavar="N", help="Number of buckets.")
 @click.option(
     "--bucket-key",
     metavar="COLUMN",

@@ -101,7 +101,7 @@ def usage_text(error: click.UsageError) -> str:
 
 
 def _of_parameter(error: click.BadParameter) -> str:
-    """``--buckets: 0 is not in the range x>=1``."""
+    """``--buckets: '0' is not a whole number, 1 or more``."""
     parameter, message = error.param, _lower_first(error.message)
     hint = error.param_hint
     if hint is None and parameter is not None:

@@ -87,6 +87,17 @@ class TextType(_ParamType):
             self.fail(str(error), param, ctx)
 
 
+class WholeNumber(click.IntRange):
+    """A number in a range; its error says what to write."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            upper = "or more" if self.max is None else f"to {self.max}"
+            self.fail(f"{value!r} is not a whole number, {self.min} {upper}", param, ctx)
+
+
 def _duration(text: str) -> int:
     """Fluss reads a number without a unit as milliseconds. A user rarely means that."""
     if text.strip().isdecimal() and int(text):

@@ -56,7 +56,10 @@ def say(text: str = "", *, err: bool = False, fg: str | None = None) -> None:
 
 def say_command(command: str, *, err: bool = True) -> None:
     """Prints a command to copy: nothing is masked in it, but control characters are shown."""
-    click.echo(one_line(command), err=err)
+    shown = one_line(command)
+    click.echo(shown, err=err)
+    if shown != command:
+        say("It has control characters, which are shown here: write that name yourself", err=err)
 
 
 def say_link(words: str, link: str) -> None:

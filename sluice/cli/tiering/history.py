@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sluice.cli.terminal.options import TABLE_PATH, Settings, examples, format_option, with_settings
+from sluice.cli.terminal.options import (
+    TABLE_PATH,
+    Settings,
+    WholeNumber,
+    examples,
+    format_option,
+    with_settings,
+)
 from sluice.cli.terminal.output import Styled, print_json, print_table, print_wrapped
 from sluice.cli.terminal.record_cells import age, cell, document, duration, headed_fields
 from sluice.cli.tiering.status import not_tiered
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
 @click.argument("table", type=TABLE_PATH)
 @click.option(
     "--limit",
-    type=click.IntRange(1, ROUNDS_KEPT),
+    type=WholeNumber(1, ROUNDS_KEPT),
     default=10,
     show_default=True,
     metavar="N",

@@ -11,6 +11,7 @@ from sluice.cli.terminal.options import (
     DURATION,
     TABLE_PATH,
     Settings,
+    WholeNumber,
     examples,
     format_option,
     warehouse_option,
@@ -46,7 +47,7 @@ _NOT_CLAIMED = ": nothing was committed, because the table was not claimed yet"
 @warehouse_option
 @click.option(
     "--parallelism",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="Copy N buckets or parts at once.",
 )

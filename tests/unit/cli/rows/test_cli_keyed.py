@@ -92,7 +92,7 @@ def test_what_is_not_there_or_cannot_be_asked(cluster: EmbeddedCluster, tmp_path
         (("--key", "id=1"), 2, "no such option '--key'; see `sluice lookup --help`"),
         (("--limt", "1"), 2, "no such option '--limt'; did you mean '--limit'?"),
         (("id=1", "--limit", "3"), 2, "cannot be combined with a key"),
-        (("--limit", "0"), 2, "--limit: 0 is not in the range 1<=x<="),
+        (("--limit", "0"), 2, "--limit: '0' is not a whole number, 1 to 2147483647"),
         (("--partition", "eu"), 1, "shop.asked has no partition eu"),
     ):
         assert told in run(cluster, "lookup", "shop.asked", *arguments, fails=code)

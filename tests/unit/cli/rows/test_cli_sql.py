@@ -26,7 +26,7 @@ SYSTEM = "the system tables are sys.lake_tiering_status and sys.lake_tiering_rou
     [
         ((), "missing argument 'QUERY'"),
         (("SELECT 1", "--bootstrap", "127.0.0.1:9123"), "write grpc://127.0.0.1:9123"),
-        (("SELECT 1", "--limit", "0"), "0 is not in the range 1<=x<="),
+        (("SELECT 1", "--limit", "0"), "'0' is not a whole number, 1 to 1000000"),
         (("SELECT 1", "--timeout", "long"), "'long' is not a duration"),
         (("SELECT 1", "--format", "xml"), "'xml' is not one of"),
     ],

@@ -31,10 +31,10 @@ USAGE = {
         "no such option '--bukets'; did you mean '--buckets'? see `sluice create-table --help`"
     ),
     (*NEW, "--buckets", "0"): (
-        "--buckets: 0 is not in the range x>=1; see `sluice create-table --help`"
+        "--buckets: '0' is not a whole number, 1 or more; see `sluice create-table --help`"
     ),
     (*NEW, "--buckets", "two"): (
-        "--buckets: 'two' is not a valid integer range; see `sluice create-table --help`"
+        "--buckets: 'two' is not a whole number, 1 or more; see `sluice create-table --help`"
     ),
     (*NEW, "--freshness", "3"): (
         "--freshness: '3' has no unit; write for example 3s or 3min;"
