@@ -125,7 +125,8 @@ def _read(work_uri: str, lease_id: str) -> tuple[list[Pack], list[str], list[str
     with logged("read the earlier packs of this run"):
         content = read_json(_uri(work_uri, lease_id)) or {}
         if content.get("version") == VERSION:
-            return content["packs"], content["finished"], content["unfinished"]
+            packs = [Pack(label=pack["label"], tables=pack["tables"]) for pack in content["packs"]]
+            return packs, list(content["finished"]), list(content["unfinished"])
     return [], [], []
 
 

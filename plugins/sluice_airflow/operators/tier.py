@@ -379,7 +379,7 @@ class SluiceTierOperator(SparkDriverOperator):
         self._is_stopping = False
         rows = [table.entry.get("rows", SMALL_ROWS) for table in left]
         self._is_small = sum(rows) < SMALL_ROWS
-        names = ", ".join(table.name for table in left)
+        names = label_of([table.entry for table in left])
         self.log.info("a Spark application for %s: %s", counted(len(left), "table"), names)
         watch = self._watch = PackWatch(
             client,

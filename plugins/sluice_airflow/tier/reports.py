@@ -36,5 +36,5 @@ def report(client: Client, table: TriedTable, secrets: Sequence[str] = ()) -> bo
     except FlussError as error:
         log.warning("%s: the settle task will report: %s", table.name, mask(str(error), secrets))
         return False
-    log.info("%s", verdict)
+    log.info("%s", mask(str(verdict), secrets))
     return True

@@ -10,6 +10,7 @@ import pytest
 from sluice.client import connect
 from sluice.config import ServerConfig
 from sluice.model import Reason, TablePath
+from sluice.rounds.records.json_files import VERSION
 from sluice.rounds.records.plan_file import claim_of
 from sluice.rounds.records.result import RoundFailure
 from sluice.server.cluster import EmbeddedCluster
@@ -139,6 +140,7 @@ def test_the_packs_are_kept_for_a_clear_alone(run: Run) -> None:
     assert not run.work.exists()
     damaged = run.work / JOB / "packs/acquired.json"
     damaged.parent.mkdir(parents=True)
-    damaged.write_text("{")
-    assert Earlier.read(run.work.as_uri(), JOB, {0: "success"}) == NOTHING_EARLIER
+    for content in ("{", f'{{"version": {VERSION}, "packs": [{{}}]}}'):
+        damaged.write_text(content)
+        assert Earlier.read(run.work.as_uri(), JOB, {0: "success"}) == NOTHING_EARLIER
     write_packs("nowhere://x", JOB, [], NOTHING_EARLIER)  # a warning: no run fails for it

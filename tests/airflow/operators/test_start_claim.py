@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,11 +11,12 @@ import pytest
 from sluice.errors import ClaimLost
 from sluice.model import Claim, Reason, TablePath
 from sluice.rounds.records.plan_file import claim_of
-from sluice.rounds.records.result import RoundResult
+from sluice.rounds.records.result import RoundFailure, RoundResult
 from sluice_airflow.claims.claims import ClaimedTable
 from sluice_airflow.operators.keep import missing_keeper
 from sluice_airflow.operators.tier import CLAIMED_AGAIN_S
 from sluice_airflow.tier import start_claims as start_module
+from sluice_airflow.tier.reports import report
 from sluice_airflow.tier.start_claims import start_claims
 from sluice_airflow.tier.tried_table import TriedTable
 from tests.airflow.acquire.test_keeper import Shop
@@ -48,6 +50,18 @@ def start(shop: Shop, airflow: Airflow, entry: ClaimedTable) -> Claim:
         raise ClaimLost(table.outcome.notes[0])
     assert held == [table]
     return table.claim
+
+
+def test_no_secret_is_in_the_log_of_a_report(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    [path] = shop.tables(1)
+    [entry] = shop.acquire()
+    table = TriedTable(entry, "try-1")
+    table.fail(RoundFailure(Reason("LakeNotWritable", "denied for planted4716")))
+    with caplog.at_level(logging.INFO):
+        assert report(shop.client, table, ["planted4716"])
+    [told] = [one.getMessage() for one in caplog.records if one.name.endswith("tier.reports")]
+    assert told.startswith(f"{path}: failed (LakeNotWritable: denied for ")
+    assert "planted4716" not in told
 
 
 @pytest.mark.parametrize("state", ["success", "failed", "skipped", "removed", "no task"])

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from sluice.errors import SparkSettingsWrong
 from sluice.model import Claim, Reason, TablePath
 from sluice.rounds.records.json_files import read_json, write_json
 from sluice.rounds.records.plan_file import PlanFile, plan_uri
 from sluice.rounds.records.result import RoundFailure, RoundResult
 from sluice_airflow.claims.claims import ClaimedTable, claimed_table
-from sluice_airflow.outcomes.account import CLAIM_LOST, PAUSED, of_verdict
+from sluice_airflow.outcomes.account import CLAIM_LOST, NOT_TIERED, PAUSED, of_verdict
+from sluice_airflow.outcomes.left_files import TIER_NOT_STARTED
 from sluice_airflow.outcomes.settle import unsettled
 from sluice_airflow.outcomes.verdict import Verdict
 
@@ -34,6 +36,15 @@ def leave(entry: ClaimedTable, outcome: RoundResult | RoundFailure) -> None:
 def test_the_reason_of_a_failure(entry: ClaimedTable) -> None:
     leave(entry, FAILURE)
     assert unsettled(entry) == Verdict("shop.orders", "failed", "LakeNotWritable: no space is left")
+
+
+@pytest.mark.parametrize("kind", [TIER_NOT_STARTED, SparkSettingsWrong.__name__])
+def test_what_is_no_failure_of_the_table_is_released(entry: ClaimedTable, kind: str) -> None:
+    """As settle reports it."""
+    leave(entry, RoundFailure(Reason(kind, "no application began")))
+    verdict = unsettled(entry)
+    assert verdict == Verdict("shop.orders", "released", f"{kind}: no application began")
+    assert of_verdict(verdict)["became"] == NOT_TIERED
 
 
 def test_a_pause_and_a_lost_claim_are_no_failures(entry: ClaimedTable) -> None:
