@@ -38,7 +38,11 @@ class Servers:
 
 
 def servers_in(reply: Any, entry: Address, coordinator: Address) -> Servers:
-    """:param entry: the server that responded. :param coordinator: if the response has none."""
+    """The servers that a metadata response names.
+
+    :param entry: the server that responded; the others get its scheme.
+    :param coordinator: the address to use if the response names no coordinator.
+    """
     if reply.HasField("coordinator_server"):
         node = reply.coordinator_server
         coordinator = entry.at(node.host, node.port)

@@ -153,7 +153,7 @@ def rest() -> None:
 
 
 def test_a_command_is_one_file_and_one_name(copy: Copy) -> None:
-    assert "sluice/cli/tiering/history.py" in named_files()
+    assert "sluice/cli/tiering/skip_damaged.py" in named_files()
     (copy.folder / "sluice/cli/tiering/rest.py").write_text(COMMAND)
     line = "from sluice.cli.tiering.repair import repair\n"
     copy.change("sluice/cli/main.py", line, f"{line}from sluice.cli.tiering.rest import rest\n")

@@ -241,7 +241,7 @@ class LakeMaintenance:
         done.commits += 1
 
     def merge_manifests(self) -> int:
-        """Merges those of data files, up to the table's target size. Full ones stay.
+        """Merges the manifests of data files up to the table's target size. Full ones stay.
 
         Manifests of deletes are merged by Iceberg itself, once there are a hundred.
         """

@@ -88,7 +88,10 @@ class Replicas:
 
     @contextmanager
     def exclusive(self, bucket: TableBucket) -> Iterator[None]:
-        """Runs the block without any operation of the bucket. Raises as :meth:`leading`."""
+        """Runs the block without any operation of the bucket, which may be dropped by then.
+
+        :raises UnknownTableOrBucket: the bucket never existed.
+        """
         with self._lock_of(bucket).writing():
             yield
 

@@ -36,7 +36,7 @@ from tests.unit.server.tablet.kv.test_kv_tablets import open_files
 ROWS = [(number, f"text {number}", number) for number in range(40)]
 SMALL = 100
 
-OUTSIDE = ("at the name", "before the leadership", "behind the leadership")
+OUTSIDE = ("at the name", "before the lock", "behind the lock")
 OPENING = ("before the view", "after the view", "at the pin")
 READING = ("before the read", "behind the read")
 
@@ -68,10 +68,10 @@ class Gaps:
 
     @contextmanager
     def leading(self, bucket: TableBucket) -> Iterator[ScannableTablet]:
-        self.reach("before the leadership")
+        self.reach("before the lock")
         with self._stores.leading(bucket) as tablet:
             yield GapsTablet(self, tablet)
-        self.reach("behind the leadership")
+        self.reach("behind the lock")
 
     def pin(self, bucket: TableBucket) -> Pin:
         self.reach("at the pin")
@@ -224,7 +224,7 @@ LOSSES = ("closed", "dropped")
 
 def test_a_store_is_lost_at_each_gap_of_an_open(site: Site) -> None:
     seen: set[str] = set()
-    for gap in ("at the name", "before the leadership"):
+    for gap in ("at the name", "before the lock"):
         site.table()
         site.gaps.at(gap, lambda: site.lose("dropped"))
         with pytest.raises(UnknownTableOrBucket):
@@ -242,7 +242,7 @@ def test_a_store_is_lost_at_each_gap_of_an_open(site: Site) -> None:
                 site.more(scan, 1)
             site.check_nothing_left()
         site.table()
-        site.gaps.at("behind the leadership", lambda how=how: site.lose(how))
+        site.gaps.at("behind the lock", lambda how=how: site.lose(how))
         scan = site.open()
         assert scan.has_more
         with pytest.raises(ScannerExpired):
@@ -258,7 +258,7 @@ def test_a_store_is_lost_at_each_gap_of_a_continuation(site: Site) -> None:
         for call, batch_bytes in ((0, SMALL), (1, SMALL), (1, 1 << 19)):  # again, next, last
             site.table()
             scan = site.open()
-            site.gaps.at("before the leadership", lambda how=how: site.lose(how))
+            site.gaps.at("before the lock", lambda how=how: site.lose(how))
             with pytest.raises((UnknownTableOrBucket, ScannerExpired)):
                 site.more(scan, call, batch_bytes)
             site.check_nothing_left()
@@ -281,7 +281,7 @@ def test_a_store_is_lost_at_each_gap_of_a_continuation(site: Site) -> None:
 
 def test_a_client_closes_its_scan_at_each_gap_of_a_call(site: Site) -> None:
     site.table()
-    for gap in ("before the leadership", *READING):
+    for gap in ("before the lock", *READING):
         for batch_bytes in (SMALL, 1 << 19):
             scan = site.open()
             assert scan.scanner_id is not None
@@ -293,7 +293,7 @@ def test_a_client_closes_its_scan_at_each_gap_of_a_call(site: Site) -> None:
     scan = site.open()
     assert scan.scanner_id is not None
     name = scan.scanner_id
-    site.gaps.at("behind the leadership", lambda: site.scanners.close(name))
+    site.gaps.at("behind the lock", lambda: site.scanners.close(name))
     assert site.more(scan, 1).has_more
     site.check_nothing_left()
 
@@ -307,7 +307,7 @@ def test_time_runs_out_at_each_gap_of_a_call(site: Site) -> None:
         expired.append(site.scanners.expire())
 
     scan = site.open()
-    site.gaps.at("before the leadership", expire)
+    site.gaps.at("before the lock", expire)
     with pytest.raises(ScannerExpired, match="it was idle for more than 1000 ms"):
         site.more(scan, 1)
     assert expired == [1]
@@ -361,7 +361,7 @@ def test_calls_that_overlap_do_each_other_no_harm(site: Site, batch_bytes: int) 
 
 def test_opens_that_overlap_open_one_scan(site: Site) -> None:
     """The same open again while the first one is on its way, at each gap."""
-    for gap in (*OPENING, *READING, "behind the leadership"):
+    for gap in (*OPENING, *READING, "behind the lock"):
         site.table()
         request = OpenScan(site.bucket, None, SMALL, b"wanted" * 3)
         answers: list[ScanBatch] = []
@@ -414,7 +414,7 @@ def test_a_store_that_fails_under_a_call_ends_all_scans_of_it(site: Site) -> Non
             assert tablet._store is not None
             tablet._store.close()  # as if RocksDB had given up
 
-    site.gaps.at("before the leadership", fail)
+    site.gaps.at("before the lock", fail)
     site.more(scans[0], 1)  # its rows are frozen
     with pytest.raises(FlussError, match="cannot be"):
         site.open()
