@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
 from sluice.client import connect
-from sluice.client.client import Client
 from sluice.clock import SystemClock
 from sluice.config import Config
 from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.lakes.open_lake import checked_jvm, unusable, usable_lake
-from sluice.errors import DatabaseNotExist, LakeTableMissing, SluiceError
+from sluice.errors import LakeTableMissing, SluiceError
 from sluice.lake.iceberg.lake import IcebergLake
 from sluice.model import Claim, TablePath
 from sluice.rounds.records.finished_runs import RunFolder, remove_run, run_folders
@@ -100,13 +98,6 @@ def clean_runs(config: Config, work_uri: str, keep_ms: int, *, apply: bool) -> l
 
 
 def _tables(config: Config) -> list[TablePath]:
+    """All tables in Fluss: a table that is not tiered now may have been tiered before."""
     with connect(config.client) as client:
-        return [*all_tables(client)]
-
-
-def all_tables(client: Client) -> Iterator[TablePath]:
-    """All tables in Fluss, because a table that is not tiered now may have been tiered before."""
-    for database in sorted(client.admin.list_databases()):
-        with suppress(DatabaseNotExist):  # dropped since it was listed
-            for table in sorted(client.admin.list_tables(database)):
-                yield TablePath(database, table)
+        return client.admin.all_tables()

@@ -14,7 +14,6 @@ from sluice.catalog_options import LAYOUT
 from sluice.client import connect
 from sluice.client.client import Client
 from sluice.config import Config
-from sluice.driver.cleaning import all_tables
 from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.lakes.open_lake import checked_jvm, unusable, usable_lake
 from sluice.errors import FlussError, TableNotExist, UnsupportedLakeOption
@@ -86,7 +85,7 @@ def create_lake_tables(
                 own_field(info, text)
             paths = [path]
         else:
-            known = client.admin.known_infos([*all_tables(client)])
+            known = client.admin.known_infos(client.admin.all_tables())
             paths = sorted(table for table, info in known.items() if info.datalake_enabled)
         if not paths:
             return

@@ -12,7 +12,6 @@ from sluice.client.client import Client
 from sluice.client.user_requests import compaction_is_open
 from sluice.clock import SystemClock
 from sluice.config import Config
-from sluice.driver.cleaning import all_tables
 from sluice.driver.conversions import ThreadConversions
 from sluice.driver.lakes.jvm import Jvm
 from sluice.driver.lakes.open_lake import checked_jvm, unusable, usable_lake
@@ -68,7 +67,7 @@ def maintain_tables(
         if path is not None:
             # If it does not exist, or is one of another lake, this lake is not the problem.
             check_lake_format(client.admin.table_info(path))
-        paths: Sequence[TablePath] = [path] if path is not None else [*all_tables(client)]
+        paths: Sequence[TablePath] = [path] if path is not None else client.admin.all_tables()
         with jvm_context as java, usable_lake(config, java.gateway) as lake:
             for place, each in enumerate(paths):
                 try:

@@ -31,12 +31,12 @@ def tables(database: str | None, output_format: str, settings: Settings) -> None
     """
     with settings.connect() as client:
         admin = client.admin
-        databases = [database] if database else admin.list_databases()
+        paths = admin.all_tables()
+        if database:
+            paths = [TablePath(database, name) for name in admin.list_tables(database)]
         rows = [
             _table_row(info, len(admin.partitions(info.path)) if info.is_partitioned else None)
-            for name in databases
-            for table in admin.list_tables(name)
-            for info in [admin.table_info(TablePath(name, table))]
+            for info in map(admin.table_info, paths)
         ]
     if output_format == "json":
         print_json(rows)

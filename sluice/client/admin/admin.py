@@ -144,11 +144,11 @@ class Admin:
         return list(reply.table_name)
 
     def all_tables(self) -> list[TablePath]:
-        """Returns the paths of the tables of all databases."""
+        """Returns the paths of the tables of all databases, sorted."""
         found = []
-        for database in self.list_databases():
+        for database in sorted(self.list_databases()):
             with suppress(DatabaseNotExist):  # dropped since it was listed
-                found += [TablePath(database, name) for name in self.list_tables(database)]
+                found += [TablePath(database, name) for name in sorted(self.list_tables(database))]
         return found
 
     def table_info(self, path: TablePath) -> TableInfo:

@@ -17,7 +17,6 @@ from sluice.checks.lake import check_lake
 from sluice.client import connect
 from sluice.client.client import Client
 from sluice.config import Config
-from sluice.driver.cleaning import all_tables
 from sluice.driver.conversions import SparkConversions
 from sluice.driver.lakes.open_lake import open_lake
 from sluice.driver.maintaining import maintain_table
@@ -171,7 +170,7 @@ def _chosen(client: Client, wanted: Sequence[str]) -> tuple[list[TablePath], lis
     """
     patterns = [name for name in wanted if is_pattern(name)]
     named = {TablePath.parse(name) for name in wanted if not is_pattern(name)}
-    tables = [*all_tables(client)] if patterns else []
+    tables = client.admin.all_tables() if patterns else []
     chosen = [path for path in tables if path in named or matches(path, patterns)]
     unmatched = [
         one for one in patterns if one != "*" and not any(matches(path, [one]) for path in tables)

@@ -56,7 +56,8 @@ _NEW_PAGES = ("v2", "parquet_2_0")
 class IcebergTable:
     """One Iceberg table; used by one driver thread at a time.
 
-    Its methods are those of ``LakeTable`` and ``TableFiles``, which say what each does and raises.
+    Its methods are those of ``LakeTable``, ``TableFiles`` and ``MaintainedTable``, which say what
+    each does and raises.
     """
 
     def __init__(

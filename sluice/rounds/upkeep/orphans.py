@@ -70,7 +70,10 @@ class TableFiles(Protocol):
     uuid: str
 
     def stored_files(self) -> Iterator[StoredFile]:
-        """Every file below the table's folders, data and metadata, in any order."""
+        """Every file below the table's folders, data and metadata, in any order.
+
+        :raises LakeNotWritable: a folder cannot be listed.
+        """
 
     def newest_tiering_snapshot(self) -> LakeSnapshot | None:
         """Newest tiering snapshot among the ancestors of main, as of now."""

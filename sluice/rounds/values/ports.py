@@ -138,7 +138,8 @@ class LakeTable(MetadataFiles, Protocol):
     def check_layout(self, info: TableInfo) -> None:
         """Compares its columns and partition fields, as they were read last, with those of Fluss.
 
-        :raises LakeTableMismatch: names what differs and how.
+        :raises LakeTableMismatch: names what differs and how; or the lake table has the rows of
+            another Fluss table.
         """
 
     def newest_tiering_snapshot(self, *, as_read: bool = False) -> LakeSnapshot | None:
@@ -194,6 +195,7 @@ class LakeTable(MetadataFiles, Protocol):
         to its snapshot.
 
         :param positions: the state of the lake in which rows were looked up, and files compacted.
+        :raises LakeNotWritable: the lake cannot be read or written; nothing was committed.
         :raises LakeTableMismatch: another table has the name by now; nothing was committed.
         :raises LakeFilesChanged: since then, other writers have added data files, or removed one
             whose rows the commit deletes by position or has compacted; nothing was committed.
@@ -225,6 +227,8 @@ class LakeTable(MetadataFiles, Protocol):
         """Moves the tag ``sluice-tiered`` to a snapshot, which keeps it from expiry.
 
         Does nothing if a newer tiering snapshot exists, because that one has the tag.
+
+        :raises LakeNotWritable: the tag could not be moved. The snapshot stays as it is.
         """
 
     def history(self, registered_id: int | None = None) -> LakeHistory:
@@ -268,7 +272,10 @@ class SplitWriter(Protocol):
         """
 
     def close(self) -> tuple[DataFile, ...]:
-        """Finishes the last file and returns all files."""
+        """Finishes the last file and returns all files.
+
+        :raises LakeNotWritable: the storage refuses a file, as one that is full.
+        """
 
     def compact(self, own: Sequence[DataFile], time_left: TimeLeft) -> WrittenCompaction:
         """Rewrites the files of the split's compaction, with its own rows; call after ``close``.
