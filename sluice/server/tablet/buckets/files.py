@@ -8,6 +8,7 @@ offsets of the table are registered.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Sequence
@@ -16,6 +17,11 @@ from pathlib import Path
 from sluice.server.data_dir import sync_folder
 
 Part = bytes | bytearray | memoryview
+
+
+def unreadable(error: OSError) -> str:
+    """Why the disk cannot read a part of a file; empty if the error has another cause."""
+    return f"the disk cannot read it: {error.strerror}" if error.errno == errno.EIO else ""
 
 
 class LogFiles:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -26,7 +25,7 @@ from sluice.formats.log.batch import (
 )
 from sluice.model import EARLIEST
 from sluice.server.data_dir import write_durably
-from sluice.server.tablet.buckets.files import LogFiles
+from sluice.server.tablet.buckets.files import LogFiles, unreadable
 from sluice.server.tablet.logs.recovery import Recovery, names_above
 from sluice.server.tablet.logs.segment import Damage, Segment, Slice
 from sluice.server.tablet.logs.synced_batches import Entry
@@ -313,9 +312,8 @@ class BucketLog:
             except EOFError:
                 return number, "the file ends before"
             except OSError as error:
-                if error.errno != errno.EIO:
-                    return None
-                return number, f"the disk cannot read it: {error.strerror}"
+                problem = unreadable(error)
+                return (number, problem) if problem else None
         return None
 
     # -- damage

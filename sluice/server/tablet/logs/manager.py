@@ -96,17 +96,16 @@ class LogManager:
     def _reserve_ends(self) -> None:
         with self._ends_lock:
             logs = list(self._logs.items())  # a bucket that is dropped from now on is forgotten
-            ends = {bucket: log.end_offset for bucket, log in logs if log.is_end_exact}
-            self._ends.reserve({bucket: end for bucket, end in ends.items() if end})
+            self._ends.reserve(_exact_ends(logs))
 
     def _keep_damaged_ends(self) -> None:
         """Leaves the exact ends of logs as they are whose end is damaged: they do not grow.
 
         Only a file from a backup can say more.
         """
-        damaged = [bucket for bucket, log in self._logs.items() if not log.is_end_exact]
-        found = {bucket: self._ends.found.get(bucket, (0, False)) for bucket in damaged}
-        self._ends.close({bucket: end for bucket, (end, is_exact) in found.items() if is_exact})
+        damaged = {bucket for bucket, log in self._logs.items() if not log.is_end_exact}
+        found = self._ends.found.items()
+        self._ends.close({one: end for one, (end, exact) in found if exact and one in damaged})
 
     def find(self, table: HostedTable, bucket: TableBucket) -> BucketLog:
         """Returns the bucket's log, and creates it at its first use.
@@ -210,8 +209,7 @@ class LogManager:
         left = limit.each(list(logs.values()), BucketLog.close, SYNCS_AT_ONCE)
         if not left:
             with self._ends_lock:
-                ends = {bucket: log.end_offset for bucket, log in logs.items() if log.is_end_exact}
-                self._ends.close({bucket: end for bucket, end in ends.items() if end})
+                self._ends.close(_exact_ends(logs.items()))
         return left
 
     def _open(
@@ -274,6 +272,12 @@ class LogManager:
 def _has_offsets(path: Path) -> bool:
     """Whether a log file, by its name or its content, says that its log has given offsets out."""
     return path.stem.lstrip("0") != "" or path.stat().st_size > 0
+
+
+def _exact_ends(logs: Iterable[tuple[TableBucket, BucketLog]]) -> dict[TableBucket, int]:
+    """The ends that the logs themselves tell, of those that have given an offset out."""
+    ends = {bucket: log.end_offset for bucket, log in logs if log.is_end_exact}
+    return {bucket: end for bucket, end in ends.items() if end}
 
 
 def _sync_at_stop(log: BucketLog) -> None:

@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import struct
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ import structlog
 from sluice.errors import CorruptRecord
 from sluice.formats.log.batch import LENGTH_OVERHEAD, V0_HEADER_SIZE, check_crc, read_header
 from sluice.server.data_dir import write_durably
-from sluice.server.tablet.buckets.files import LogFiles
+from sluice.server.tablet.buckets.files import LogFiles, unreadable
 from sluice.server.tablet.logs.damage import LogDamage
 from sluice.server.tablet.logs.segment import Damage, Segment
 from sluice.server.tablet.logs.synced_batches import Entry, IndexContent, read_index
@@ -210,9 +209,9 @@ class Recovery:
             except CorruptRecord as error:
                 return str(error), following is None and self._is_torn(segment, size)
         except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            return f"the disk cannot read it: {error.strerror}", False
+            if problem := unreadable(error):
+                return problem, False
+            raise
         if following is not None and segment.next_offset != following:
             ends = f"the file ends at offset {segment.next_offset}"
             return f"{ends}, and the next one begins at offset {following}", False

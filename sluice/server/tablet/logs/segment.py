@@ -154,8 +154,7 @@ class Segment:
         positions, end = self._columns.position, piece.position + piece.length
         number = bisect_left(positions, piece.position)
         while number < len(positions) and (start := positions[number]) < end:
-            stop = positions[number + 1] if number + 1 < len(positions) else end
-            yield number, start, min(stop, end) - start
+            yield number, start, min(self._position(number + 1), end) - start
             number += 1
 
     def check(self, piece: Slice, content: memoryview) -> tuple[int, str] | None:

@@ -8,7 +8,6 @@ length and time of each batch, and the offset at which the synced log ends.
 
 from __future__ import annotations
 
-import errno
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sluice.formats.log.batch import crc32c
-from sluice.server.tablet.buckets.files import LogFiles
+from sluice.server.tablet.buckets.files import LogFiles, unreadable
 
 _MAGIC = b"SLIX\x02"
 _RECORD = struct.Struct("<IIqqI")
@@ -121,9 +120,9 @@ def read_index(path: Path, files: LogFiles) -> IndexContent:
     except FileNotFoundError:
         return IndexContent()
     except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-        return IndexContent(problem="the disk cannot read it")
+        if problem := unreadable(error):
+            return IndexContent(problem=problem)
+        raise
     if content[: len(_MAGIC)] != _MAGIC:
         return IndexContent(problem="it does not begin as an index of this version")
     found = IndexContent(length=len(_MAGIC))
