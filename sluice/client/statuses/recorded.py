@@ -93,9 +93,10 @@ class RecordedStatuses:
         :raises StatusUnreadable: a user may have paused the tables.
         """
         name = by or this_process()
-        freshness = self._read(partial(self._read_before, claims))
+        wanted = [c for c in claims if requested is None or c.path in requested]
+        freshness = self._read(partial(self._read_before, claims, wanted))
         now_ms = self._clock.now_ms()
-        numbers = self._history.last_numbers([c for c in claims if not self._before(c).rounds])
+        numbers = self._history.last_numbers([c for c in wanted if not self._before(c).rounds])
         reasons: list[str | None] = []
         changes: list[tuple[Claim, Columns, TieringRound | None]] = []
         for claim in claims:
@@ -105,7 +106,7 @@ class RecordedStatuses:
             if recorded.is_assigned_again(row, claim, now_ms):
                 reasons.append(recorded.ASSIGNED_AGAIN)
                 continue
-            if requested is not None and claim.path not in requested:
+            if claim not in wanted:
                 reasons.append(recorded.NOT_REQUESTED)
                 continue
             waits = {"freshness_ms": fresh_ms, "backoff_ms": self._backoff_ms}
@@ -124,10 +125,13 @@ class RecordedStatuses:
         self._record_claims(changes)
         return reasons
 
-    def _read_before(self, claims: Sequence[Claim]) -> dict[int, int]:
-        """Reads the rows of claimed tables; returns the freshness of those without an end."""
+    def _read_before(self, claims: Sequence[Claim], wanted: Sequence[Claim]) -> dict[int, int]:
+        """Reads the rows of claimed tables.
+
+        :returns: the freshness of those of the wanted ones whose last claim has no end, by id.
+        """
         self._rows([claim.table_id for claim in claims])
-        opened = [claim for claim in claims if self._before(claim).is_claimed]
+        opened = [claim for claim in wanted if self._before(claim).is_claimed]
         infos = self._table.admin.known_infos([claim.path for claim in opened])
         return {info.table_id: described_freshness_ms(info) for info in infos.values()}
 
