@@ -36,9 +36,10 @@ class JsonRows(RowFile):
                 batch = self._read(piece)
             except pa.ArrowException as error:
                 raise self._unread(row, piece, error) from error
+            fitting = self.cast(batch, row)
             if self.replaces:
                 self._check_complete(piece, batch, row)
-            yield self.cast(batch, row)
+            yield fitting
             row += batch.num_rows
 
     def place(self, row: int) -> str:
@@ -89,7 +90,7 @@ class JsonRows(RowFile):
                 explicit_schema=pa.schema(fields), unexpected_field_behavior=others
             ),
         ).select([f.name for f in wanted])
-        if table.num_rows != _lines(text):
+        if table.num_rows != len(_lines(text)):
             raise pa.ArrowInvalid("write one object on each line")
         if any(has_infinite(part) for column in table.columns for part in column.chunks):
             raise pa.ArrowInvalid("a number is out of range")
@@ -101,21 +102,21 @@ class JsonRows(RowFile):
         nulls = [column.is_null() for column in batch.columns if column.null_count]
         if not nulls:
             return
-        lines = [line for line in piece.split(b"\n") if line.strip()]
+        lines = _lines(piece)
         for at in pc.indices_nonzero(functools.reduce(pc.or_, nulls)).to_pylist():
-            given = json.loads(lines[at])
-            missing = [name for name in self.schema.names if name not in given]
-            if missing:
-                written = ",".join(name for name in self.schema.names if name in given)
+            values = json.loads(lines[at])
+            given = [name for name in self.schema.names if name in values]
+            if len(given) < len(self.schema.names):
+                missing = next(name for name in self.schema.names if name not in values)
                 raise self.problem(
                     row + at,
-                    f"column {missing[0]} is missing, and NULL would replace its value. Write null"
-                    f" if it should; --columns {written} writes these columns alone",
+                    f"column {missing} is missing, and NULL would replace its value. Write null if"
+                    f" it should; --columns {','.join(given)} writes these columns alone",
                 )
 
     def _unread(self, row: int, piece: bytes, error: Exception) -> InvalidFile:
         """:param row: the piece's first one in the file."""
-        lines = [line for line in piece.split(b"\n") if line.strip()]
+        lines = _lines(piece)
         at = first_that_fails(len(lines), lambda i, n: self._read(b"\n".join(lines[i : i + n])))
         return self.problem(row + at, self._reason(lines[at], error))
 
@@ -169,8 +170,9 @@ def _shown(line: bytes) -> str:
     return shortened(line.decode(errors="replace"))
 
 
-def _lines(text: bytes) -> int:
-    return sum(1 for line in text.split(b"\n") if line.strip())
+def _lines(text: bytes) -> list[bytes]:
+    """The lines that are not empty: one for each row."""
+    return [line for line in text.split(b"\n") if line.strip()]
 
 
 def _json_type(kind: pa.DataType) -> pa.DataType:

@@ -49,6 +49,10 @@ def test_a_missing_column_replaces_no_value_of_a_key(tmp_path: Path, *, is_part:
         list(rows_of(path, wanted, is_part=is_part, keys=["id"]).batches())
     assert "line 3: column n is missing, and NULL would replace its value" in caught.value.message
     assert "--columns id,item writes these columns alone" in caught.value.message
+    keyed = columns(id=t.BIGINT.not_null(), n=t.INT)
+    path.write_text('{"n": 1}\n')
+    with pytest.raises(click.ClickException, match="column id: expected BIGINT NOT NULL, found no"):
+        list(rows_of(path, keyed, is_part=is_part, keys=["id"]).batches())
     path.write_text(good)
     (batch,) = rows_of(path, wanted, is_part=is_part, keys=["id"]).batches()
     assert batch.to_pylist() == [{"id": 1, "item": None, "n": None}]
