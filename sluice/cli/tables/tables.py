@@ -31,9 +31,10 @@ def tables(database: str | None, output_format: str, settings: Settings) -> None
     """
     with settings.connect() as client:
         admin = client.admin
-        paths = admin.all_tables()
         if database:
             paths = [TablePath(database, name) for name in admin.list_tables(database)]
+        else:
+            paths = admin.all_tables()
         rows = [
             _table_row(info, len(admin.partitions(info.path)) if info.is_partitioned else None)
             for info in map(admin.table_info, paths)

@@ -59,7 +59,7 @@ def say_command(command: str, *, err: bool = True) -> None:
     shown = one_line(command)
     click.echo(shown, err=err)
     if shown != command:
-        say("It has control characters, which are shown here: write that name yourself", err=err)
+        say("A name in this command has control characters: write that name yourself", err=err)
 
 
 def say_link(words: str, link: str) -> None:

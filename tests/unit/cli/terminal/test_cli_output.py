@@ -150,4 +150,4 @@ def test_a_command_to_copy_shows_control_characters(capsys: pytest.CaptureFixtur
     say_command("sluice append s.o 'x\x1b[31m\u202e\ny'", err=False)
     command, note = capsys.readouterr().out.splitlines()
     assert command == r"sluice append s.o 'x\x1b[31m\u202e y'"
-    assert note == "It has control characters, which are shown here: write that name yourself"
+    assert note == "A name in this command has control characters: write that name yourself"
